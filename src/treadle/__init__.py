@@ -1,0 +1,1 @@
+"""treadle: an execution-first tile language and compiler."""
