@@ -1,0 +1,2 @@
+"""The command line: thin commands over the driver, loaded one at a time.
+"""

@@ -1,0 +1,2 @@
+"""Ahead-of-time bundles of kernels.
+"""

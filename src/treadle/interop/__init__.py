@@ -1,0 +1,2 @@
+"""Other systems: calling kernels from torch, capture in CUDA graphs.
+"""

@@ -1,0 +1,2 @@
+"""Operators written in the language. Adding one is adding a function here.
+"""

@@ -1,0 +1,2 @@
+"""Pictures of programs and plans, for the terminal and as one self-contained page.
+"""
