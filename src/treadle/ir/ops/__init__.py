@@ -1,0 +1,1 @@
+"""Operation classes of TileIR, one file a family. Start at `elementwise`, then `access`, `fold`."""
