@@ -21,7 +21,7 @@ from typing import Literal
 from treadle.algebra.expr import Constraint, Expr
 from treadle.dtype.formats import DType
 from treadle.ir.core import Program
-from treadle.plan.guard import Guard
+from treadle.ir.guard import Guard
 
 # ---- evidence
 
