@@ -8,7 +8,7 @@ underlines the token it is about.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ class Writer:
             self.line(line)
 
     @contextmanager
-    def indent(self, opening: str | None = None, closing: str | None = None) -> Iterator[None]:
+    def indent(self, opening: str | None = None, closing: str | None = None) -> Generator[None]:
         """One level deeper inside `with`; `opening` and `closing` are lines of the outer level."""
         if opening is not None:
             self.line(opening)
