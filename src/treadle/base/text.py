@@ -102,10 +102,6 @@ class Tokens:
         self.doing = doing
         self._at = 0
         self._tokens = list(_scan(text, file, line, col, _pattern(sigils, dotted), comment))
-        for token in self._tokens:
-            if token.kind == "bad":
-                self._at = self._tokens.index(token)
-                raise self.error("a name, number, string or sign", found=f"the character {token.text!r}")
 
     def peek(self, ahead: int = 0) -> Token:
         """The token `ahead` of the current one; the closing `end` token beyond the last."""
@@ -203,9 +199,7 @@ def _scan(text: str, file: str, line: int, col: int, pattern: re.Pattern[str], c
             at = len(text) if stop < 0 else stop
             continue
         match = pattern.match(text, at)
-        if match is None:
-            yield Token("bad", text[at], Span(file, line, here.col, line, here.col + 1))
-            break
+        assert match is not None, "every character is space, part of a word, or a sign"
         at = match.end()
         if match.lastgroup == "space":
             breaks = match.group().count("\n")

@@ -6,8 +6,8 @@ Float to integer truncates and saturates, NaN becomes 0. Integer to integer wrap
 Bool is `x != 0`.
 
 Formats that lack a special value take the nearest stand-in. f8e8m0 has neither sign nor zero: negative numbers, zero
-and what overflows become NaN, positive numbers below the smallest become the smallest. f4e2m1 has no NaN: NaN becomes its
-largest number, as the GPU instruction does (ml_dtypes makes it -0).
+and what overflows become NaN, positive numbers below the smallest become the smallest. f4e2m1 has no NaN: NaN becomes
+its largest number, as the GPU instruction does (ml_dtypes makes it -0).
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ def convert(array: Array, src: DType, dst: DType, saturate: bool = False) -> Arr
     assert array.dtype == src.numpy, f"an array of {array.dtype} given as {src}"
     if src == dst:
         return array.copy()
-    if dst.is_bool:
-        return as_computable(array, src) != 0
-    if src.is_float:
-        return _float_to_float(array, src, dst, saturate) if dst.is_float else _float_to_int(array, src, dst)
-    whole = as_computable(array, src)
-    return _int_to_float(whole, dst, saturate) if dst.is_float else _int_to_int(whole, dst, saturate)
+    with np.errstate(all="ignore"):
+        if dst.is_bool:
+            return as_computable(array, src) != 0
+        if src.is_float:
+            return _float_to_float(array, src, dst, saturate) if dst.is_float else _float_to_int(array, src, dst)
+        whole = as_computable(array, src)
+        return _int_to_float(whole, dst, saturate) if dst.is_float else _int_to_int(whole, dst, saturate)
 
 
 def as_computable(array: Array, src: DType) -> Array:
@@ -111,8 +112,7 @@ def round_to(values: NDArray[np.float64], dst: DType, saturate: bool = False) ->
 
 def _float_to_float(array: Array, src: DType, dst: DType, saturate: bool) -> Array:
     if dst == f64 or (dst == f32 and not saturate) or (dst == f16 and not saturate):
-        with np.errstate(all="ignore"):
-            return as_computable(array, src).astype(dst.numpy)
+        return as_computable(array, src).astype(dst.numpy)
     if dst == bf16 and src != f64 and not saturate:
         # From f32 the library rounds once; from f64 it would round twice, through f32.
         return as_computable(array, src).astype(dst.numpy)
@@ -165,5 +165,4 @@ def _to_odd(whole: Array) -> NDArray[np.float64]:
 
 def _exactly(values: NDArray[np.float64], dst: DType) -> Array:
     """Numbers of `dst` held in f64, as `dst`: no rounding is left to do."""
-    with np.errstate(all="ignore"):
-        return values.astype(np.float32).astype(dst.numpy)
+    return values.astype(np.float32).astype(dst.numpy)
