@@ -1,0 +1,53 @@
+"""How blocks of open size are cut, and in which order independent instances run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+class Cuts(Protocol):
+    """Decides what a program's meaning must not depend on."""
+
+    def sizes(self, name: str, extent: int) -> Sequence[int]:
+        """Positive sizes of the consecutive blocks of an open argument; they add up to `extent`."""
+        ...
+
+    def shuffled(self, items: list[T]) -> list[T]:
+        """The order in which independent instances run."""
+        ...
+
+
+class Even:
+    """Blocks of one size (the last one shorter), instances in order."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def sizes(self, name: str, extent: int) -> Sequence[int]:
+        full, rest = divmod(extent, self.size)
+        return [self.size] * full + ([rest] if rest else [])
+
+    def shuffled(self, items: list[T]) -> list[T]:
+        return items
+
+
+class Random:
+    """Blocks of random sizes, a few to an argument, instances in random order; the same for the same seed."""
+
+    def __init__(self, seed: int, most: int = 6) -> None:
+        self.random = np.random.default_rng(seed)
+        self.most = most
+
+    def sizes(self, name: str, extent: int) -> Sequence[int]:
+        blocks = int(self.random.integers(1, min(self.most, extent) + 1))
+        points = np.sort(self.random.choice(np.arange(1, extent), blocks - 1, replace=False)) if blocks > 1 else []
+        edges = [0, *(int(p) for p in points), extent]
+        return [b - a for a, b in zip(edges, edges[1:], strict=False)]
+
+    def shuffled(self, items: list[T]) -> list[T]:
+        return [items[i] for i in self.random.permutation(len(items))]
