@@ -45,8 +45,8 @@ class Random:
 
     def sizes(self, name: str, extent: int) -> Sequence[int]:
         blocks = int(self.random.integers(1, min(self.most, extent) + 1))
-        points = np.sort(self.random.choice(np.arange(1, extent), blocks - 1, replace=False)) if blocks > 1 else []
-        edges = [0, *(int(p) for p in points), extent]
+        points: list[int] = sorted(self.random.permutation(extent - 1)[: blocks - 1].tolist())
+        edges = [0, *(p + 1 for p in points), extent]
         return [b - a for a, b in zip(edges, edges[1:], strict=False)]
 
     def shuffled(self, items: list[T]) -> list[T]:

@@ -1,6 +1,6 @@
 """The reference interpreter: a program on NumPy arrays, straight from the meaning of its operations.
 
-Each instance of a region is run for itself. Blocks of open size are cut by a `Cuts`; a program whose stored values depend
+Each instance of a region is run for itself. Blocks of open size are cut by a `Cuts`; a program whose stores depend
 on them breaks its promise (`sanitize` compares several). No planner, no machine program: this is the oracle.
 """
 
@@ -60,7 +60,7 @@ def evaluate(
 ) -> None:
     """Runs `program`; outputs are written into `arrays` in place.
 
-    `arrays` has one array a tensor that was passed, of the tensor's NumPy dtype; `extents` gives every dimension symbol.
+    `arrays` has an array for each tensor that was passed, of its NumPy dtype; `extents` gives every dimension symbol.
     *Errors*: `bounds/out-of-range` for an index that a fill does not cover, `check/failed`.
     """
     machine = _Machine(program, arrays, extents, cuts or Even(1 << 62), watcher or Silent())
@@ -211,7 +211,9 @@ class _Machine:
 
     # ---- subscripts
 
-    def index(self, subs: tuple[AxisSub, ...], dims: tuple[Dim, ...], out: Value | None, ranges: Ranges) -> tuple[Any, ...]:
+    def index(
+        self, subs: tuple[AxisSub, ...], dims: tuple[Dim, ...], out: Value | None, ranges: Ranges
+    ) -> tuple[Any, ...]:
         """One index array an axis, all broadcasting over the axes of `ranges` (in its order)."""
         order = tuple(ranges)
         return tuple(self.axis_index(sub, dim, order, ranges) for sub, dim in zip(subs, dims, strict=True))

@@ -28,10 +28,10 @@ def sanitize(
 ) -> list[Finding]:
     """What is wrong with `program` on these arguments: a list of findings, empty when all is well.
 
-    Runs at block size 1 (where instances are single indices and interference of `parallel` instances is exact), with whole
-    dimensions, and `seeds` times with random cuts and orders. Arguments are not changed: outputs are copies. Two runs whose
-    outputs differ by more than regrouping can explain (more than 1e-3 relative, or at all for integers) are reported as
-    `block/observed` with the first element that differs.
+    Runs at block size 1 (where instances are single indices and interference of `parallel` instances is exact), with
+    whole dimensions, and `seeds` times with random cuts and orders. Arguments are not changed: outputs are copies. Two
+    runs whose outputs differ by more than regrouping can explain (more than 1e-3 relative, or at all for integers) are
+    reported as `block/observed` with the first element that differs.
     """
     findings: list[Finding] = []
     first: dict[str, Array] | None = None

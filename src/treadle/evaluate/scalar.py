@@ -19,19 +19,15 @@ from treadle.dtype.promote import computing
 
 Array = NDArray[Any]
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+_erf_each: Callable[[Array], Array] = np.vectorize(math.erf, otypes=[np.float64])
 
 
-def _shift(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    def shifted(a: Array, b: Array) -> Array:
-        # Counts at or beyond the width shift everything out, as they do mathematically; NumPy agrees for its dtypes.
-        return function(a, b)
-
-    return shifted
+def _erf(x: Array) -> Array:
+    return _erf_each(x) if x.size else x
 
 
-def _floordiv(a: Array, b: Array) -> Array:
-    return np.floor_divide(a, b)
+def _rsqrt(x: Array) -> Array:
+    return 1.0 / np.sqrt(x)
 
 
 # Computed in the operation's own arithmetic (f32 for f16 and bf16).
@@ -40,14 +36,14 @@ _DIRECT: dict[str, Callable[..., Array]] = {
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.divide,
-    "floordiv": _floordiv,
+    "floordiv": np.floor_divide,
     "mod": np.mod,
     "maximum": np.maximum,
     "minimum": np.minimum,
     "neg": np.negative,
     "abs": np.abs,
-    "shl": _shift(np.left_shift),
-    "shr": _shift(np.right_shift),
+    "shl": np.left_shift,
+    "shr": np.right_shift,
     "sqrt": np.sqrt,
     "floor": np.floor,
     "ceil": np.ceil,
@@ -63,11 +59,11 @@ _WIDE: dict[str, Callable[..., Array]] = {
     "log2": np.log2,
     "log1p": np.log1p,
     "expm1": np.expm1,
-    "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "rsqrt": _rsqrt,
     "sin": np.sin,
     "cos": np.cos,
     "tanh": np.tanh,
-    "erf": lambda x: _erf(x) if np.size(x) else x,
+    "erf": _erf,
 }
 _COMPARE: dict[str, Callable[..., Array]] = {
     "eq": np.equal,

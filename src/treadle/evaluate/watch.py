@@ -112,9 +112,7 @@ class Promises(Silent):
     def report(self, code: str, message: str, op: Op) -> None:
         self._add(Finding(code, message, op.span))
 
-    def _clash(
-        self, log: _Log, owner: NDArray[np.int64], tensor: Tensor, index: Index, op: Op, what: str
-    ) -> None:
+    def _clash(self, log: _Log, owner: NDArray[np.int64], tensor: Tensor, index: Index, op: Op, what: str) -> None:
         held = np.asarray(owner[index])
         bad = (held != 0) & (held != log.number)
         if not bad.any():
