@@ -160,13 +160,13 @@ class Cache:
             return None
         try:
             manifest = json.loads(text)
-            files = {name: (place / name).read_bytes() for name in manifest["files"]}
+            files = {str(name): (place / str(name)).read_bytes() for name in manifest["files"]}
             sound = manifest["key"] == key and all(
                 manifest["files"][name] == _describe(data) for name, data in files.items()
             )
-            meta = manifest["meta"]
+            meta: dict[str, Any] = dict(manifest["meta"])
         except (ValueError, KeyError, TypeError, AttributeError, OSError):
-            sound, files, meta = False, {}, {}
+            sound, files, meta = False, dict[str, bytes](), dict[str, Any]()
         if not sound:
             self._damaged(place)
             return None

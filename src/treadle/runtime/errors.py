@@ -11,10 +11,10 @@ class PlatformUnsupported(LimitError):
     code = "runtime/platform"
 
 
-class PoolUnavailable(LimitError):
-    """The worker pool's object is not cached, and there is no compiler to make it."""
+class NativeCodeMissing(LimitError):
+    """A piece of the runtime's own machine code is not cached, and there is no compiler to make it."""
 
-    code = "runtime/pool-unavailable"
+    code = "runtime/no-native-code"
 
 
 class WorkersInvalid(UserError):

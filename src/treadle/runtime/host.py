@@ -48,8 +48,12 @@ _CODE_FLAGS = frozenset(
 @functools.cache
 def host_features() -> frozenset[str]:
     """The flags of this processor that code can be compiled for and that the operating system has switched on."""
-    flags = _linux_flags() or {_FROM_LLVM.get(name, name) for name, on in llvm.get_host_cpu_features().items() if on}
-    return frozenset(flags & _CODE_FLAGS)
+    return frozenset((_linux_flags() or _llvm_flags()) & _CODE_FLAGS)
+
+
+def _llvm_flags() -> set[str]:
+    seen: dict[str, bool] = llvm.get_host_cpu_features()
+    return {_FROM_LLVM.get(name, name) for name, on in seen.items() if on}
 
 
 def _linux_flags() -> set[str]:

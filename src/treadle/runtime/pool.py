@@ -4,8 +4,8 @@
 threads, the caller among them, and returns when all are done. `worker` is below `workers`; no two tasks run at once
 under one number. How the pool works is written in `pool_ir.py`.
 
-The pool is machine code made once from that text and kept in the cache. This room has no compiler: `install_compiler`
-takes one, which is asked only when the object is not cached.
+Tasks must not wait for one another: a second caller, a nested call and a thread that woke too late all have their
+tasks run one after the other. What must be ordered goes into two jobs.
 """
 
 from __future__ import annotations
@@ -14,16 +14,12 @@ import atexit
 import ctypes
 import os
 import threading
-from collections.abc import Callable
 
 from treadle.runtime import host
-from treadle.runtime.cache import Cache, content_key, default_cache
-from treadle.runtime.cpu import LoadedObject, load_object
-from treadle.runtime.errors import PoolUnavailable, WorkersInvalid
+from treadle.runtime.cpu import LoadedObject
+from treadle.runtime.errors import WorkersInvalid
+from treadle.runtime.native import load_native
 from treadle.runtime.pool_ir import MASK_BYTES, MAX_WORKERS, POOL_IR, SYMBOLS
-
-ObjectCompiler = Callable[[str, str], bytes]
-"""`(LLVM IR text, name) -> object bytes` for the x86-64 baseline."""
 
 SPIN_THREAD = 6000
 """Pauses (10 to 40 ns each) for which a thread without work stays awake: waking it later costs 40 µs and more."""
@@ -89,7 +85,6 @@ class _State:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.compiler: ObjectCompiler | None = None
         self.limit: int | None = None
         self.pool: Pool | None = None
 
@@ -102,11 +97,6 @@ def _forget_lock() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_lock)
-
-
-def install_compiler(compiler: ObjectCompiler) -> None:
-    """Have the pool's text compiled by `compiler` when its object is not cached."""
-    _state.compiler = compiler
 
 
 def workers() -> int:
@@ -152,10 +142,10 @@ def _positive(value: object, doing: str) -> int:
     return count
 
 
-def pool(cache: Cache | None = None) -> Pool:
+def pool() -> Pool:
     """The process's pool, loaded at the first call; its threads start with the first job that needs them.
 
-    Errors: runtime/platform, runtime/pool-unavailable.
+    Errors: runtime/platform, runtime/no-native-code.
     """
     if _state.pool is None:
         host.require_pool_platform()
@@ -164,27 +154,5 @@ def pool(cache: Cache | None = None) -> Pool:
         limit = workers()
         with _state.lock:
             if _state.pool is None:
-                code = _pool_object(cache if cache is not None else default_cache())
-                _state.pool = Pool(load_object(code, SYMBOLS, name="treadle_pool"), limit)
+                _state.pool = Pool(load_native("treadle_pool", POOL_IR, SYMBOLS), limit)
     return _state.pool
-
-
-def pool_key() -> str:
-    """The cache key of the pool's object."""
-    return content_key("worker pool", "x86_64", POOL_IR)
-
-
-def _pool_object(cache: Cache) -> bytes:
-    entry = cache.get(pool_key())
-    if entry is not None and "pool.o" in entry.files:
-        return entry.files["pool.o"]
-    if _state.compiler is None:
-        raise PoolUnavailable(
-            doing="loading the worker pool",
-            found="no object of it in the cache, and no compiler is installed",
-            expected="one of the two",
-            hint="import treadle, which installs its compiler; or run once with a cache that can be written",
-        )
-    code = _state.compiler(POOL_IR, "treadle_pool")
-    cache.put(pool_key(), {"pool.o": code}, {"what": "worker pool"})
-    return code

@@ -1,0 +1,142 @@
+"""Reading NumPy arguments in machine code, as LLVM IR text. `launch.py` uses it and checks it first.
+
+For each parameter a record of eight words says what is needed:
+
+    0 kind: 0 skip (a scalar), 1 an array       4 log2 of the element size
+    1 address of the type `numpy.ndarray`       5 flags that must be set
+    2 address of the NumPy dtype                6 where its words go, counted in words
+    3 number of axes                            7 1 for an output: axes must nest, so no two positions coincide
+
+An argument is taken only when its type and dtype are these very objects and everything fits; the first that does not
+is reported by its number, and read in Python instead. The fields of an array object are part of NumPy's binary
+interface, those of a tuple of CPython's; the offsets hold for builds with a GIL on 64-bit machines.
+"""
+
+from __future__ import annotations
+
+RECORD_WORDS = 8
+SYMBOL = "treadle_walk"
+
+ALIGNED_FLAG = 0x0100
+WRITEABLE_FLAG = 0x0400
+
+WALKER_IR = """
+declare i64 @llvm.abs.i64(i64, i1)
+
+; Returns -1 when all `%count` arguments were read into `%out`, else the number of the first that was not.
+define i64 @treadle_walk(ptr %tuple, i64 %count, ptr %records, ptr %out) {
+entry:
+  %size.p = getelementptr i8, ptr %tuple, i64 16
+  %size = load i64, ptr %size.p
+  %right = icmp eq i64 %size, %count
+  br i1 %right, label %next, label %wrong
+wrong:
+  ret i64 %count
+next:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %done ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %one, label %all
+all:
+  ret i64 -1
+one:
+  %rec.i = mul i64 %i, 8
+  %rec = getelementptr i64, ptr %records, i64 %rec.i
+  %kind = load i64, ptr %rec
+  %is.array = icmp ne i64 %kind, 0
+  br i1 %is.array, label %array, label %done
+array:
+  %item.i = add i64 %i, 3
+  %item.p = getelementptr ptr, ptr %tuple, i64 %item.i
+  %item = load ptr, ptr %item.p
+  %type.p = getelementptr i8, ptr %item, i64 8
+  %type = load i64, ptr %type.p
+  %want.type.p = getelementptr i64, ptr %rec, i64 1
+  %want.type = load i64, ptr %want.type.p
+  %type.ok = icmp eq i64 %type, %want.type
+  br i1 %type.ok, label %typed, label %bad
+typed:
+  %descr.p = getelementptr i8, ptr %item, i64 56
+  %descr = load i64, ptr %descr.p
+  %want.descr.p = getelementptr i64, ptr %rec, i64 2
+  %want.descr = load i64, ptr %want.descr.p
+  %descr.ok = icmp eq i64 %descr, %want.descr
+  %nd.p = getelementptr i8, ptr %item, i64 24
+  %nd.32 = load i32, ptr %nd.p
+  %nd = sext i32 %nd.32 to i64
+  %want.nd.p = getelementptr i64, ptr %rec, i64 3
+  %want.nd = load i64, ptr %want.nd.p
+  %nd.ok = icmp eq i64 %nd, %want.nd
+  %flags.p = getelementptr i8, ptr %item, i64 64
+  %flags.32 = load i32, ptr %flags.p
+  %flags = zext i32 %flags.32 to i64
+  %want.flags.p = getelementptr i64, ptr %rec, i64 5
+  %want.flags = load i64, ptr %want.flags.p
+  %flags.set = and i64 %flags, %want.flags
+  %flags.ok = icmp eq i64 %flags.set, %want.flags
+  %ok.a = and i1 %descr.ok, %nd.ok
+  %ok = and i1 %ok.a, %flags.ok
+  br i1 %ok, label %read, label %bad
+read:
+  %data.p = getelementptr i8, ptr %item, i64 16
+  %data = load i64, ptr %data.p
+  %dims.p = getelementptr i8, ptr %item, i64 32
+  %dims = load ptr, ptr %dims.p
+  %strides.p = getelementptr i8, ptr %item, i64 40
+  %strides = load ptr, ptr %strides.p
+  %shift.p = getelementptr i64, ptr %rec, i64 4
+  %shift = load i64, ptr %shift.p
+  %low.1 = shl i64 1, %shift
+  %low = sub i64 %low.1, 1
+  %at.p = getelementptr i64, ptr %rec, i64 6
+  %at = load i64, ptr %at.p
+  %words = getelementptr i64, ptr %out, i64 %at
+  store i64 %data, ptr %words
+  %data.rest = and i64 %data, %low
+  %data.ok = icmp eq i64 %data.rest, 0
+  %output.p = getelementptr i64, ptr %rec, i64 7
+  %output = load i64, ptr %output.p
+  %is.output = icmp ne i64 %output, 0
+  br i1 %data.ok, label %axis, label %bad
+; From the last axis to the first: an output's axes must each step over all that the later ones reach.
+axis:
+  %left = phi i64 [ %nd, %read ], [ %a, %axis.end ]
+  %reach = phi i64 [ 0, %read ], [ %reach.next, %axis.end ]
+  %axes.more = icmp sgt i64 %left, 0
+  br i1 %axes.more, label %axis.one, label %done
+axis.one:
+  %a = sub i64 %left, 1
+  %extent.p = getelementptr i64, ptr %dims, i64 %a
+  %extent = load i64, ptr %extent.p
+  %bytes.p = getelementptr i64, ptr %strides, i64 %a
+  %bytes = load i64, ptr %bytes.p
+  %rest = and i64 %bytes, %low
+  %step = ashr i64 %bytes, %shift
+  %extent.at = add i64 %a, 1
+  %extent.to = getelementptr i64, ptr %words, i64 %extent.at
+  store i64 %extent, ptr %extent.to
+  %step.at = add i64 %extent.at, %nd
+  %step.to = getelementptr i64, ptr %words, i64 %step.at
+  store i64 %step, ptr %step.to
+  %whole = icmp eq i64 %rest, 0
+  br i1 %whole, label %axis.step, label %bad
+axis.step:
+  %far = call i64 @llvm.abs.i64(i64 %step, i1 false)
+  %span.n = sub i64 %extent, 1
+  %span = mul i64 %far, %span.n
+  %several = icmp sgt i64 %extent, 1
+  %nests = icmp sgt i64 %far, %reach
+  %crowded = xor i1 %nests, true
+  %matters = and i1 %several, %crowded
+  %refuse = and i1 %matters, %is.output
+  %reach.more = add i64 %reach, %span
+  %reach.next = select i1 %several, i64 %reach.more, i64 %reach
+  br i1 %refuse, label %bad, label %axis.end
+axis.end:
+  br label %axis
+done:
+  %i.next = add i64 %i, 1
+  br label %next
+bad:
+  ret i64 %i
+}
+"""
