@@ -28,14 +28,14 @@ from treadle.ir.guard import Guard
 
 @dataclass(frozen=True)
 class Claim:
-    """"Slot `$` holds element `coords` of the source value `value`".
+    """Says: slot `$` holds element `coords` of the source value `value`.
 
     `coords` has one expression an axis of the value, in global coordinates. `where` limits which slots hold it (a slot
-    outside holds the statement's `fill`, or nothing). `over`, for a fold or contraction that is not finished, is the set
-    of contributions folded so far: constraints on the symbols named in `bound`, which stand for the coordinates of the
-    folded axes, in the order of the operation's folded dims; extra symbols `e0, e1, ...` are existential. No `over`: the
-    whole value. The instance of the value is given by the regions entered around the statement, except that `instance`
-    overrides single region arguments ("b" -> expr; "q.start" -> expr).
+    outside holds the statement's `fill`, or nothing). `over`, for a fold or contraction that is not finished, is the
+    set of contributions folded so far: constraints on the symbols named in `bound`, which stand for the coordinates of
+    the folded axes, in the order of the operation's folded dims; extra symbols `e0, e1, ...` are existential. No
+    `over`: the whole value. The instance of the value is given by the regions entered around the statement, except that
+    `instance` overrides single region arguments ("b" -> expr; "q.start" -> expr).
     """
 
     value: str
@@ -48,7 +48,8 @@ class Claim:
 
 @dataclass(frozen=True)
 class StoreClaim:
-    """"These slots are the stores of the source operation number `store` (in program walk order) at element `coords`"."""
+    """Says: these slots are stores of the source operation number `store` (in program walk order), to element
+    `coords`."""
 
     store: int
     coords: tuple[Expr, ...]
@@ -70,8 +71,8 @@ class Enter:
 class Invariant:
     """At the head of every iteration `holder` (a fragment, or a buffer as `Version` does) satisfies `claim`.
 
-    When the claim names a carried value of a region that the loop enters, it is that value for *this* iteration; the body
-    must leave the yielded value in the holder; after the loop it holds the region's result.
+    When the claim names a carried value of a region that the loop enters, it is that value for *this* iteration; the
+    body must leave the yielded value in the holder; after the loop it holds the region's result.
     """
 
     holder: str
@@ -92,7 +93,7 @@ class FragRef:
 
 @dataclass(frozen=True)
 class MemRef:
-    """An element of a tensor argument or buffer; `version` picks a slot of a ring buffer."""
+    """An element of a tensor argument or buffer. `version` is a ring's sequence number: slot `version % versions`."""
 
     name: str
     index: tuple[Expr, ...]
@@ -108,7 +109,8 @@ Fill = Number | Literal["undef"]
 
 @dataclass(kw_only=True)
 class Stmt:
-    """A statement. `by` narrows the executing agents of the role ("" all, "elect" one thread); `origin` is a source line."""
+    """A statement. `by` narrows who executes it: "" every thread of the agent, "warp" one lane of each warp, "elect"
+    one thread of the agent. `origin` is a source line."""
 
     claim: Claim | StoreClaim | None = None
     by: str = ""
@@ -128,7 +130,9 @@ class Load(Stmt):
 
 @dataclass(kw_only=True)
 class Store(Stmt):
-    """`dst = src[$]` for every coordinate of the source fragment where `where` holds. `effect` as in the source."""
+    """`dst = src[$]` for every coordinate of the source fragment where `where` holds. `effect` as in the source.
+
+    `src.coords` is None: a part of a fragment is taken out by a `Compute` "copy" first."""
 
     dst: MemRef
     src: FragRef
@@ -153,9 +157,10 @@ class Compute(Stmt):
 
 @dataclass(kw_only=True)
 class Fold(Stmt):
-    """`dst[$] = acc[$] (+) fold of src over its axes `axes`` (those coordinates are dropped); `acc` None: just the fold.
+    """`dst[$] = acc[$] (+) fold of src over its axes `axes`` (those coordinates are dropped); `acc` None: just the
+    fold.
 
-    With no axes: `dst[$] = acc[$] (+) src[$]`, a step of a running fold.
+    With no axes: `dst[$] = acc[$] (+) src[$]`, a step of a running fold; only then may `src.coords` be given.
     """
 
     dst: str
@@ -170,8 +175,8 @@ class Fold(Stmt):
 class Mma(Stmt):
     """`dst[$0..] = acc[$0..] + sum over the contracted $ of a * b`, by the atom.
 
-    `contracted` are the extents of the contracted coordinates, numbered after the destination's. `a` and `b` are fragments
-    or (for atoms that read memory) buffers, indexed by `$`.
+    `contracted` are the extents of the contracted coordinates, numbered after the destination's. `a` and `b` are
+    fragments or (for atoms that read memory) buffers, indexed by `$`.
     """
 
     dst: str
@@ -184,7 +189,8 @@ class Mma(Stmt):
 
 @dataclass(kw_only=True)
 class Copy(Stmt):
-    """An engine copies a box: `dst[$] = src[$]` for `$` in `box`, zero outside the source (TMA), completing as `signal`.
+    """An engine copies a box: `dst[$] = src[$]` for `$` in `box`, zero outside the source (TMA), completing as
+    `signal`.
 
     `engine`: "tma.load", "tma.store", "cp.async", "bulk.load", "bulk.store". `signal`: the barrier (a MemRef into a
     barrier array with its version) or None (a commit group).
@@ -202,9 +208,10 @@ class Copy(Stmt):
 class Sync(Stmt):
     """Everything that only orders. `kind` is a row of the target's memory-model table in `hardware`.
 
-    CUDA: mbar.init, mbar.expect, mbar.arrive, mbar.wait, barrier (named, `count` threads), fence.proxy.async,
+    CUDA: mbar.init, mbar.expect, mbar.arrive, mbar.wait, barrier.sync and barrier.arrive (named), fence.proxy.async,
     fence.mbar_init, wgmma.fence, wgmma.commit, wgmma.wait, bulk.commit, bulk.wait, cpasync.commit, cpasync.wait,
-    setmaxnreg. CPU: amx.config, amx.release. `object` with version; `args` are its numbers (count, bytes, phase, depth).
+    setmaxnreg. CPU: amx.config, amx.release. `object` with version; `args` are its numbers (bytes, phase, depth, id,
+    threads): `machine.vocabulary.SYNC` lists them by kind.
     """
 
     kind: str
@@ -214,9 +221,9 @@ class Sync(Stmt):
 
 @dataclass(kw_only=True)
 class Version(Stmt):
-    """Ghost: from here on, stores to `buffer` write a new version whose element `$` holds `claim` (coords in the buffer's
-    `$0, $1, ...`); elements outside `claim.where` hold `fill`. Elements not yet overwritten keep the old version. The
-    first read of a new version's element requires that it has been written."""
+    """Ghost: from here on, stores to `buffer` write a new version whose element `$` holds `claim` (coords in the
+    buffer's `$0, $1, ...`); elements outside `claim.where` hold `fill`. Elements not yet overwritten keep the old
+    version. The first read of a new version's element requires that it has been written."""
 
     buffer: str
     fill: Fill = "undef"
@@ -252,8 +259,10 @@ class Tasks(Control):
     """The tasks `vars[0] < counts[0], vars[1] < counts[1], ...` are handed to agents, each task to exactly one.
 
     `over`: "workers" (CPU pool), "grid" (one CTA a task), "persistent" (CTAs stride through them), "threads", "warps".
-    `raster`: the order in which linear task numbers enumerate the product: ("row",) last fastest; ("group", g) as panels
-    of g of the first variable. Tasks are unordered among one another.
+    `raster`: the order in which linear task numbers enumerate the product: ("row",) last fastest; ("group", g) as
+    panels of g of the first variable, in which the first variable runs fastest; then "reverse" (last task first) and
+    "snake" (every second round of a persistent launch dealt in reverse). Order only: tasks are unordered among one
+    another.
     """
 
     vars: tuple[str, ...]
@@ -266,7 +275,8 @@ class Tasks(Control):
 
 @dataclass(kw_only=True)
 class Loop(Control):
-    """`for var in lo, lo + step, ... < hi`, in order, by every agent that reaches it. `unroll` is a hint to the emitter."""
+    """`for var in lo, lo + step, ... < hi`, in order, by every agent that reaches it. `unroll` is a hint to the
+    emitter."""
 
     var: str
     lo: Expr
@@ -280,8 +290,9 @@ class Loop(Control):
 
 @dataclass(kw_only=True)
 class If(Control):
-    """Uniform at `scope` (all agents of it take the same way). `conds`: a conjunction over index expressions; or `cond`, a
-    scalar bool fragment that holds a source `if`'s condition (`source` is the number of that `if` in walk order)."""
+    """Uniform at `scope` (all agents of it take the same way). `conds`: a conjunction over index expressions; or
+    `cond`, a scalar bool fragment that holds a source `if`'s condition (`source` is the number of that `if` in walk
+    order)."""
 
     conds: tuple[Constraint, ...] = ()
     cond: str | None = None
@@ -296,7 +307,8 @@ class If(Control):
 
 @dataclass(frozen=True)
 class Mode:
-    """One digit of a distribution: `size` values of `who` ("slot", "lane", "warp", "replica") step `axis` by `stride`."""
+    """One digit of a distribution: `size` values of `who` ("slot", "lane", "warp", "replica") step `axis` by
+    `stride`."""
 
     who: str
     size: int
@@ -306,8 +318,8 @@ class Mode:
 
 @dataclass(frozen=True)
 class Frag:
-    """A fragment. `dist` empty: one agent holds every element in slots. Otherwise modes from the least significant digit
-    of each kind; coordinate along an axis = sum of digit * stride. `place`: "register" or "tile" (AMX)."""
+    """A fragment. `dist` empty: one agent holds every element in slots. Otherwise modes from the least significant
+    digit of each kind; coordinate along an axis = sum of digit * stride. `place`: "register" or "tile" (AMX)."""
 
     name: str
     dtype: DType
@@ -345,7 +357,8 @@ class Barrier:
 
 @dataclass
 class Role:
-    """A fixed set of agents that run one body. `threads` a agent (1 on the CPU), `agents` of them, `index` their symbol."""
+    """A fixed set of agents that run one body. `threads` a agent (1 on the CPU), `agents` of them, `index` their
+    symbol."""
 
     name: str
     agents: int
@@ -433,5 +446,3 @@ def walk(body: Body) -> Iterator[Stmt | Control]:
         elif isinstance(stmt, If):
             yield from walk(stmt.then)
             yield from walk(stmt.orelse)
-
-

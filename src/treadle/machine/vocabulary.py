@@ -1,0 +1,83 @@
+"""The closed words of machine text: kinds of synchronisation, copy engines, atoms, places, grains.
+
+What a synchronisation *means* is a row of the memory-model table in room `hardware`; here stands its shape: whether it
+has an object, and the names of its numbers. Parser, verifier of form, simulator and emitters read this one table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SyncShape:
+    """Whether a kind of synchronisation names a phased barrier, and its numbers (`optional` ones have a default)."""
+
+    has_object: bool = False
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    agents: str = ""  # the `by` it is meant for: "" any
+
+
+SYNC: dict[str, SyncShape] = {
+    # A phased barrier: set up (no version: every barrier of the ring), one arrival that announces bytes, arrivals, a
+    # wait for the phase of parity `phase` to be over.
+    "mbar.init": SyncShape(True),
+    "mbar.expect": SyncShape(True, ("bytes",)),
+    "mbar.arrive": SyncShape(True, (), ("count",)),
+    "mbar.wait": SyncShape(True, ("phase",)),
+    # A named barrier of the workgroup: `threads` arrivals, counted by whole warps.
+    "barrier.sync": SyncShape(False, ("id", "threads")),
+    "barrier.arrive": SyncShape(False, ("id", "threads")),
+    "fence.proxy.async": SyncShape(),
+    "fence.mbar_init": SyncShape(),
+    "wgmma.fence": SyncShape(),
+    "wgmma.commit": SyncShape(),
+    "wgmma.wait": SyncShape(False, ("depth",)),
+    # Groups of bulk stores of one thread: wait until at most `depth` are unfinished; `read` 1: until sources are free.
+    "bulk.commit": SyncShape(),
+    "bulk.wait": SyncShape(False, ("depth",), ("read",)),
+    "cpasync.commit": SyncShape(),
+    "cpasync.wait": SyncShape(False, ("depth",)),
+    "setmaxnreg": SyncShape(False, ("registers",)),
+    "amx.config": SyncShape(),
+    "amx.release": SyncShape(),
+}
+
+ENGINES: dict[str, bool] = {
+    "tma.load": True,
+    "tma.store": False,
+    "cp.async": False,
+    "bulk.load": True,
+    "bulk.store": False,
+}
+"""Copy engines, and whether their completion is counted in bytes by a phased barrier (else by a group of the
+thread)."""
+
+ATOMS: tuple[str, ...] = ("fma", "amx", "mma", "wgmma")
+"""First parts of atom names (`wgmma.m64n256k16`); the part says how operands are read and when the result is there."""
+
+ASYNC_ATOMS: tuple[str, ...] = ("wgmma",)
+
+GRAINS: tuple[str, ...] = ("", "warp", "elect")
+OVER: tuple[str, ...] = ("workers", "grid", "persistent", "threads", "warps")
+PLACES: tuple[str, ...] = ("local", "shared", "workspace")
+FRAGMENT_PLACES: tuple[str, ...] = ("register", "tile")
+DIGITS: tuple[str, ...] = ("slot", "lane", "warp", "replica")
+EFFECTS: tuple[str, ...] = ("set", "add", "max", "min")
+MONOIDS: tuple[str, ...] = ("add", "mul", "max", "min", "and", "or", "xor")
+RASTERS: dict[str, int] = {"row": 0, "group": 1, "reverse": 0, "snake": 0}
+"""Words of a raster and how many numbers follow each."""
+
+SYMBOLS: tuple[str, ...] = ("cta",)
+"""Symbols that every role knows: the number of its workgroup in the launch."""
+
+RESERVED: frozenset[str] = frozenset(
+    (
+        "where fill by tags origin over at index load store copy fold mma sync version let advance tasks loop if else "
+        "invariant role kernel buffer frag barrier host guard program min max enters step raster signal map box onto "
+        "axes contract nan true false inf undef effect mask tdm target numerics workspace launch cond source scope "
+        "dist place counters expr"
+    ).split()
+)
+"""Words of the text that no fragment, buffer, barrier, variable or counter may be named."""
