@@ -65,8 +65,10 @@ class Part:
 
         *Ensures*: the coordinates of the result are those `c` of this part with `lo <= c < hi`.
         """
-        start = self.lo if lo is None else minimum(maximum(as_expr(lo), self.lo), self.hi)
-        stop = self.hi if hi is None else maximum(start, minimum(as_expr(hi), self.hi))
+        low = lo is None or as_expr(lo) == self.lo
+        high = hi is None or as_expr(hi) == self.hi
+        start = self.lo if low or lo is None else minimum(maximum(as_expr(lo), self.lo), self.hi)
+        stop = self.hi if high or hi is None else maximum(start, minimum(as_expr(hi), self.hi))
         return Part(self.dim, start, stop, label)
 
     def __str__(self) -> str:

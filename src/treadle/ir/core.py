@@ -1,13 +1,13 @@
 """TileIR: values, operations, blocks, regions, programs.
 
 A program is a tree of blocks of operations in SSA form. Values are *tiles*: immutable, with a dtype and axes that are
-parts of dimensions (rank 0 is a scalar). The meaning of a value is pointwise: for each instance of its enclosing regions
-and each coordinate of its axes there is one element; every operation says how that element comes from elements of its
-operands. The checker, the interpreter and the planner all rely on this reading.
+parts of dimensions (rank 0 is a scalar). The meaning of a value is pointwise: for each instance of its enclosing
+regions and each coordinate of its axes there is one element; every operation says how that element comes from elements
+of its operands. The checker, the interpreter and the planner all rely on this reading.
 
-Index scalars are `Expr`s. Symbols an expression may mention: extents of dimensions (`M`), staged-free scalars of region
-arguments (`b` for `B.each`), block bounds (`m.start`, `m.stop`), and opaque `Fn(value name, coordinates)`: an element of
-an integer value (`%n()` for a loaded scalar).
+Index scalars are `Expr`s. Symbols an expression may mention: extents of dimensions (`M`), coordinates of region
+arguments (`b` for `B.each`), block bounds (`m.start`, `m.stop`), and opaque `Fn(value name, coordinates)`: an element
+of an integer value (`%n()` for a loaded scalar). Names of dimensions and of region arguments are unique in a program.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ class Region(Op):
 
     `inits[i]` enters as `carried[i]`, `body.yields[i]` is its value after an iteration, `results[i]` after the region.
     For `serial`, `pipeline` and `reduce` these are loop-carried values (for `reduce`: reduction states). For `parallel`
-    they are outer tiles assembled part by part: an instance starts from the entry value, and the result is the entry value
-    with every part that an `Insert` of an instance covered replaced.
+    they are outer tiles assembled part by part: an instance starts from the entry value, and the result is the entry
+    value with every part that an `Insert` of an instance covered replaced.
     """
 
     kind: RegionKind

@@ -1,8 +1,9 @@
 """Reading and writing: tensors, parts of tiles, parts of outer tiles.
 
 A subscript list has one entry an axis of the tensor or tile. The element of a load at result coordinates `c` is the
-tensor's element whose index along each axis is: the coordinate of that axis (a part), the index expression (an index), or
-the element of the integer tile at the coordinates of its axes. The result's axes are the union of the subscripts' axes.
+tensor's element whose index along each axis is: the coordinate of that axis (a part), the index expression (an index),
+or the element of the integer tile at the coordinates of its axes. The result's axes are the union of the subscripts'
+axes.
 """
 
 from __future__ import annotations

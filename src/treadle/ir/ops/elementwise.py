@@ -17,7 +17,7 @@ from treadle.ir.core import Op, Value
 
 @dataclass(eq=False, kw_only=True)
 class Full(Op):
-    """Every element is the number `number` of the result's dtype (also constants: no axes). `empty` is uninitialised."""
+    """Every element is the number `number`, of the result's dtype; constants have no axes, `empty` has no number."""
 
     keyword: ClassVar[str] = "full"
     number: float | int | bool | None  # None: uninitialised (`td.empty`)

@@ -48,7 +48,8 @@ class ArgReduce(Op):
 class Mma(Op):
     """`acc + sum over the axes that a and b share and acc lacks of a * b`, products and sums in acc's dtype.
 
-    Operands are converted exactly to acc's dtype (never to a lower precision). With no contracted axis: the outer product.
+    Operands are converted exactly to acc's dtype (never to a lower precision). With no contracted axis: the outer
+    product.
     """
 
     keyword: ClassVar[str] = "mma"
