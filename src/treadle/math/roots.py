@@ -1,0 +1,18 @@
+"""Reciprocals and reciprocal square roots, by the correctly rounded division and root that every target has."""
+
+from __future__ import annotations
+
+from treadle.math.ops import Ops, V
+
+
+def sqrt(b: Ops[V], x: V) -> V:
+    return b.sqrt(x)
+
+
+def rsqrt(b: Ops[V], x: V) -> V:
+    """1 / sqrt(x): of 0 and -0 the infinity of that sign, of negative numbers NaN."""
+    return b.div(b.const_f32(1.0), b.sqrt(x))
+
+
+def reciprocal(b: Ops[V], x: V) -> V:
+    return b.div(b.const_f32(1.0), x)

@@ -1,0 +1,88 @@
+"""What functions there are for f32, in which accuracy classes, by which expansion, and how far off each was measured.
+
+An ulp is the distance of neighbouring f32 numbers at the exact result, 2^-149 below the normal numbers. The stated
+bound holds for every argument that was tried: `tests/math` tries some 2^17 per function, dense where an expansion
+changes its branch, and all special values. Infinities, NaN, zeros with their signs and overflow are as in NumPy for
+class `2ulp`; what `fast` leaves out is stated in its row.
+
+f16 and bf16 are computed in f32 and rounded once: `storage` accuracy. f64 is not expanded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from treadle.base.errors import LimitError
+from treadle.math import error_function, exponential, logarithm, power, roots, trigonometry
+
+Expand = Callable[..., Any]
+"""`expand(ops, *arguments)`; generic in the emitter's value, see `ops.Ops`."""
+
+
+class NoExpansion(LimitError):
+    """A function, or an accuracy class of one, that has no expansion."""
+
+    code = "math/no-expansion"
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """One way to compute a function. `ulp` is the largest error seen, rounded up; `note` is what it leaves out."""
+
+    expand: Expand = field(compare=False)
+    ulp: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Function:
+    """`domain` is where the result is a number; `classes` has an expansion for each accuracy class."""
+
+    name: str
+    arity: int
+    domain: str
+    classes: dict[str, Expansion]
+
+
+_FLUSH = "subnormal results become 0 or lose digits"
+
+
+def _row(name: str, domain: str, precise: Expansion, fast: Expansion | None = None, arity: int = 1) -> Function:
+    return Function(name, arity, domain, {"2ulp": precise, "fast": fast or precise})
+
+
+_ROWS = (
+    _row("exp", "all", Expansion(exponential.exp, 1.0), Expansion(exponential.exp_fast, 2.6, _FLUSH)),
+    _row("exp2", "all", Expansion(exponential.exp2, 0.9), Expansion(exponential.exp2_fast, 2.4, _FLUSH)),
+    _row("expm1", "all", Expansion(exponential.expm1, 1.4)),
+    _row("sigmoid", "all", Expansion(exponential.sigmoid, 1.7), Expansion(exponential.sigmoid_fast, 3.0, _FLUSH)),
+    _row("tanh", "all", Expansion(exponential.tanh, 1.8)),
+    _row("log", "x >= 0", Expansion(logarithm.log, 0.8), Expansion(logarithm.log_fast, 1.2)),
+    _row("log2", "x >= 0", Expansion(logarithm.log2, 1.0), Expansion(logarithm.log2_fast, 2.2)),
+    _row("log1p", "x >= -1", Expansion(logarithm.log1p, 1.5)),
+    _row("pow", "x >= 0, or y an integer", Expansion(power.pow, 0.9), arity=2),
+    _row("erf", "all", Expansion(error_function.erf, 1.1)),
+    _row("normal_cdf", "all", Expansion(error_function.normal_cdf, 1.9)),
+    _row("sin", "finite", Expansion(trigonometry.sin, 1.5)),
+    _row("cos", "finite", Expansion(trigonometry.cos, 1.5)),
+    _row("sqrt", "x >= 0", Expansion(roots.sqrt, 0.5)),
+    _row("rsqrt", "x >= 0", Expansion(roots.rsqrt, 1.5)),
+    _row("reciprocal", "all", Expansion(roots.reciprocal, 0.5)),
+)
+FUNCTIONS: dict[str, Function] = {f.name: f for f in _ROWS}
+
+
+def expansion(name: str, accuracy: str = "2ulp") -> Expansion:
+    """The expansion of function `name` for an accuracy class. Errors: `math/no-expansion`."""
+    found = FUNCTIONS.get(name)
+    if found is not None and accuracy in found.classes:
+        return found.classes[accuracy]
+    known = f"one of {', '.join(FUNCTIONS)}" if found is None else f"class {' or '.join(found.classes)}"
+    raise NoExpansion(
+        doing=f"expanding {name} for accuracy class {accuracy}",
+        found="no expansion",
+        expected=known,
+        hint="ask for another class in td.Numerics(functions=)" if found else "compose it of functions that have one",
+    )
