@@ -1,0 +1,124 @@
+"""Masks of a statement: which of its elements are active.
+
+`where` is a conjunction over coordinates. A conjunct that is affine in the coordinates with number factors is evaluated
+once for the statement; at a point it then says "lanes from l on" or "lanes below u", so that the whole conjunction is one
+comparison of the lane numbers with one count. What is left is evaluated lane by lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.algebra.expr import Constraint, Expr
+from treadle.targets.cpu.emit.index import IndexWriter, Point, split
+from treadle.targets.cpu.emit.text import Int
+
+
+@dataclass(frozen=True)
+class _Line:
+    """`base + sum steps[i] * $i >= 0`, or `== 0`."""
+
+    base: Int
+    steps: tuple[int, ...]
+    equality: bool
+
+
+class Mask:
+    """The active elements of one statement. `at` gives an i1, a vector of i1, or None where all are active."""
+
+    def __init__(self, index: IndexWriter, constraints: Sequence[Constraint], rank: int) -> None:
+        self._index = index
+        self._lines: list[_Line] = []
+        self._general: list[Constraint] = []
+        for c in constraints:
+            parts = split(c.expr, rank)
+            steps = None if parts is None else parts.steps()
+            if parts is None or steps is None:
+                self._general.append(c)
+            else:
+                self._lines.append(_Line(index.value(parts.rest), steps, c.equality))
+
+    @property
+    def trivial(self) -> bool:
+        """Whether everything is active."""
+        return not self._lines and not self._general
+
+    def at(self, point: Point) -> str | None:
+        """The mask at a point."""
+        return self._scalar(point) if point.axis is None or point.lanes is None else self._vector(point)
+
+    def _scalar(self, point: Point) -> str | None:
+        fn = self._index.fn
+        found: str | None = None
+        for line in self._lines:
+            value = self._start(line, point)
+            if isinstance(value, int) and (value == 0 if line.equality else value >= 0):
+                continue
+            found = fn.both(found, fn.compare("eq" if line.equality else "sge", value, 0))
+        for c in self._general:
+            found = fn.both(found, fn.compare("eq" if c.equality else "sge", self._index.value(c.expr, point), 0))
+        return found
+
+    def _start(self, line: _Line, point: Point) -> Int:
+        return self._index.fn.add(line.base, sum(s * a for s, a in zip(line.steps, point.at)))
+
+    def _vector(self, point: Point) -> str | None:
+        assert point.axis is not None and point.lanes is not None
+        fn, n = self._index.fn, point.lanes
+        above: Int | None = None  # lanes below this are active
+        below: Int | None = None  # lanes from this on are active
+        uniform: str | None = None
+        vectors: list[str] = []
+        for line in self._lines:
+            first, step = self._start(line, point), line.steps[point.axis]
+            if isinstance(first, int) and not line.equality and first >= 0 and first + step * (n - 1) >= 0:
+                continue
+            if step == 0:
+                uniform = fn.both(uniform, fn.compare("eq" if line.equality else "sge", first, 0))
+            elif step == -1 and not line.equality:
+                bound = fn.add(first, 1)
+                above = bound if above is None else fn.smin(above, bound)
+            elif step == 1 and not line.equality:
+                bound = fn.sub(0, first)
+                below = bound if below is None else fn.smax(below, bound)
+            else:
+                lanes = self._index.lanes
+                values = self._splat_add(first, lanes.iota(0, n, step=step), n)
+                vectors.append(self._compare(values, "eq" if line.equality else "sge", n))
+        for c in self._general:
+            vectors.append(self._compare(self._index.vector(c.expr, point), "eq" if c.equality else "sge", n))
+        if uniform is not None:
+            above = fn.select(uniform, n if above is None else above, 0)
+        if above is not None:
+            vectors.insert(0, self._count("ult", above, n))
+        if below is not None:
+            vectors.insert(0, self._count("uge", below, n))
+        result: str | None = None
+        for v in vectors:
+            result = v if result is None else fn.value(f"and <{n} x i1> {result}, {v}")
+        return result
+
+    def _splat_add(self, first: Int, offsets: str, n: int) -> str:
+        return self._index.fn.value(f"add <{n} x i64> {self._index.lanes.splat_int(first, n)}, {offsets}")
+
+    def _compare(self, values: str, how: str, n: int) -> str:
+        return self._index.fn.value(f"icmp {how} <{n} x i64> {values}, zeroinitializer")
+
+    def _count(self, how: str, bound: Int, n: int) -> str:
+        """Lane numbers compared with a bound, which is clamped to [0, n] so that 32 bits hold it."""
+        fn, lanes = self._index.fn, self._index.lanes
+        clamped = fn.smin(fn.smax(bound, 0), n)
+        narrow = str(clamped) if isinstance(clamped, int) else fn.value(f"trunc i64 {clamped} to i32")
+        splat = f"splat (i32 {narrow})" if isinstance(clamped, int) else lanes.splat_text("i32", narrow, n)
+        return fn.value(f"icmp {how} <{n} x i32> {lanes.iota(0, n, 'i32')}, {splat}")
+
+
+def scalar_condition(index: IndexWriter, constraints: Sequence[Constraint]) -> str | None:
+    """A conjunction without coordinates, as an i1; None where it is known to hold."""
+    return Mask(index, constraints, 0).at(Point(()))
+
+
+def all_hold(index: IndexWriter, least: Sequence[Expr]) -> str | None:
+    """Whether all these values are at least zero, as an i1; None where it is known."""
+    return scalar_condition(index, [Constraint(e) for e in least])
