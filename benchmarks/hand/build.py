@@ -42,7 +42,8 @@ def wgmma(columns: int, a: str, b: str) -> str:
 
 
 def k2(**options: int) -> tuple[str, str, dict[str, int]]:
-    return "k2_gemm.cu", wgmma(256, "k", "mn"), options
+    a, b = "mn" if "X_KM" in options else "k", "k" if "W_NK" in options else "mn"
+    return "k2_gemm.cu", wgmma(256, a, b), options
 
 
 def k3(**options: int) -> tuple[str, str, dict[str, int]]:
@@ -55,13 +56,24 @@ VARIANTS = {
     "k2_bias_gelu": k2(BIAS=1, ACT=1),
     "k2_bias_gelu_short": k2(BIAS=1, ACT=2),
     "k2_plain_p0": k2(BIAS=0, ACT=0, PENDING=0),
+    "k2_bias_early": k2(BIAS=2, ACT=0),
+    "k2_bias_early_gelu_short": k2(BIAS=2, ACT=2),
+    "k2_zero": k2(BIAS=0, ACT=0, ZERO=1),
+    "k2_release_one": k2(BIAS=0, ACT=0, RELEASE_ONE=1),
+    "k2_w_nk": k2(BIAS=0, ACT=0, W_NK=1),
+    "k2_x_km": k2(BIAS=0, ACT=0, X_KM=1),
+    "k2_x_km_w_nk": k2(BIAS=0, ACT=0, X_KM=1, W_NK=1),
     "k3_d128_full_plain": k3(D=128, KV=128, NC=2, CAUSAL=0, AHEAD=0, TURNS=0),
     "k3_d128_full": k3(D=128, KV=128, NC=2, CAUSAL=0, AHEAD=1, TURNS=1),
     "k3_d128_full_kv176": k3(D=128, KV=176, NC=2, CAUSAL=0, AHEAD=1, TURNS=1),
+    "k3_d128_full_kv176_lazy": k3(D=128, KV=176, NC=2, CAUSAL=0, AHEAD=1, TURNS=1, LAZY=1),
+    "k3_d64_full_3_kv160_lazy": k3(D=64, KV=160, NC=3, CAUSAL=0, AHEAD=0, TURNS=0, LAZY=1),
+    "k3_d128_causal_lazy": k3(D=128, KV=128, NC=2, CAUSAL=1, AHEAD=1, TURNS=1, LAZY=1),
     "k3_d128_causal_plain": k3(D=128, KV=128, NC=2, CAUSAL=1, AHEAD=0, TURNS=0),
     "k3_d128_causal": k3(D=128, KV=128, NC=2, CAUSAL=1, AHEAD=1, TURNS=1),
     "k3_d64_full_plain": k3(D=64, KV=128, NC=2, CAUSAL=0, AHEAD=0, TURNS=0),
     "k3_d64_full": k3(D=64, KV=128, NC=2, CAUSAL=0, AHEAD=1, TURNS=1),
+    "k3_d64_full_3_kv160": k3(D=64, KV=160, NC=3, CAUSAL=0, AHEAD=0, TURNS=0),
     "k3_d64_full_3": k3(D=64, KV=128, NC=3, CAUSAL=0, AHEAD=0, TURNS=0),
     "k3_d64_causal_plain": k3(D=64, KV=128, NC=2, CAUSAL=1, AHEAD=0, TURNS=0),
     "k3_d64_causal": k3(D=64, KV=128, NC=2, CAUSAL=1, AHEAD=1, TURNS=1),

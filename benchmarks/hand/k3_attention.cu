@@ -1,5 +1,6 @@
 // K3 by hand: attention forward, bf16 [BH, S, D], f32 state. Options: D, KV, NC (consumers of 64 query rows), CAUSAL,
-// AHEAD (first product of step j+1 issued before the second of step j), TURNS (consumers take turns at issuing).
+// AHEAD (first product of step j+1 issued before the second of step j), TURNS (consumers take turns at issuing), LAZY (the row
+// sum stays split over the four lanes of a row until the end: a regrouping that an exact chain does not grant).
 #define Q_ROWS (NC * 64)
 #define Q_BYTES (Q_ROWS * D * 2)
 #define KV_BYTES (KV * D * 2)
@@ -10,6 +11,12 @@
 #define V_OFFSET (Q_BYTES + VERSIONS * KV_BYTES)
 #define BARRIER_OFFSET (Q_BYTES + 2 * VERSIONS * KV_BYTES)
 #define CHUNKS (D / 64)
+#define ACROSS_QUAD(x) x += __shfl_xor_sync(~0u, x, 1), x += __shfl_xor_sync(~0u, x, 2);
+#ifdef LAZY
+#define QUAD_SUM(x)
+#else
+#define QUAD_SUM(x) ACROSS_QUAD(x)
+#endif
 #define CAT_(a, b, c) a##b##c
 #define CAT(a, b, c) CAT_(a, b, c)
 
@@ -129,13 +136,15 @@ extern "C" __global__ void __launch_bounds__(128 + 128 * NC, 1)
     keep0 = exp2_fast((top0 - high0) * scale_log2), keep1 = exp2_fast((top1 - high1) * scale_log2);                 \
     top0 = high0, top1 = high1;                                                                                     \
     const float shift0 = high0 * scale_log2, shift1 = high1 * scale_log2;                                           \
-    sum0 *= keep0, sum1 *= keep1;                                                                                   \
+    float part0 = 0.0f, part1 = 0.0f;                                                                               \
     _Pragma("unroll") for (int i = 0; i < KV / 2; i += 4) {                                                         \
       s[i] = exp2_fast(fmaf(s[i], scale_log2, -shift0)), s[i + 1] = exp2_fast(fmaf(s[i + 1], scale_log2, -shift0)); \
       s[i + 2] = exp2_fast(fmaf(s[i + 2], scale_log2, -shift1));                                                    \
       s[i + 3] = exp2_fast(fmaf(s[i + 3], scale_log2, -shift1));                                                    \
-      sum0 += s[i] + s[i + 1], sum1 += s[i + 2] + s[i + 3];                                                         \
+      part0 += s[i] + s[i + 1], part1 += s[i + 2] + s[i + 3];                                                       \
     }                                                                                                               \
+    QUAD_SUM(part0) QUAD_SUM(part1)                                                                                 \
+    sum0 = sum0 * keep0 + part0, sum1 = sum1 * keep1 + part1;                                                       \
   }
 #define PACK() _Pragma("unroll") for (int i = 0; i < KV / 4; i++) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
 #define RESCALE()                                                                                                   \
@@ -208,8 +217,9 @@ extern "C" __global__ void __launch_bounds__(128 + 128 * NC, 1)
       }
       if (lane == 0) barrier_arrive(q_empty);
 #endif
-      sum0 += __shfl_xor_sync(~0u, sum0, 1), sum0 += __shfl_xor_sync(~0u, sum0, 2);
-      sum1 += __shfl_xor_sync(~0u, sum1, 1), sum1 += __shfl_xor_sync(~0u, sum1, 2);
+#ifdef LAZY
+      ACROSS_QUAD(sum0) ACROSS_QUAD(sum1)
+#endif
       const float inv0 = 1.0f / sum0, inv1 = 1.0f / sum1;
       u16* out = O + ((long long)bh * Sq + row) * D + 2 * (lane & 3);
 #pragma unroll
