@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis without deadlines, a compile cache of the run's own, GPU tests where there is a GPU."""
+"""What all tests share: hypothesis without deadlines, a compile cache of the run's own, GPU tests only with a GPU."""
 
 from __future__ import annotations
 
