@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from treadle.runtime import launch, memory, pool
+from treadle.runtime.arrays import overlaps
 from treadle.runtime.cpu import LoadedObject, load_object
 from treadle.runtime.errors import (
     ArgumentCount,
@@ -21,6 +22,7 @@ from treadle.runtime.errors import (
     KernelFailed,
     NotAnArray,
     ObjectUnusable,
+    OutOfMemory,
     OutputOverlapsItself,
     RankMismatch,
     ReadOnly,
@@ -177,6 +179,35 @@ def test_words_are_the_convention(packer: Callable[[Signature], launch.Packer]) 
     one = struct.unpack("<I", struct.pack("<f", 1.0))[0]
     assert list(block.words[:11]) == [x.ctypes.data, 4, 3, -6, 2, one, y.ctypes.data, 4, 3, 3, 1]
     assert SCALED.offset("y") == 6 and SCALED.tail == 11 and SCALED.words == 14 and SCALED.outs == (2,)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "apart"),
+    [
+        ((slice(0, 3), slice(None)), (slice(3, 6), slice(None)), True),
+        ((slice(0, 4), slice(None)), (slice(3, 6), slice(None)), False),
+        ((slice(None, None, -1), slice(None)), (slice(None), slice(None)), False),
+        ((slice(None), slice(0, 2)), (slice(None), slice(2, 5)), False),
+        ((slice(0, 0), slice(None)), (slice(None), slice(None)), True),
+        ((slice(2, None, -1), slice(None)), (slice(5, 2, -1), slice(None)), True),
+    ],
+)
+def test_blocks_tell_whether_outputs_lie_apart(
+    packer: Callable[[Signature], launch.Packer], x: Any, y: Any, apart: bool
+) -> None:
+    room = np.zeros((6, 5), np.float32)
+    pack = packer(SCALED)
+    block = pack.pack((room[x], 1.0, room[y]))
+    assert block.apart == apart
+    seen = pack.views(block)
+    assert set(seen) == {"x", "y"}
+    if apart:
+        assert overlaps(seen["x"], seen["y"]) == "disjoint"
+
+
+def test_out_of_memory_is_an_error() -> None:
+    with pytest.raises(OutOfMemory, match="runtime/out-of-memory"):
+        memory.take_workspace(1 << 60)
 
 
 def test_narrow_formats_are_read_by_machine_code() -> None:

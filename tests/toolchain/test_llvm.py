@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -105,6 +106,22 @@ def test_abort_in_the_worker_is_an_error_and_the_next_request_works() -> None:
         compile_ir(text, cpu_features="avx2", name="bogus", isolated=True)
     assert "invalid register" in caught.value.found
     assert compile_ir(INCREMENT, cpu_features="avx2", name="f", isolated=True).object[:4] == b"\x7fELF"
+
+
+def test_a_compilation_that_takes_too_long_is_stopped() -> None:
+    with pytest.raises(CompilerDied, match="no answer within"):
+        compile_ir(INCREMENT, cpu_features="avx2", name="slow", isolated=True, timeout=0.0)
+    assert compile_ir(INCREMENT, cpu_features="avx2", name="f", isolated=True).object[:4] == b"\x7fELF"
+
+
+def test_compilations_in_several_threads() -> None:
+    alone = compile_ir(WIDE_LOOP, cpu_features="avx2", name="loop")
+    with ThreadPoolExecutor(4) as crowd:
+        turns = [
+            crowd.submit(compile_ir, WIDE_LOOP, cpu_features="avx2", name="loop", isolated=bool(i % 2))
+            for i in range(8)
+        ]
+    assert all(turn.result() == alone for turn in turns)
 
 
 def test_isolated_gives_the_same_object() -> None:

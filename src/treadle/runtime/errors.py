@@ -47,6 +47,12 @@ class TilesRefused(LimitError):
     code = "runtime/tiles-refused"
 
 
+class OutOfMemory(LimitError):
+    """The system gives no more memory for an output or a workspace."""
+
+    code = "runtime/out-of-memory"
+
+
 class KernelFailed(UserError):
     """A kernel ran and reported that a check of the program failed."""
 

@@ -17,13 +17,21 @@ from typing import Any
 import numpy as np
 
 from treadle.runtime import pool as worker_pool
-from treadle.runtime.arrays import numpy_dtype, same_device
+from treadle.runtime.arrays import ArrayView, numpy_dtype, same_device
 from treadle.runtime.cpu import LoadedObject
 from treadle.runtime.errors import KernelFailed, NativeCodeMissing, SymbolMissing
 from treadle.runtime.memory import Workspace, give_workspace, take_workspace
 from treadle.runtime.native import load_native
 from treadle.runtime.signature import ScalarParam, Signature, TensorParam, scalar_word, tensor_view
-from treadle.runtime.walker_ir import ALIGNED_FLAG, RECORD_WORDS, SYMBOL, WALKER_IR, WRITEABLE_FLAG
+from treadle.runtime.walker_ir import (
+    ALIGNED_FLAG,
+    APART,
+    MAY_MEET,
+    RECORD_WORDS,
+    SYMBOL,
+    WALKER_IR,
+    WRITEABLE_FLAG,
+)
 
 Words = Sequence[int]
 WorkspaceSize = int | str | Callable[[Words], int]
@@ -68,7 +76,7 @@ def _trusted_walk() -> Callable[[Any, int, int, int], int] | None:
         signature = Signature((ScalarParam("s", "i64"), TensorParam("x", "f32", 2)))
         words = array.array("q", bytes(8 * signature.words))
         records = _records(signature)
-        if walk((0, sample), 2, records.buffer_info()[0], words.buffer_info()[0]) != -1:
+        if walk((0, sample), 2, records.buffer_info()[0], words.buffer_info()[0]) != APART:
             return None
         address = int(sample.__array_interface__["data"][0])
         if list(words[1:6]) != [address, *sample.shape, *(stride // 4 for stride in sample.strides)]:
@@ -76,6 +84,11 @@ def _trusted_walk() -> Callable[[Any, int, int, int], int] | None:
     wanted = Signature((TensorParam("x", "f32", 2, out=True),))
     words = array.array("q", bytes(8 * wanted.words))
     refused = (frozen, base[0], base.astype(np.float64), np.broadcast_to(base[0], (6, 10)), None)
+    pair = Signature((TensorParam("x", "f32", 2), TensorParam("y", "f32", 2, out=True)))
+    room, records = array.array("q", bytes(8 * pair.words)), _records(pair)
+    for x, y, said in ((base[:3], base[3:], APART), (base[:4], base[3:], MAY_MEET), (base[:0], base, APART)):
+        if walk((x, y), 2, records.buffer_info()[0], room.buffer_info()[0]) != said:
+            return None
     outcomes = [walk((bad,), 1, _records(wanted).buffer_info()[0], words.buffer_info()[0]) for bad in refused]
     return walk if outcomes == [0] * len(refused) else None
 
@@ -90,18 +103,23 @@ def _records(signature: Signature) -> array.array[int]:
         dtype = numpy_dtype(param.dtype)
         flags = ALIGNED_FLAG | (WRITEABLE_FLAG if param.out else 0)
         shift = dtype.itemsize.bit_length() - 1
-        words += [1, id(np.ndarray), id(dtype), param.rank, shift, flags, at, int(param.out)]
+        words += [1, id(np.ndarray), id(dtype), param.rank, shift, flags, at, int(param.out), 0, 0]
     return array.array("q", words)
 
 
 class Block:
-    """An argument block: its words, their address, and what keeps the memory they point to alive."""
+    """An argument block: its words, their address, and what keeps the memory they point to alive.
 
-    __slots__ = ("address", "arguments", "words")
+    `apart` is True when no output lies among the addresses of another array argument. It is False also where strides
+    interleave; `arrays.overlaps` on two `Packer.views` tells more.
+    """
+
+    __slots__ = ("address", "apart", "arguments", "words")
 
     def __init__(self, size: int) -> None:
         self.words = array.array("q", bytes(8 * size))
         self.address = self.words.buffer_info()[0]
+        self.apart = False
         self.arguments: Any = None
 
 
@@ -137,6 +155,8 @@ class Packer:
             first = self._walk(arguments, self._count, self._records_address, block.address)
         if first >= 0:
             self._pack_slowly(block, arguments)
+        else:
+            block.apart = first == APART
         for i, at, param in self._scalars:
             block.words[at] = scalar_word(arguments[i], param)
         block.arguments = arguments
@@ -155,6 +175,25 @@ class Packer:
             block.words[at : at + 1 + 2 * len(seen.shape)] = array.array(
                 "q", [_signed(seen.ptr), *seen.shape, *seen.strides]
             )
+        block.apart = _apart([(param.out, seen) for param, _, seen in views])
+
+    def views(self, block: Block) -> dict[str, ArrayView]:
+        """The arrays of a packed block by parameter name: for exact questions that words alone do not answer."""
+        return {
+            param.name: tensor_view(argument, param)
+            for param, argument in zip(self.signature.params, block.arguments)
+            if isinstance(param, TensorParam)
+        }
+
+
+def _apart(views: Sequence[tuple[bool, ArrayView]]) -> bool:
+    """Whether no output's addresses meet those of another array."""
+    spans = [seen.span for _, seen in views]
+    for i, (out, _) in enumerate(views):
+        for j, (low, high) in enumerate(spans):
+            if out and i != j and low < spans[i][1] and spans[i][0] < high:
+                return False
+    return True
 
 
 def _signed(address: int) -> int:

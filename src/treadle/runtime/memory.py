@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from treadle.runtime.arrays import numpy_dtype
+from treadle.runtime.errors import OutOfMemory
 
 ALIGNMENT = 64
 """Bytes to which every block is aligned."""
@@ -83,7 +84,10 @@ def size_class(size: int) -> int:
 
 
 def take_workspace(size: int) -> Workspace:
-    """A block for `size` bytes. Give it back with `give_workspace`, or leave it to the garbage collector."""
+    """A block for `size` bytes. Give it back with `give_workspace`, or leave it to the garbage collector.
+
+    Errors: runtime/out-of-memory.
+    """
     actual = size_class(size)
     return _keeper.take(actual) or _new_block(actual)
 
@@ -99,6 +103,18 @@ def release_kept() -> None:
 
 
 def _new_block(size: int) -> Workspace:
+    try:
+        return _allocate(size)
+    except (MemoryError, OSError, OverflowError) as error:
+        raise OutOfMemory(
+            doing="allocating memory for an output or a workspace",
+            found=f"{size:,} bytes were refused: {error}",
+            expected="memory of the system",
+            hint="free what is not needed; or pass smaller arrays, or fewer workers: treadle.set_workers",
+        ) from error
+
+
+def _allocate(size: int) -> Workspace:
     if size < _MAPPED_FROM:
         buffer = np.empty(size + ALIGNMENT, np.uint8)
         address = int(buffer.__array_interface__["data"][0])
@@ -118,7 +134,7 @@ def _new_block(size: int) -> Workspace:
 def empty(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     """A new row-major array, uninitialised, its first element 64-byte aligned.
 
-    Errors: dtype/unknown, MemoryError.
+    Errors: runtime/out-of-memory.
     """
     kind = numpy_dtype(dtype)
     count = 1

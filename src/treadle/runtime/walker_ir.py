@@ -1,20 +1,24 @@
 """Reading NumPy arguments in machine code, as LLVM IR text. `launch.py` uses it and checks it first.
 
-For each parameter a record of eight words says what is needed:
+For each parameter a record of ten words says what is needed:
 
     0 kind: 0 skip (a scalar), 1 an array       4 log2 of the element size
     1 address of the type `numpy.ndarray`       5 flags that must be set
     2 address of the NumPy dtype                6 where its words go, counted in words
     3 number of axes                            7 1 for an output: axes must nest, so no two positions coincide
+    8, 9 written by the walk: the addresses [low, high) between which all elements lie; 0, 0 for an empty array
 
 An argument is taken only when its type and dtype are these very objects and everything fits; the first that does not
-is reported by its number, and read in Python instead. The fields of an array object are part of NumPy's binary
-interface, those of a tuple of CPython's; the offsets hold for builds with a GIL on 64-bit machines.
+is reported by its number, and read in Python instead. Records are shared by all calls: the GIL is held.
+
+The fields of an array object are part of NumPy's binary interface, those of a tuple of CPython's; the offsets hold for
+builds with a GIL on 64-bit machines.
 """
 
 from __future__ import annotations
 
-RECORD_WORDS = 8
+RECORD_WORDS = 10
+APART, MAY_MEET = -1, -2
 SYMBOL = "treadle_walk"
 
 ALIGNED_FLAG = 0x0100
@@ -22,8 +26,11 @@ WRITEABLE_FLAG = 0x0400
 
 WALKER_IR = """
 declare i64 @llvm.abs.i64(i64, i1)
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
 
-; Returns -1 when all `%count` arguments were read into `%out`, else the number of the first that was not.
+; Returns the number of the first argument that was not read into `%out`. When all were: -1 if no output's addresses
+; meet another argument's, else -2.
 define i64 @treadle_walk(ptr %tuple, i64 %count, ptr %records, ptr %out) {
 entry:
   %size.p = getelementptr i8, ptr %tuple, i64 16
@@ -37,9 +44,56 @@ next:
   %more = icmp slt i64 %i, %count
   br i1 %more, label %one, label %all
 all:
+  br label %pair.outer
+pair.outer:
+  %o = phi i64 [ 0, %all ], [ %o.next, %pair.outer.end ]
+  %o.more = icmp slt i64 %o, %count
+  br i1 %o.more, label %pair.o, label %apart
+apart:
   ret i64 -1
+pair.o:
+  %o.rec.i = mul i64 %o, 10
+  %o.rec = getelementptr i64, ptr %records, i64 %o.rec.i
+  %o.out.p = getelementptr i64, ptr %o.rec, i64 7
+  %o.out = load i64, ptr %o.out.p
+  %o.is = icmp ne i64 %o.out, 0
+  %o.low.p = getelementptr i64, ptr %o.rec, i64 8
+  %o.high.p = getelementptr i64, ptr %o.rec, i64 9
+  br i1 %o.is, label %pair.spans, label %pair.outer.end
+pair.spans:
+  %o.low = load i64, ptr %o.low.p
+  %o.high = load i64, ptr %o.high.p
+  br label %pair.inner
+pair.inner:
+  %q = phi i64 [ 0, %pair.spans ], [ %q.next, %pair.inner.end ]
+  %q.more = icmp slt i64 %q, %count
+  br i1 %q.more, label %pair.q, label %pair.outer.end
+pair.q:
+  %q.rec.i = mul i64 %q, 10
+  %q.rec = getelementptr i64, ptr %records, i64 %q.rec.i
+  %q.kind = load i64, ptr %q.rec
+  %q.array = icmp ne i64 %q.kind, 0
+  %q.other = icmp ne i64 %q, %o
+  %q.low.p = getelementptr i64, ptr %q.rec, i64 8
+  %q.low = load i64, ptr %q.low.p
+  %q.high.p = getelementptr i64, ptr %q.rec, i64 9
+  %q.high = load i64, ptr %q.high.p
+  %meet.a = icmp ult i64 %o.low, %q.high
+  %meet.b = icmp ult i64 %q.low, %o.high
+  %meet.c = and i1 %meet.a, %meet.b
+  %meet.d = and i1 %q.array, %q.other
+  %meet = and i1 %meet.c, %meet.d
+  br i1 %meet, label %may, label %pair.inner.end
+may:
+  ret i64 -2
+pair.inner.end:
+  %q.next = add i64 %q, 1
+  br label %pair.inner
+pair.outer.end:
+  %o.next = add i64 %o, 1
+  br label %pair.outer
 one:
-  %rec.i = mul i64 %i, 8
+  %rec.i = mul i64 %i, 10
   %rec = getelementptr i64, ptr %records, i64 %rec.i
   %kind = load i64, ptr %rec
   %is.array = icmp ne i64 %kind, 0
@@ -101,8 +155,20 @@ read:
 axis:
   %left = phi i64 [ %nd, %read ], [ %a, %axis.end ]
   %reach = phi i64 [ 0, %read ], [ %reach.next, %axis.end ]
+  %low.at = phi i64 [ %data, %read ], [ %low.next, %axis.end ]
+  %high.at = phi i64 [ %data, %read ], [ %high.next, %axis.end ]
+  %empty = phi i1 [ false, %read ], [ %empty.next, %axis.end ]
   %axes.more = icmp sgt i64 %left, 0
-  br i1 %axes.more, label %axis.one, label %done
+  br i1 %axes.more, label %axis.one, label %spanned
+spanned:
+  %high.end = add i64 %high.at, %low.1
+  %low.kept = select i1 %empty, i64 0, i64 %low.at
+  %high.kept = select i1 %empty, i64 0, i64 %high.end
+  %low.p = getelementptr i64, ptr %rec, i64 8
+  store i64 %low.kept, ptr %low.p
+  %high.p = getelementptr i64, ptr %rec, i64 9
+  store i64 %high.kept, ptr %high.p
+  br label %done
 axis.one:
   %a = sub i64 %left, 1
   %extent.p = getelementptr i64, ptr %dims, i64 %a
@@ -123,6 +189,13 @@ axis.step:
   %far = call i64 @llvm.abs.i64(i64 %step, i1 false)
   %span.n = sub i64 %extent, 1
   %span = mul i64 %far, %span.n
+  %run = mul i64 %bytes, %span.n
+  %back = call i64 @llvm.smin.i64(i64 %run, i64 0)
+  %ahead = call i64 @llvm.smax.i64(i64 %run, i64 0)
+  %low.next = add i64 %low.at, %back
+  %high.next = add i64 %high.at, %ahead
+  %none = icmp eq i64 %extent, 0
+  %empty.next = or i1 %empty, %none
   %several = icmp sgt i64 %extent, 1
   %nests = icmp sgt i64 %far, %reach
   %crowded = xor i1 %nests, true
