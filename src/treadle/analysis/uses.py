@@ -1,0 +1,141 @@
+"""Who uses a value, where an operation lives, what is read and stored: the questions that lowering asks all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from treadle.algebra.expr import Expr
+from treadle.ir.core import AxisSub, Block, If, Op, Program, Region, Sub, Value
+from treadle.ir.ops.access import Extract, Insert, Load, Store
+from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full, Index
+from treadle.ir.ops.fold import Mma
+
+PURE = (Elementwise, Cast, Bitcast, Full, Coords, Index, Load, Extract)
+"""Operations whose elements can be computed again anywhere (a load: as long as nothing stores to its tensor)."""
+
+# How many simple vector instructions a function costs, roughly; everything else costs one.
+WEIGHT: dict[str, int] = {
+    **dict.fromkeys(("exp", "exp2", "log", "log2", "sin", "cos"), 12),
+    **dict.fromkeys(("log1p", "expm1", "tanh", "pow", "erf"), 20),
+    **dict.fromkeys(("div", "sqrt", "rsqrt", "floordiv", "mod"), 6),
+}
+
+
+def flat_subs(subs: tuple[AxisSub, ...]) -> Iterator[Sub]:
+    """The single subscripts, those of product axes one by one."""
+    for sub in subs:
+        yield from sub if isinstance(sub, tuple) else (sub,)
+
+
+def expressions(op: Op) -> Iterator[Expr]:
+    """The index expressions of an operation itself: subscripts, domains, bounds of the parts it makes."""
+    if isinstance(op, Load | Store | Extract | Insert):
+        for sub in flat_subs(op.subs):
+            if sub.index is not None:
+                yield sub.index
+            if sub.part is not None:
+                yield sub.part.lo
+                yield sub.part.hi
+    elif isinstance(op, Index):
+        yield op.expr
+    elif isinstance(op, Region):
+        for arg in op.args:
+            yield arg.domain.lo
+            yield arg.domain.hi
+            if arg.size is not None:
+                yield arg.size
+    for result in op.results:
+        for axis in result.type.axes:
+            yield axis.lo
+            yield axis.hi
+
+
+@dataclass
+class Uses:
+    """Facts about one program, computed once. `home` maps an operation to its block, `of_value` a name to its value."""
+
+    program: Program
+    definition: dict[str, Op] = field(default_factory=dict[str, Op])
+    home: dict[int, Block] = field(default_factory=dict[int, Block])
+    owner: dict[int, Op | None] = field(default_factory=dict[int, "Op | None"])
+    of_value: dict[str, Value] = field(default_factory=dict[str, Value])
+    users: dict[str, list[Op]] = field(default_factory=dict[str, "list[Op]"])
+    stored: dict[str, list[Store]] = field(default_factory=dict[str, "list[Store]"])
+    loaded: dict[str, list[Load]] = field(default_factory=dict[str, "list[Load]"])
+    store_number: dict[int, int] = field(default_factory=dict[int, int])
+    if_number: dict[int, int] = field(default_factory=dict[int, int])
+
+    def __post_init__(self) -> None:
+        self.definition = self.program.definitions()
+        for parameter in self.program.scalars:
+            self.of_value[parameter.value.name] = parameter.value
+        self._visit(self.program.body, None)
+
+    def _visit(self, block: Block, owner: Op | None) -> None:
+        self.owner[id(block)] = owner
+        for op in block.ops:
+            self.home[id(op)] = block
+            for value in op.results:
+                self.of_value[value.name] = value
+            if isinstance(op, Region):
+                for value in op.carried:
+                    self.of_value[value.name] = value
+            if isinstance(op, Store):
+                self.stored.setdefault(op.tensor.name, []).append(op)
+                self.store_number[id(op)] = len(self.store_number)
+            if isinstance(op, Load):
+                self.loaded.setdefault(op.tensor.name, []).append(op)
+            if isinstance(op, If):
+                self.if_number[id(op)] = len(self.if_number)
+            for inner in op.blocks:
+                self._visit(inner, op)
+            for value in self.direct(op):
+                self.users.setdefault(value.name, []).append(op)
+
+    def direct(self, op: Op) -> list[Value]:
+        """Values the operation reads itself: operands, integer values in its expressions, what its blocks yield."""
+        found = list(op.operands)
+        names = {name for e in expressions(op) for name in e.functions}
+        found += [self.of_value[n] for n in sorted(names) if n in self.of_value]
+        for block in op.blocks:
+            found += block.yields
+        return found
+
+    def deep(self, op: Op) -> list[Value]:
+        """Values the operation and everything nested in it read."""
+        found = self.direct(op)
+        for block in op.blocks:
+            for inner in block.walk():
+                found += self.direct(inner)
+        return found
+
+    def stable(self, load: Load) -> bool:
+        """Whether no store of the program writes the tensor of this load (tensors are taken as disjoint)."""
+        return load.tensor.name not in self.stored
+
+    def weight(self, value: Value, known: frozenset[str] = frozenset(), seen: dict[str, int] | None = None) -> int:
+        """Rough cost of computing one element again from loads and values in `known`.
+
+        *Units*: simple vector instructions.
+        """
+        memo = {} if seen is None else seen
+        if value.name in known:
+            return 1
+        if value.name not in memo:
+            memo[value.name] = 1
+            op = self.definition.get(value.name)
+            own = WEIGHT.get(op.fn, 1) if isinstance(op, Elementwise) else 0 if isinstance(op, Full) else 1
+            inner = op.operands if isinstance(op, PURE) else ()
+            memo[value.name] = own + sum(self.weight(v, known, memo) for v in inner)
+        return memo[value.name]
+
+    def contains(self, op: Op, kind: type[Op]) -> bool:
+        """Whether an operation of this class is the operation or nested in it."""
+        return isinstance(op, kind) or any(isinstance(i, kind) for b in op.blocks for i in b.walk())
+
+    def contractions(self, op: Op | Block) -> list[Mma]:
+        """The contractions in an operation or block, in order."""
+        blocks = (op,) if isinstance(op, Block) else op.blocks
+        own: list[Mma] = [op] if isinstance(op, Mma) else []
+        return own + [i for b in blocks for i in b.walk() if isinstance(i, Mma)]

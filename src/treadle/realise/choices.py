@@ -1,0 +1,77 @@
+"""What the lowering engine is told: the decisions of a plan, resolved to region arguments, dimensions and values.
+
+A family turns its point into `Choices`; the engine turns a program and `Choices` into a machine program. Everything
+here is data about names of the program; nothing is about an operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from treadle.base.errors import InternalError, LimitError
+
+Digit = tuple[str, Literal["all", "panel", "lane"], int]
+"""One axis of a packed layout: a dimension's coordinate whole, the number of its panel of that many coordinates, or its
+place within the panel."""
+
+
+class NotLowered(LimitError):
+    """A program form that the lowering engine has no rule for."""
+
+    code = "realise/unsupported"
+
+
+class LoweringBroken(InternalError):
+    """The lowering engine met a state that its own analysis excludes."""
+
+    code = "realise/broken"
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Elements of `value` copied once, on entry to an instance of the region `level` ("" the whole program).
+
+    `layout` lists the axes of the buffer. Panels are padded to their width, and the padding is zero. `wide`: converted
+    exactly to the dtype of the contraction that reads it.
+    """
+
+    value: str
+    level: str
+    layout: tuple[Digit, ...]
+    slots: tuple[tuple[str, int], ...]
+    """Fragment shape of the copy: dimension and slots, the one along vector registers last."""
+    wide: bool = True
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Decisions for one program.
+
+    `cuts`: "REGION.arg" -> block size (1 when absent). `tasks`: parallel regions handed to workers. `sweep`, `tile`:
+    dimension -> slots of a fragment along it, in groups without and with a contraction. `vector`: dimensions that lie
+    along the lanes when present (the last one present wins). `wrap`: regions executed inside a nest over fragments, so
+    that their carried values stay in registers. `keep`: values stored once instead of computed at every use;
+    `fuse`: neighbouring operations share their loops. `atom`: the contraction's instruction.
+    """
+
+    cuts: Mapping[str, int] = field(default_factory=dict[str, int])
+    tasks: frozenset[str] = frozenset()
+    sweep: Mapping[str, int] = field(default_factory=dict[str, int])
+    tile: Mapping[str, int] = field(default_factory=dict[str, int])
+    vector: tuple[str, ...] = ()
+    wrap: frozenset[str] = frozenset()
+    keep: frozenset[str] = frozenset()
+    packs: tuple[Pack, ...] = ()
+    fuse: bool = False
+    snapshots: bool = False
+    """Loads are copied where they stand (arguments may overlap); otherwise read at each use."""
+    depth: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Dimension -> how many coordinates of it the atom contracts at once (1 when absent)."""
+    row_order: tuple[str, ...] = ()
+    """Loop order of the rows of groups with a contraction."""
+    unroll: int = 1
+    atom: str = "fma"
+    store_tags: tuple[str, ...] = ()
+    numerics: tuple[str, ...] = ()

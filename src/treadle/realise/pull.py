@@ -1,0 +1,488 @@
+"""Fetching: the elements of a source value at given coordinates, as a fragment, wherever they come from.
+
+Values are pointwise, so a value that is not kept anywhere is computed at the place of use: `fetch` recurses through the
+operations that define it and appends statements, each with the claim that says which element its slots hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from treadle.algebra.dims import Dim, Part
+from treadle.algebra.expr import Atom, Constraint, Expr, ExprLike, Fn, as_expr, const, of, sym
+from treadle.analysis.uses import Uses
+from treadle.base.names import Names
+from treadle.dtype.convert import convert
+from treadle.dtype.formats import DType
+from treadle.ir.core import AxisSub, Op, Program, Region, RegionArg, Value
+from treadle.ir.ops.access import Extract, Load
+from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full, Index
+from treadle.machine import form
+from treadle.machine.form import Claim, Fill, MemRef, Number, Operand
+from treadle.machine.vocabulary import RESERVED, SYMBOLS
+from treadle.realise.choices import Choices, LoweringBroken, NotLowered
+from treadle.realise.frame import (
+    Digits,
+    Frame,
+    Got,
+    Kept,
+    PartKey,
+    Parts,
+    fragment_names,
+    in_range,
+    positions,
+    reference,
+)
+
+
+class Pull:
+    """The lowering engine, first part: values on demand."""
+
+    def __init__(self, program: Program, choices: Choices, uses: Uses) -> None:
+        self.program = program
+        self.choices = choices
+        self.uses = uses
+        taken = {d.name for d in program.dims} | set(program.lets) | {t.name for t in program.tensors}
+        taken |= {p.name for p in program.scalars} | RESERVED | set(SYMBOLS)
+        self.args: dict[str, RegionArg] = {}
+        for op in program.body.walk():
+            if isinstance(op, Region):
+                self.args.update({a.name: a for a in op.args})
+        taken |= set(self.args)
+        self.parts = Parts(program, Names(taken))
+        self.parameters = {p.value.name for p in program.scalars}
+        self.made_in: dict[str, Frame] = {}
+        self.slots = 0
+
+    # ---- axes
+
+    def arg_of(self, part: Part) -> RegionArg | None:
+        """The block argument whose part this is."""
+        for arg in self.args.values():
+            if arg.kind == "block" and part.dim is arg.domain.dim and part.lo == sym(f"{arg.name}.start"):
+                return arg if part.hi == sym(f"{arg.name}.stop") else None
+        return None
+
+    def resolve(self, part: Part, frame: Frame) -> Part:
+        """The part itself, or the domain of its argument where the argument is not bound here."""
+        arg = self.arg_of(part)
+        while arg is not None and frame.bound(arg.name) == 0:
+            part = arg.domain
+            arg = self.arg_of(part)
+        return part
+
+    def key(self, part: Part, frame: Frame) -> PartKey:
+        """The part with its bounds in machine expressions."""
+        part = self.resolve(part, frame)
+        return part.dim, self.index(part.lo, frame), self.index(part.hi, frame)
+
+    def single(self, part: Part, frame: Frame) -> bool:
+        """Whether the part has exactly one coordinate (its lower bound)."""
+        arg = self.arg_of(self.resolve(part, frame))
+        if arg is not None and frame.bound(arg.name) == 1:
+            return True
+        return arg is None and part.extent.constant == 1
+
+    def limit(self, part: Part, frame: Frame) -> int | None:
+        """A constant that the extent of the part never exceeds."""
+        arg = self.arg_of(self.resolve(part, frame))
+        if arg is not None:
+            return frame.bound(arg.name)
+        return self.resolve(part, frame).extent.constant
+
+    def free(self, parts: Sequence[Part], frame: Frame) -> list[PartKey]:
+        """The axes that are neither single nor fixed by a lane of this frame."""
+        found: list[PartKey] = []
+        for part in parts:
+            if not self.single(part, frame):
+                key = self.key(part, frame)
+                if frame.lane(key) is None and key not in found:
+                    found.append(key)
+        return found
+
+    def coords(self, parts: Sequence[Part], frame: Frame) -> tuple[Expr, ...]:
+        """The coordinates at which this frame stands along these axes.
+
+        *Requires*: each is single or fixed by a lane.
+        """
+        out: list[Expr] = []
+        for part in parts:
+            key = self.key(part, frame)
+            lane = frame.lane(key)
+            if lane is None and not self.single(part, frame):
+                raise LoweringBroken(
+                    doing=f"lowering {self.program.name}",
+                    found=f"axis {part} is not fixed where a value along it is needed",
+                    expected="a nest over it",
+                    pass_name="realise",
+                )
+            out.append(key[1] if lane is None else lane.coord)
+        return tuple(out)
+
+    # ---- expressions
+
+    def index(self, expr: Expr, frame: Frame) -> Expr:
+        """A source index expression as a machine expression; elements of integer values are fetched."""
+        expr = frame.subst(expr)
+        if not expr.functions:
+            return expr
+
+        def change(atom: Atom) -> Expr | None:
+            if not isinstance(atom, Fn) or atom.name not in self.uses.of_value:
+                return None
+            if atom.name in self.parameters:
+                return None
+            inner = tuple(self.index(a, frame) for a in atom.args)
+            return self.element(self.uses.of_value[atom.name], inner, frame)
+
+        return expr.rewrite(change)
+
+    def element(self, value: Value, coords: tuple[Expr, ...], frame: Frame) -> Expr:
+        """An element of an integer value as an index expression."""
+        op = self.uses.definition.get(value.name)
+        if isinstance(op, Coords):
+            return coords[0]
+        if isinstance(op, Index):
+            return self.index(op.expr, frame)
+        if isinstance(op, Full) and op.number is not None:
+            return const(int(op.number))
+        if value.name in self.parameters:
+            return of(Fn(value.name))
+        got = self.fetch(value, coords, frame)
+        return got.element() if isinstance(got.source, str) else const(int(got.source))
+
+    def subscripts(
+        self, subs: tuple[AxisSub, ...], dims: tuple[Dim, ...], at: dict[Dim, Expr], frame: Frame
+    ) -> tuple[Expr, ...]:
+        """The index along each axis of what is subscripted, at coordinates `at` of the result."""
+        return tuple(self._subscript(s, d, at, frame) for s, d in zip(subs, dims, strict=True))
+
+    def _subscript(self, sub: AxisSub, dim: Dim, at: dict[Dim, Expr], frame: Frame) -> Expr:
+        if isinstance(sub, tuple):
+            if len(sub) == 1:
+                return self._subscript(sub[0], dim, at, frame)
+            total = const(0)
+            for one, factor in zip(sub, dim.factors, strict=True):
+                total = total * factor.extent + self._subscript(one, factor, at, frame)
+            return total
+        if sub.index is not None:
+            return self.index(sub.index, frame)
+        if sub.tile is not None:
+            return self.element(sub.tile, tuple(at[d] for d in sub.tile.type.dims), frame)
+        assert sub.part is not None
+        return at[sub.part.dim]
+
+    # ---- emission
+
+    def target(self, frame: Frame, exprs: Sequence[Expr], gots: Sequence[Got], floor: Frame | None) -> Frame:
+        """The outermost frame where a statement that mentions these can stand."""
+        best = frame.owner(fragment_names(exprs))
+        names = [g.source for g in gots if isinstance(g.source, str)]
+        names += [n for e in exprs for n in e.functions]
+        for name in names:
+            made = self.made_in.get(name)
+            if made is not None and made.depth > best.depth:
+                best = made
+        if floor is not None and floor.depth > best.depth:
+            best = floor
+        return best
+
+    def floor(self, op: Op | None, frame: Frame) -> Frame:
+        """The outermost frame to which a statement of `op` may move: where the source has it."""
+        block = None if op is None else self.uses.home.get(id(op))
+        found = None if block is None else frame.frame_of(block)
+        return found or frame
+
+    def slots_of(self, exprs: Sequence[Expr], frame: Frame) -> tuple[str, ...]:
+        """Slots that expressions mention, in fragment order."""
+        return frame.slot_order(fragment_names(exprs))
+
+    def claim(self, value: Value, coords: Sequence[Expr], slots: Sequence[str], where: Sequence[Constraint]) -> Claim:
+        """A claim in `$i` of a statement whose destination spans `slots`."""
+        at = positions(slots)
+        return Claim(value.name, tuple(c.substitute(at) for c in coords), tuple(w.substitute(at) for w in where))
+
+    def fragment(
+        self, hint: str, dtype: DType, slots: Sequence[str], frame: Frame, place: str = "register"
+    ) -> str:
+        """A new fragment that spans `slots`."""
+        return self.parts.fragment(hint, dtype, tuple(frame.width(s) for s in slots), place)
+
+    def compute(
+        self,
+        value: Value,
+        coords: tuple[Expr, ...],
+        fn: str,
+        args: Sequence[Got],
+        frame: Frame,
+        *,
+        op: Op | None = None,
+        expr: Expr | None = None,
+        dtype: DType | None = None,
+        slots: tuple[str, ...] | None = None,
+        where: tuple[Constraint, ...] = (),
+        fill: Fill = "undef",
+    ) -> Got:
+        """Appends a computation of `value` at `coords`."""
+        spans = self.slots_of(coords, frame) if slots is None else slots
+        exprs = [*coords, *([] if expr is None else [expr]), *(w.expr for w in where)]
+        at = positions(spans)
+        live = frame.live(spans)
+        goal = self.target(frame, exprs, args, self.floor(op, frame))
+        kind = value.type.dtype if dtype is None else dtype
+        dst = self.fragment(value.hint or value.name, kind, spans, frame)
+        operands: list[Operand] = [reference(g, spans) for g in args]
+        stmt = form.Compute(
+            dst=dst,
+            fn=fn,
+            args=tuple(operands),
+            expr=None if expr is None else expr.substitute(at),
+            where=tuple(w.substitute(at) for w in where),
+            fill=fill,
+            claim=self.claim(value, coords, spans, live),
+            origin=self.line(op),
+        )
+        return self.append(stmt, dst, kind, spans, goal)
+
+    def append(self, stmt: form.Stmt, dst: str, dtype: DType, slots: tuple[str, ...], goal: Frame) -> Got:
+        """Puts a statement in a frame and remembers where its destination lives."""
+        goal.body.append(stmt)
+        self.made_in[dst] = goal
+        return Got(dst, dtype, slots)
+
+    def line(self, op: Op | None) -> int | None:
+        """The source line of an operation."""
+        return None if op is None or op.span is None else op.span.line
+
+    def solid(self, got: Got, value: Value, coords: tuple[Expr, ...], frame: Frame, slots: tuple[str, ...]) -> Got:
+        """The same elements in a fragment that spans exactly `slots`."""
+        if isinstance(got.source, str) and got.slots == slots:
+            return got
+        return self.compute(value, coords, "copy", [got], frame, slots=slots, dtype=got.dtype)
+
+    # ---- fetching
+
+    def fetch(self, value: Value, coords: tuple[Expr, ...], frame: Frame, pad: Number | None = None) -> Got:
+        """The elements of `value` at `coords` (in slot symbols), as a fragment or a number.
+
+        `pad` is what slots outside the axes must hold.
+        """
+        key = (value.name, coords)
+        got = frame.held(key)
+        if got is None:
+            place = frame.kept(value.name)
+            if place is not None:
+                got = self.from_buffer(value, coords, place[0], place[1], frame)
+            else:
+                got = self.define(value, coords, frame, pad)
+            if isinstance(got.source, str) and pad is None:
+                self.made_in.get(got.source, frame).memo.setdefault(key, got)
+        return got
+
+    def define(self, value: Value, coords: tuple[Expr, ...], frame: Frame, pad: Number | None) -> Got:
+        """Computes elements from the operation that defines the value."""
+        op = self.uses.definition.get(value.name)
+        at = dict(zip(value.type.dims, coords, strict=True))
+        dtype = value.type.dtype
+        match op:
+            case None if value.name in self.parameters:
+                return Got(value.name, dtype)
+            case Full(number=number):
+                return Got(0 if number is None else number, dtype)
+            case Coords():
+                return self.compute(value, coords, "index", [], frame, op=op, expr=coords[0])
+            case Index(expr=expr):
+                return self.compute(value, coords, "index", [], frame, op=op, expr=self.index(expr, frame))
+            case Load():
+                return self.load(value, op, coords, at, frame, pad)
+            case Extract():
+                return self.extract(value, op, coords, at, frame)
+            case Elementwise(args=args, fn=fn):
+                gots = [self.fetch(a, tuple(at[d] for d in a.type.dims), frame) for a in args]
+                return self.elementwise(value, op, fn, args, gots, coords, frame)
+            case Cast(source=source, saturate=saturate):
+                got = self.fetch(source, tuple(at[d] for d in source.type.dims), frame)
+                if not isinstance(got.source, str):
+                    return Got(_converted(got.source, source.type.dtype, dtype, saturate), dtype)
+                return self.compute(value, coords, "cast.saturate" if saturate else "cast", [got], frame, op=op)
+            case Bitcast(source=source):
+                got = self.fetch(source, tuple(at[d] for d in source.type.dims), frame)
+                if not isinstance(got.source, str):
+                    got = self.solid(got, source, tuple(at[d] for d in source.type.dims), frame, ())
+                return self.compute(value, coords, "bitcast", [got], frame, op=op)
+            case _:
+                raise LoweringBroken(
+                    doing=f"lowering {self.program.name}",
+                    found=f"{value} is needed at {', '.join(map(str, coords))} and is not kept there",
+                    expected="its producer to have stored it",
+                    pass_name="realise",
+                    span=None if op is None else op.span,
+                )
+
+    def unsupported(self, op: Op, what: str) -> NotLowered:
+        """The error for a form without a rule."""
+        return NotLowered(
+            doing=f"realising {self.program.name}",
+            found=what,
+            expected="a form that machine programs have",
+            hint="write it with loads, stores, elementwise operations, folds and contractions",
+            span=op.span,
+        )
+
+    def elementwise(
+        self,
+        value: Value,
+        op: Op,
+        fn: str,
+        args: Sequence[Value],
+        gots: list[Got],
+        coords: tuple[Expr, ...],
+        frame: Frame,
+    ) -> Got:
+        """`fn` of operands; numbers keep the dtype of a fragment beside them, so a lone number becomes one."""
+        tested = gots[1:] if fn == "where" else gots
+        if value.type.dtype.is_bool and not any(isinstance(g.source, str) for g in tested) or fn == "where":
+            at = dict(zip(value.type.dims, coords, strict=True))
+            first = 0
+            if not isinstance(gots[first].source, str):
+                own = tuple(at[d] for d in args[first].type.dims)
+                gots[first] = self.solid(gots[first], args[first], own, frame, self.slots_of(own, frame))
+        return self.compute(value, coords, fn, gots, frame, op=op)
+
+    def load(
+        self, value: Value, op: Load, coords: tuple[Expr, ...], at: dict[Dim, Expr], frame: Frame, pad: Number | None
+    ) -> Got:
+        """Reads a tensor; slots outside the axes are not touched."""
+        index = self.subscripts(op.subs, op.tensor.dims, at, frame)
+        slots = self.slots_of([*coords, *index], frame)
+        live = frame.live(slots)
+        where, fill = live, "undef" if pad is None else pad
+        if op.fill is not None:
+            checked = [
+                (i, d)
+                for i, d, s in zip(index, op.tensor.dims, op.subs, strict=True)
+                if isinstance(s, tuple) or s.part is None
+            ]
+            where = live + tuple(c for i, d in checked for c in in_range(i, 0, d.extent))
+            fill = self.constant(op.fill, op)
+            if pad is not None and pad != fill and live:
+                got = self.load(value, op, coords, at, frame, None)
+                return self.compute(value, coords, "copy", [got], frame, where=live, fill=pad)
+        at_slot = positions(slots)
+        goal = self.target(frame, [*coords, *index, *(w.expr for w in where)], [], self.floor(op, frame))
+        dst = self.fragment(value.hint or value.name, value.type.dtype, slots, frame)
+        stmt = form.Load(
+            dst=dst,
+            src=MemRef(op.tensor.name, tuple(i.substitute(at_slot) for i in index)),
+            where=tuple(w.substitute(at_slot) for w in where),
+            fill=fill,
+            claim=self.claim(value, coords, slots, live),
+            origin=self.line(op),
+        )
+        return self.append(stmt, dst, value.type.dtype, slots, goal)
+
+    def constant(self, value: Value, op: Op) -> Number:
+        """The number a fill stands for."""
+        made = self.uses.definition.get(value.name)
+        while isinstance(made, Cast):
+            inner = self.uses.definition.get(made.source.name)
+            if isinstance(inner, Full) and inner.number is not None:
+                return _converted(inner.number, made.source.type.dtype, value.type.dtype, made.saturate)
+            made = inner
+        if isinstance(made, Full) and made.number is not None:
+            return made.number
+        raise self.unsupported(op, "a fill that is not a constant")
+
+    def extract(self, value: Value, op: Extract, coords: tuple[Expr, ...], at: dict[Dim, Expr], frame: Frame) -> Got:
+        """Elements of another value at subscripted coordinates."""
+        source = op.source
+        index = self.subscripts(op.subs, source.type.dims, at, frame)
+        if op.fill is None:
+            return self.fetch(source, index, frame)
+        place = frame.kept(source.name)
+        if place is None:
+            raise LoweringBroken(
+                doing=f"lowering {self.program.name}",
+                found=f"{source} is subscripted with a fill and not kept",
+                expected="its elements in a buffer",
+                pass_name="realise",
+                span=op.span,
+            )
+        inside: list[Constraint] = []
+        for i, axis, sub in zip(index, source.type.axes, op.subs, strict=True):
+            if isinstance(sub, tuple) or sub.part is None:
+                inside += in_range(i, *self.key(axis, frame)[1:])
+        return self.from_buffer(source, index, *place, frame, (value, coords, tuple(inside), self.constant(op.fill, op)))
+
+    def from_buffer(
+        self,
+        value: Value,
+        coords: tuple[Expr, ...],
+        place: Kept,
+        owner: Frame,
+        frame: Frame,
+        filled: tuple[Value, tuple[Expr, ...], tuple[Constraint, ...], Number] | None = None,
+    ) -> Got:
+        """Reads a kept value from its buffer."""
+        index = tuple(self.digit(d, coords, frame) for d in place.digits)
+        claimed, claim_at = (value, coords) if filled is None else filled[:2]
+        slots = self.slots_of([*claim_at, *index], frame)
+        live = frame.live(slots)
+        covered = {s for a in place.padded for s in self.slots_of([coords[a]], frame)}
+        where = frame.live([s for s in slots if s not in covered])
+        fill: Fill = "undef"
+        if filled is not None:
+            where, fill = live + filled[2], filled[3]
+        at = positions(slots)
+        goal = self.target(frame, [*coords, *index, *(w.expr for w in where)], [], owner)
+        dst = self.fragment(value.hint or value.name, place.dtype, slots, frame)
+        stmt = form.Load(
+            dst=dst,
+            src=MemRef(place.buffer, tuple(i.substitute(at) for i in index)),
+            where=tuple(w.substitute(at) for w in where),
+            fill=fill,
+            claim=self.claim(claimed, claim_at, slots, live),
+        )
+        return self.append(stmt, dst, place.dtype, slots, goal)
+
+    def digit(self, digit: Digits, coords: tuple[Expr, ...], frame: Frame) -> Expr:
+        """The index along one axis of a buffer."""
+        offset = coords[digit.axis] - digit.origin
+        if digit.kind == "all":
+            return offset
+        panel, lane = split(offset, digit.width, frame)
+        return panel if digit.kind == "panel" else lane
+
+
+def split(expr: Expr, width: int, frame: Frame) -> tuple[Expr, Expr]:
+    """Quotient and remainder of division by `width`, using that slots stay below their lanes' widths."""
+    whole = Expr(tuple((m, c // width) for m, c in expr.terms if c % width == 0))
+    rest = expr - whole * width
+    top, known = 0, True
+    for monomial, c in rest.terms:
+        if monomial == ():
+            top, known = top + c, known and c >= 0
+            continue
+        lane = next((x for x in frame.lanes if monomial == tuple(sym(x.slot).terms[0][0])), None) if c > 0 else None
+        known = known and lane is not None
+        top += 0 if lane is None else c * (lane.width - 1)
+    if known and top < width:
+        return whole, rest
+    quotient = as_expr(expr) // width
+    return quotient, expr - quotient * width
+
+
+def _converted(number: Number, source: DType, dtype: DType, saturate: bool) -> Number:
+    """A number after a conversion between formats."""
+    data: Any = convert(np.asarray(number).astype(source.numpy), source, dtype, saturate)
+    if dtype.is_bool:
+        return bool(data)
+    return float(data) if dtype.is_float else int(data)
+
+
+def substituted(constraints: Sequence[Constraint], at: dict[str, ExprLike]) -> tuple[Constraint, ...]:
+    """Constraints with slots renamed."""
+    return tuple(c.substitute(at) for c in constraints)

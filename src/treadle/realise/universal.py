@@ -1,0 +1,54 @@
+"""The universal plan: every program, every target, no cleverness.
+
+Open blocks have one coordinate, fragments one element, loops run in order, values with axes live in buffers. Where the
+program begins with a parallel region its instances become tasks. It is the plan that runs when no other is admitted or
+verified, so its generator makes the fewest decisions that a machine program needs.
+"""
+
+from __future__ import annotations
+
+from treadle.analysis.uses import Uses
+from treadle.ir.core import If, Program, Region
+from treadle.ir.guard import Disjoint, Fact, Guard, Injective
+from treadle.machine.form import MachineProgram
+from treadle.realise.blocks import realise
+from treadle.realise.choices import Choices
+
+
+def universal(program: Program, target: str, *, disjoint: bool = True) -> MachineProgram:
+    """The universal plan of a program, realised.
+
+    `disjoint`: outputs share no byte with other arguments (the guard says so); otherwise loads are copied where they
+    stand, and only the promises of the program are used.
+
+    *Errors*: `realise/unsupported`.
+    """
+    uses = Uses(program)
+    choices = Choices(tasks=frozenset(task_regions(program)), snapshots=not disjoint)
+    return realise(program, choices, Guard(tuple(base_facts(program, uses, disjoint=disjoint))), target, uses)
+
+
+def task_regions(program: Program) -> list[str]:
+    """Names of the outermost parallel regions, whose instances can be tasks."""
+    numbers = {id(op): i for i, op in enumerate(o for o in program.body.walk() if isinstance(o, Region))}
+    found: list[str] = []
+    todo = list(program.body.ops)
+    while todo:
+        op = todo.pop(0)
+        if isinstance(op, Region) and op.kind == "parallel":
+            found.append(op.name or f"R{numbers[id(op)]}")
+        elif isinstance(op, Region | If):
+            todo += [i for b in op.blocks for i in b.ops]
+    return found
+
+
+def base_facts(program: Program, uses: Uses, *, disjoint: bool) -> list[Fact]:
+    """Facts that every plan needs: stores hit distinct elements, and outputs are apart from what else is touched."""
+    facts: list[Fact] = [Injective(name) for name in uses.stored]
+    if disjoint:
+        names = [t.name for t in program.tensors if t.name in uses.stored or t.name in uses.loaded]
+        for i, first in enumerate(names):
+            for second in names[i + 1 :]:
+                if first in uses.stored or second in uses.stored:
+                    facts.append(Disjoint(first, second))
+    return facts
