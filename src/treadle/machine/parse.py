@@ -109,7 +109,7 @@ class _Parser:
             ledger.append(line.string("the text of a ledger entry"))
             line.end()
         self._open("program")
-        program = program_from_text(self._embedded())
+        program = program_from_text(self._embedded(), self.file)
         self._open("guard")
         guard = Guard(tuple(self._fact(tokens) for tokens in self.lines()))
         self._open("host")

@@ -7,17 +7,8 @@ form.
 from __future__ import annotations
 
 from treadle.ir.core import Program
-
-try:
-    from treadle.ir.parser import parse_program
-    from treadle.ir.printer import print_program
-except ImportError:  # the IR's text is being written: until then only the program's name stands in the text
-
-    def print_program(program: Program) -> str:
-        return f"program {program.name}"
-
-    def parse_program(text: str) -> Program:
-        raise ValueError(text)
+from treadle.ir.parser import parse_program
+from treadle.ir.printer import print_program
 
 
 def program_text(program: Program) -> str:
@@ -25,6 +16,6 @@ def program_text(program: Program) -> str:
     return print_program(program)
 
 
-def program_from_text(text: str) -> Program:
-    """The program of an embedded text. Errors: those of the IR's parser."""
-    return parse_program(text)
+def program_from_text(text: str, file: str) -> Program:
+    """The program of an embedded text of `file`. Errors: those of the IR's parser, lines counted within the program."""
+    return parse_program(text, f"<the program in {file}>")

@@ -1,0 +1,92 @@
+"""Fragments as one warp (or CPU task) holds them: values, which slots hold something, which slots are its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treadle.machine.form import Frag, Mode
+from treadle.simulate.memory import NEVER, View
+
+Array = NDArray[Any]
+Index = tuple[Array, ...]
+
+
+@cache
+def holders(shape: tuple[int, ...], dist: tuple[Mode, ...], warps: int) -> tuple[Array, ...]:
+    """For each warp, which slots it holds. Without a warp digit every warp holds all (replicas)."""
+    whole = np.ones(shape, np.bool_)
+    if not any(m.who == "warp" for m in dist):
+        return (whole,) * warps
+    coords = [np.zeros(1, np.int64) for _ in shape]
+    warp = np.zeros(1, np.int64)
+    radix = 1
+    for mode in dist:
+        digit = np.arange(mode.size)
+        coords = [
+            (c[:, None] + (digit * mode.stride if axis == mode.axis else digit * 0)[None, :]).reshape(-1)
+            for axis, c in enumerate(coords)
+        ]
+        step = digit * radix if mode.who == "warp" else digit * 0
+        warp = (warp[:, None] + step[None, :]).reshape(-1)
+        radix *= mode.size if mode.who == "warp" else 1
+    masks: list[Array] = []
+    inside = np.ones(len(warp), np.bool_)
+    for c, extent in zip(coords, shape):
+        inside &= c < extent
+    for number in range(warps):
+        mask = np.zeros(shape, np.bool_)
+        mine = inside & (warp == number)
+        mask[tuple(c[mine] for c in coords)] = True
+        masks.append(mask)
+    return tuple(masks)
+
+
+@cache
+def slots_of(shape: tuple[int, ...], dist: tuple[Mode, ...], warps: int, warp: int) -> tuple[Array, Index, Array]:
+    """The mask of a warp's slots, their coordinates, and which of these no earlier warp holds too."""
+    masks = holders(shape, dist, warps)
+    mask = masks[warp]
+    coords = tuple(np.asarray(c, np.int64) for c in np.nonzero(mask)) if shape else ()
+    first = np.ones(coords[0].shape if shape else (1,), np.bool_)
+    for earlier in masks[:warp]:
+        first &= ~(earlier[coords] if shape else np.ones(1, np.bool_))
+    return mask, coords, first
+
+
+@dataclass
+class Fragment:
+    """The state of a fragment in one warp."""
+
+    frag: Frag
+    mask: Array
+    coords: Index
+    first: Array
+    values: Array
+    states: Array
+    flying: int = 0
+    pending: list[tuple[View, Index]] = field(default_factory=list[tuple[View, Index]])
+
+    @property
+    def count(self) -> int:
+        """How many slots the warp holds."""
+        return len(self.first)
+
+    @property
+    def all_held(self) -> bool:
+        return bool(self.mask.all())
+
+
+def fresh(frag: Frag, warps: int, warp: int) -> Fragment:
+    """A fragment of which nothing has been written."""
+    mask, coords, first = slots_of(frag.shape, frag.dist, warps, warp)
+    values = np.zeros(frag.shape, frag.dtype.numpy)
+    if frag.dtype.is_float and frag.dtype.has_nan:
+        values[...] = np.nan
+    elif values.size:
+        values.view(np.uint8)[...] = 0xAB if not frag.dtype.is_bool else 1
+    return Fragment(frag, mask, coords, first, values, np.full(frag.shape, NEVER, np.uint8))

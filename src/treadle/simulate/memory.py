@@ -1,0 +1,234 @@
+"""Memory as the simulator sees it: bytes, and per granule who wrote it, whether it holds anything, who has read it.
+
+An `Arena` is a run of bytes: the memory under an argument (views that overlap share it), the shared memory of one
+workgroup, the local memory of one task. A `View` is a strided array in it. Overlap needs no special case: two views of
+one granule meet in the arena's records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treadle.dtype.formats import DType
+from treadle.simulate.clocks import Strand
+from treadle.simulate.findings import Findings
+
+Array = NDArray[Any]
+Index = tuple[Array, ...]
+
+NEVER, DEFINED, UNDEFINED = 0, 1, 2
+"""States of an element: nothing was written, a value, or something that nobody may look at."""
+
+GENERIC, ASYNC, ATOMIC, ARRIVED = 0, 1, 2, 3
+"""Kinds of access. ARRIVED is a generic read whose value has been used: it is over, also for the other proxy."""
+
+MAX_READERS = 64
+
+
+class Readers:
+    """The last reads of each granule: some slots, so that several concurrent readers are remembered."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.slots: list[tuple[Array, Array, Array, Array]] = []  # strand, count, line, kind
+
+    def record(self, at: Array, strand: Strand, line: int, kind: int) -> None:
+        """Remembers a read of the granules `at` (each once), forgetting reads that are ordered before it."""
+        left = at
+        for who, when, where, what in self.slots:
+            old = who[left]
+            covered = (old < 0) | (old == strand.number)
+            other = ~covered
+            if other.any():
+                covered[other] = strand.order.seen.covers(old[other], when[left[other]])
+                # A generic read that only a fence completes must stay until a fence has been seen.
+                covered[other] &= what[left[other]] != GENERIC if kind != GENERIC else True
+            mine = left[covered]
+            who[mine], when[mine], where[mine], what[mine] = strand.number, strand.now, line, kind
+            left = left[~covered]
+            if not left.size:
+                return
+        if len(self.slots) < MAX_READERS:
+            fresh = (
+                np.full(self.size, -1, np.int64),
+                np.zeros(self.size, np.int64),
+                np.zeros(self.size, np.int64),
+                np.zeros(self.size, np.int8),
+            )
+            fresh[0][left], fresh[1][left], fresh[2][left], fresh[3][left] = strand.number, strand.now, line, kind
+            self.slots.append(fresh)
+
+    def arrive(self, at: Array, strand: Strand) -> None:
+        """The strand has used the values that it read from `at`: those reads are over."""
+        for who, when, _, what in self.slots:
+            mine = at[(who[at] == strand.number) & (what[at] == GENERIC)]
+            what[mine] = ARRIVED
+            when[mine] = strand.now
+
+
+class Arena:
+    """Bytes with records. `tracked`: accesses of several strands may meet here."""
+
+    def __init__(self, name: str, size: int, granule: int, *, tracked: bool, findings: Findings) -> None:
+        self.name = name
+        self.granule = max(1, granule)
+        self.data: NDArray[np.uint8] = np.full(size, 0xAB, np.uint8)
+        self.findings = findings
+        self.tracked = tracked
+        count = -(-size // self.granule)
+        self.state: Array = np.zeros(count, np.uint8)
+        self.writer: Array = np.full(count if tracked else 0, -1, np.int64)
+        self.written_at: Array = np.zeros(count if tracked else 0, np.int64)
+        self.written_line: Array = np.zeros(count if tracked else 0, np.int64)
+        self.written_as: Array = np.zeros(count if tracked else 0, np.int8)
+        self.readers = Readers(count if tracked else 0)
+
+    def check(self, at: Array, strand: Strand, line: int, what: str, *, reads: bool, atomic: bool) -> None:
+        """Reports conflicting accesses of other strands that no order puts before this one."""
+        who = self.writer[at]
+        others = (who >= 0) & (who != strand.number)
+        if atomic:
+            others &= self.written_as[at] != ATOMIC
+        self._report(
+            at, others, who, self.written_at[at], self.written_line[at], self.written_as[at], strand, line, what,
+            "write"
+        )
+        if not reads:
+            return
+        for slot in self.readers.slots:
+            who = slot[0][at]
+            others = (who >= 0) & (who != strand.number)
+            self._report(at, others, who, slot[1][at], slot[2][at], slot[3][at], strand, line, what, "read")
+
+    def _report(
+        self,
+        at: Array,
+        others: Array,
+        who: Array,
+        when: Array,
+        lines: Array,
+        kinds: Array,
+        strand: Strand,
+        line: int,
+        what: str,
+        earlier: str,
+    ) -> None:
+        if not others.any():
+            return
+        generic = (kinds[others] == GENERIC) | (kinds[others] == ATOMIC)
+        fine = strand.ordered(who[others], when[others], generic)
+        if fine.all():
+            return
+        first = int(np.flatnonzero(~fine)[0])
+        plain = strand.order.seen.covers(who[others][first : first + 1], when[others][first : first + 1])
+        why = "only a fence.proxy.async is missing between them" if plain.all() else "nothing orders them"
+        byte = int(at[others][first]) * self.granule
+        message = f"{what} of {self.name} at byte {byte} and an earlier {earlier}: {why}"
+        self.findings.add("race", line, message, int(lines[others][first]))
+
+
+@dataclass(frozen=True)
+class View:
+    """A strided array in an arena. `strides` and `offset` in bytes."""
+
+    name: str
+    arena: Arena
+    dtype: DType
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def array(self) -> Array:
+        """The NumPy view of the bytes."""
+        return np.ndarray(self.shape, self.dtype.numpy, self.arena.data, self.offset, self.strides)
+
+    def check_bounds(self, index: Index, line: int) -> None:
+        """A fatal finding where an index lies outside."""
+        if len(index) != len(self.shape):
+            text = f"{self.name} has {len(self.shape)} axes and is indexed by {len(index)}"
+            raise self.arena.findings.fatal("form", line, text)
+        for axis, (values, extent) in enumerate(zip(index, self.shape)):
+            outside = (values < 0) | (values >= extent)
+            if outside.any():
+                worst = int(np.asarray(values)[outside][0])
+                text = f"{self.name} axis {axis}: index {worst} outside [0, {extent})"
+                raise self.arena.findings.fatal("bounds", line, text)
+
+    def granules(self, index: Index) -> Array:
+        """The granules of the elements, `itemsize // granule` for each, element by element."""
+        at: Any = np.full(index[0].shape if index else (1,), self.offset, np.int64)
+        for values, stride in zip(index, self.strides):
+            at = at + values.astype(np.int64) * stride
+        first = at // self.arena.granule
+        count = max(1, self.dtype.numpy.itemsize // self.arena.granule)
+        return first if count == 1 else (first[:, None] + np.arange(count)).reshape(-1)
+
+    def states(self, index: Index) -> Array:
+        """The state of each element: the worst of its granules."""
+        states = self.arena.state[self.granules(index)]
+        count = max(1, self.dtype.numpy.itemsize // self.arena.granule)
+        if count == 1:
+            return states
+        grid = states.reshape(-1, count)
+        worst = np.where((grid == NEVER).any(axis=1), NEVER, np.where((grid == UNDEFINED).any(axis=1), UNDEFINED,
+        DEFINED)) return worst.astype(np.uint8)
+
+    def read(self, index: Index, strand: Strand, line: int, kind: int = GENERIC) -> tuple[Array, Array]:
+        """Values and states of the elements. The access is checked and recorded."""
+        self.check_bounds(index, line)
+        if self.arena.tracked:
+            at = np.unique(self.granules(index))
+            self.arena.check(at, strand, line, "read", reads=False, atomic=False)
+            self.arena.readers.record(at, strand, line, kind)
+        values = self.array[index] if index else self.array.reshape(1).copy()
+        return np.atleast_1d(values), self.states(index)
+
+    def write(
+        self, index: Index, values: Array, states: Array, strand: Strand, line: int, kind: int = GENERIC
+    ) -> None:
+        """Writes the elements. The access is checked and recorded."""
+        self.check_bounds(index, line)
+        if not values.size:
+            return
+        granules = self.granules(index)
+        if self.arena.tracked:
+            at = np.unique(granules)
+            if len(at) < len(granules) and kind != ATOMIC:
+                self.arena.findings.add("race", line, f"one write stores twice to an element of {self.name}", line)
+            self.arena.check(at, strand, line, "write", reads=True, atomic=kind == ATOMIC)
+            self.arena.writer[at], self.arena.written_at[at] = strand.number, strand.now
+            self.arena.written_line[at], self.arena.written_as[at] = line, kind
+        count = max(1, self.dtype.numpy.itemsize // self.arena.granule)
+        self.arena.state[granules] = np.repeat(states, count)
+        if index:
+            self.array[index] = values
+        else:
+            self.array[...] = values[0]
+
+    def poison(self) -> None:
+        """Fills the bytes with what nobody should read: NaN for floats, 0xAB otherwise; nothing is written."""
+        if self.dtype.is_float and self.dtype.has_nan:
+            self.array[...] = np.nan
+        grid = np.indices(self.shape).reshape(len(self.shape), -1)
+        self.arena.state[self.granules(tuple(grid))] = NEVER
+
+
+def row_major(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Strides in bytes, last axis fastest."""
+    strides: list[int] = []
+    step = itemsize
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(1, extent)
+    return tuple(reversed(strides))
+
+
+def granule_of(*numbers: int) -> int:
+    """The largest power of two up to 8 that divides every number."""
+    return gcd(8, *numbers)

@@ -1,0 +1,64 @@
+"""What all threads of a launch share: arguments, workspace, declarations, the scheduler, the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from treadle.machine.form import Barrier, Frag, Kernel, Launch, MachineProgram, TensorMap
+from treadle.simulate.barriers import Named, Phased
+from treadle.simulate.clocks import Strands
+from treadle.simulate.findings import Findings
+from treadle.simulate.layout import Layout
+from treadle.simulate.memory import View
+from treadle.simulate.schedule import Scheduler
+
+
+@dataclass
+class World:
+    """One launch."""
+
+    program: MachineProgram
+    kernel: Kernel
+    launch: Launch
+    env: dict[str, Any]
+    functions: Mapping[str, Callable[..., Any]]
+    views: dict[str, View]
+    tensors: frozenset[str]
+    lines: Mapping[int, int]
+    findings: Findings
+    scheduler: Scheduler
+    strands: Strands
+    local: Layout
+    shared: Layout
+    workers: int
+    accuracy: str
+    grid: int = 1
+    frags: dict[str, Frag] = field(default_factory=dict[str, Frag])
+    barriers: dict[str, Barrier] = field(default_factory=dict[str, Barrier])
+    maps: dict[str, TensorMap] = field(default_factory=dict[str, TensorMap])
+    local_names: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.frags = {f.name: f for f in self.kernel.frags}
+        self.barriers = {b.name: b for b in self.kernel.barriers}
+        self.maps = {m.name: m for m in self.program.host.maps}
+        self.local_names = frozenset(s.name for s in self.local.slots)
+
+    @property
+    def cuda(self) -> bool:
+        """Whether loads arrive later than they are issued, and engines have a proxy of their own."""
+        return not self.program.target.startswith("cpu")
+
+
+@dataclass
+class Workgroup:
+    """One workgroup: its shared memory and its barriers."""
+
+    number: int
+    views: dict[str, View] = field(default_factory=dict[str, View])
+    phased: dict[tuple[str, int], Phased] = field(default_factory=dict[tuple[str, int], Phased])
+    named: dict[int, Named] = field(default_factory=dict[int, Named])
+    running: int = 0
+    loads: int = 0
