@@ -1,2 +1,1 @@
-"""Ahead-of-time bundles of kernels.
-"""
+"""Ahead-of-time bundles of kernels: artifacts, their guards and what loads them without a compiler."""
