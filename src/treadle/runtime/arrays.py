@@ -178,7 +178,7 @@ def _aligned(seen: ArrayView, name: str) -> ArrayView:
     if seen.ptr % seen.itemsize and seen.size:
         raise Misaligned(
             doing=f"reading {name}",
-            found=f"an address that is {seen.ptr % seen.itemsize} bytes beyond a multiple of the element size",
+            found=f"an address that is {seen.ptr % seen.itemsize} beyond a multiple of the element size",
             expected=f"a multiple of {seen.itemsize} bytes",
             hint="pass a copy: numpy.ascontiguousarray",
         )

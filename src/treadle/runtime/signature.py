@@ -89,7 +89,7 @@ class Signature:
         if count != len(self.params):
             raise ArgumentCount(
                 doing="reading the arguments of a call",
-                found=f"{count} arguments",
+                found=f"{count} given",
                 expected=f"{len(self.params)}: " + ", ".join(param.name for param in self.params),
                 hint="pass the missing ones, or drop the surplus",
             )
@@ -111,7 +111,7 @@ def tensor_view(argument: Any, param: TensorParam) -> ArrayView:
     if len(seen.shape) != param.rank:
         raise RankMismatch(
             doing=f"reading {param.name}",
-            found=f"{len(seen.shape)} axes, shape {seen.shape}",
+            found=f"shape {seen.shape}",
             expected=f"{param.rank} axes",
             hint="reshape it before the call",
         )

@@ -112,7 +112,8 @@ def _exchange(worker: _Worker, payload: bytes, timeout: float) -> bytes | None:
 def _read(descriptor: int, size: int, deadline: float) -> bytes | None:
     parts = bytearray()
     while len(parts) < size:
-        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        left = deadline - time.monotonic()
+        ready = select.select([descriptor], [], [], left)[0] if left > 0 else []
         chunk = os.read(descriptor, min(size - len(parts), 1 << 20)) if ready else b""
         if not chunk:
             return None
