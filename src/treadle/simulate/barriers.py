@@ -41,8 +41,8 @@ class Phased:
         if number != strand.number and strand.order.seen.at(number) < count:
             self.findings.add("race", line, f"nothing orders the initialisation of {self.name} before this use")
         if proxy and not self.fenced:
-            self.findings.add("fence", line, f"{self.name} was initialised without fence.mbar_init before an engine uses
-            it")
+            text = f"{self.name} was initialised without fence.mbar_init before an engine uses it"
+            self.findings.add("fence", line, text)
 
     def arrive(self, count: int, given: Order, line: int) -> None:
         """`count` arrivals."""

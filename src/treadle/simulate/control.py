@@ -382,5 +382,5 @@ def run_thread(thread: Thread) -> Steps:
             world.findings.add("protocol", work.line, "the thread ends while this copy may still read shared memory")
     thread.group.running -= 1
     if thread.group.running == 0 and thread.group.loads:
-        world.findings.add("protocol", thread.line, "the workgroup ends while copies into its shared memory are
-        running")
+        text = "the workgroup ends while copies into its shared memory are running"
+        world.findings.add("protocol", thread.line, text)

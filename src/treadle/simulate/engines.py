@@ -118,8 +118,8 @@ def _copy(
                 world.findings.add("unwritten", line, f"an element of {src.name} is copied that was never written")
                 states = np.where(states == NEVER, UNDEFINED, states)
             if dst.name in world.tensors and (states != DEFINED).any():
-                world.findings.add("undefined", line, f"an element of {src.name} that holds no value goes to
-                {dst.name}")
+                text = f"an element of {src.name} that holds no value goes to {dst.name}"
+                world.findings.add("undefined", line, text)
         work.read, work.read_trace = True, Strands.trace(strand)
         strand.tick()
         if world.scheduler.chance() < 0.5 and dst.dtype.is_float and len(values):
@@ -216,8 +216,10 @@ def issue_contract(thread: Thread, item: Mma) -> None:
         else (thread.index(ref.coords, count * width) if ref.coords is not None else None)
         for ref in (item.a, item.b)
     ]
-    same = [_same(thread, thread.fragment(r.name).frag.shape) if isinstance(r, FragRef) else () for r in (item.a,
-    item.b)] work = Work(thread.line, tuple(names))
+    same = [
+        _same(thread, thread.fragment(r.name).frag.shape) if isinstance(r, FragRef) else () for r in (item.a, item.b)
+    ]
+    work = Work(thread.line, tuple(names))
     before = [w for w in thread.wgmma.pending if not w.done]
     thread.wgmma.open.append(work)
     for name in names:

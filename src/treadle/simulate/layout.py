@@ -103,6 +103,6 @@ def check_barriers(
             if begin < other_end and other_begin < end:
                 findings.add("resource", line, f"barrier {barrier.name} overlaps {other}")
         taken.append((begin, end, barrier.name))
-    for begin, end, name in taken:
+    for _, end, name in taken:
         if limit and end > limit:
             findings.add("resource", 0, f"{name} ends at byte {end} of {limit} bytes of shared memory")

@@ -95,8 +95,16 @@ class Arena:
         if atomic:
             others &= self.written_as[at] != ATOMIC
         self._report(
-            at, others, who, self.written_at[at], self.written_line[at], self.written_as[at], strand, line, what,
-            "write"
+            at,
+            others,
+            who,
+            self.written_at[at],
+            self.written_line[at],
+            self.written_as[at],
+            strand,
+            line,
+            what,
+            "write",
         )
         if not reads:
             return
@@ -176,8 +184,8 @@ class View:
         if count == 1:
             return states
         grid = states.reshape(-1, count)
-        worst = np.where((grid == NEVER).any(axis=1), NEVER, np.where((grid == UNDEFINED).any(axis=1), UNDEFINED,
-        DEFINED)) return worst.astype(np.uint8)
+        some = np.where((grid == UNDEFINED).any(axis=1), UNDEFINED, DEFINED)
+        return np.where((grid == NEVER).any(axis=1), NEVER, some).astype(np.uint8)
 
     def read(self, index: Index, strand: Strand, line: int, kind: int = GENERIC) -> tuple[Array, Array]:
         """Values and states of the elements. The access is checked and recorded."""
@@ -189,9 +197,7 @@ class View:
         values = self.array[index] if index else self.array.reshape(1).copy()
         return np.atleast_1d(values), self.states(index)
 
-    def write(
-        self, index: Index, values: Array, states: Array, strand: Strand, line: int, kind: int = GENERIC
-    ) -> None:
+    def write(self, index: Index, values: Array, states: Array, strand: Strand, line: int, kind: int = GENERIC) -> None:
         """Writes the elements. The access is checked and recorded."""
         self.check_bounds(index, line)
         if not values.size:

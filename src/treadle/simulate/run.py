@@ -201,10 +201,8 @@ class _Host:
                 self.memory.update(self.layout([buffer]).fresh(buffer.name, tracked=True, findings=self.findings))
         world.grid = self.number(launch.grid, "the grid") if world.cuda else 1
         if world.cuda and sum(r.agents * r.threads for r in kernel.roles) != launch.threads:
-            self.findings.add(
-                "resource", self.lines.get(id(launch), 0), f"the roles of {kernel.name} do not make {launch.threads}
-                threads"
-            )
+            text = f"the roles of {kernel.name} do not make {launch.threads} threads"
+            self.findings.add("resource", self.lines.get(id(launch), 0), text)
         ended: list[Thread] = []
         order = Order(order.seen.copy(), order.seen.copy())
         self.scheduler.spawn(f"launch of {kernel.name}", self.workgroups(world, order, ended))
