@@ -1,2 +1,1 @@
-"""Benchmark suites and the peers that they compare with. Timings are recorded, never asserted.
-"""
+"""Benchmark suites and the peers that they compare with. Timings are recorded, never asserted."""

@@ -1,2 +1,1 @@
-"""The command line: thin commands over the driver, loaded one at a time.
-"""
+"""The command line: thin commands over the driver, loaded one at a time."""

@@ -1,2 +1,1 @@
-"""Other systems: calling kernels from torch, capture in CUDA graphs.
-"""
+"""Other systems: calling kernels from torch, capture in CUDA graphs."""

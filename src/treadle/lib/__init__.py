@@ -1,2 +1,1 @@
-"""Operators written in the language. Adding one is adding a function here.
-"""
+"""Operators written in the language. Adding one is adding a function here."""

@@ -1,2 +1,1 @@
-"""Pictures of programs and plans, for the terminal and as one self-contained page.
-"""
+"""Pictures of programs and plans, for the terminal and as one self-contained page."""

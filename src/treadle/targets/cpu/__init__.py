@@ -1,2 +1,1 @@
-"""The CPU target: families for vector and matrix units, their costs, and emission of LLVM IR.
-"""
+"""The CPU target: families for vector and matrix units, their costs, and emission of LLVM IR."""

@@ -1,2 +1,1 @@
-"""The CUDA target: families for each generation of tensor cores, their costs, and emission of CUDA C++.
-"""
+"""The CUDA target: families for each generation of tensor cores, their costs, and emission of CUDA C++."""
