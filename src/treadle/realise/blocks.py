@@ -120,13 +120,15 @@ class Lowering(Nests):
                 self.lower_control(group[0].op, frame)
                 continue
             if group[0].kind == "update":
-                self.rescue(group, frame)
+                group = [i for i in group if not self.already(i, frame)]
+                if not group:
+                    continue
+                self.rescue(group, [i for other in ([group], groups[number + 1 :]) for g in other for i in g], frame)
             for item in group:
                 if item.kind == "insert":
                     self.prepare_insert(item, items, frame)
                 elif item.kind == "update" and isinstance(item.target, Kept) and item.source is not None:
-                    if not self.already(item, frame):
-                        self.version(item.source, item.target, frame)
+                    self.version(item.source, item.target, frame)
             self.lower_group(group, rest, frame)
             for item in group:
                 if item.kind == "insert" and item.makes is not None and isinstance(item.target, Kept):
@@ -285,12 +287,15 @@ class Lowering(Nests):
         self.put(value, self.fetch(value, coords, inner), coords, place, inner)
         self.close(loops)
 
-    def rescue(self, group: list[Item], frame: Frame) -> None:
-        """Copies carried values that a later move still reads after their holder has been overwritten."""
+    def rescue(self, group: list[Item], left: list[Item], frame: Frame) -> None:
+        """Copies carried values that a later move still reads after their holder has been overwritten.
+
+        `left`: the group and all moves after it.
+        """
         for number, item in enumerate(group):
             carried = item.makes
             assert carried is not None
-            late = any(carried.name in other.reads for other in group[number + 1 :])
+            late = any(carried.name in other.reads for other in left[number + 1 :])
             if not (late or carried.name in item.skewed):
                 continue
             if isinstance(item.target, Kept):

@@ -1,0 +1,408 @@
+"""Programs as text, one a form that lowering must know; several rooms' tests use them."""
+
+from __future__ import annotations
+
+from treadle.ir.core import Program
+from treadle.ir.parser import parse_program
+from treadle.ir.verifier import verify
+
+SOFTMAX = """
+program softmax
+  dim M
+  dim N
+  tensor X: f32[M, N]
+  tensor Y: f32[M, N] out
+  body
+    region R0 parallel (m in M)
+      %x: f32[m, N] = load X[m, N]
+      %top: f32[m] = reduce max %x over N
+      %d: f32[m, N] = sub %x, %top
+      %e: f32[m, N] = exp %d
+      %s: f32[m] = reduce add %e over N
+      %y: f32[m, N] = div %e, %s
+      store Y[m, N] = %y
+"""
+
+SOFTMAX_BF16 = """
+program softmax_bf16
+  dim M
+  dim N
+  tensor X: bf16[M, N]
+  tensor Y: bf16[M, N] out
+  body
+    region R0 parallel (m in M)
+      %x0: bf16[m, N] = load X[m, N]
+      %x: f32[m, N] = cast %x0
+      %top: f32[m] = reduce max %x over N
+      %d: f32[m, N] = sub %x, %top
+      %e: f32[m, N] = exp %d
+      %s: f32[m] = reduce add %e over N
+      %y: f32[m, N] = div %e, %s
+      %y0: bf16[m, N] = cast %y
+      store Y[m, N] = %y0
+"""
+
+LAYERNORM = """
+program layernorm
+  dim M
+  dim N
+  tensor X: f32[M, N]
+  tensor G: f32[N]
+  tensor B: f32[N]
+  tensor Y: f32[M, N] out
+  body
+    region R0 parallel (m in M)
+      %x: f32[m, N] = load X[m, N]
+      %s: f32[m] = reduce add %x over N
+      %ni: i64[] = index N
+      %n: f32[] = cast %ni
+      %mean: f32[m] = div %s, %n
+      %d: f32[m, N] = sub %x, %mean
+      %dd: f32[m, N] = mul %d, %d
+      %v: f32[m] = reduce add %dd over N
+      %var: f32[m] = div %v, %n
+      %eps: f32[] = full 0.00001
+      %ve: f32[m] = add %var, %eps
+      %r: f32[m] = rsqrt %ve
+      %g: f32[N] = load G[N]
+      %b: f32[N] = load B[N]
+      %t: f32[m, N] = mul %d, %r
+      %u: f32[m, N] = mul %t, %g
+      %y: f32[m, N] = add %u, %b
+      store Y[m, N] = %y
+"""
+
+
+def linear(dtype: str = "f32", *, gelu: bool = True, transposed: bool = False) -> str:
+    """The linear layer with bias and activation; `transposed`: W is stored [N, K]."""
+    w = "W[n, k]" if transposed else "W[k, n]"
+    plain = """
+      store Y[m, n] = %z
+"""
+    epilogue = """
+      %half: f32[] = full 0.5
+      %one: f32[] = full 1.0
+      %c: f32[] = full 0.7071067811865476
+      %h: f32[m, n] = mul %z, %half
+      %zc: f32[m, n] = mul %z, %c
+      %er: f32[m, n] = erf %zc
+      %er1: f32[m, n] = add %er, %one
+      %y: f32[m, n] = mul %h, %er1
+      store Y[m, n] = %y
+"""
+    return f"""
+program linear
+  dim M
+  dim N
+  dim K
+  tensor X: {dtype}[M, K]
+  tensor W: {dtype}[{"N, K" if transposed else "K, N"}]
+  tensor bias: f32[N]
+  tensor Y: f32[M, N] out
+  body
+    region R0 parallel (m in M, n in N)
+      %zero: f32[m, n] = full 0.0
+      region R1 reduce (k in K) carry (%acc: f32[m, n] = %zero) -> (%total)
+        %a: {dtype}[m, k] = load X[m, k]
+        %b: {dtype}[{"n, k" if transposed else "k, n"}] = load {w}
+        %new: f32[m, n] = mma %a, %b, %acc
+        yield %new
+      %bi: f32[n] = load bias[n]
+      %z: f32[m, n] = add %total, %bi{epilogue if gelu else plain}
+"""
+
+
+def attention(dtype: str = "bf16", *, causal: bool = False) -> str:
+    """Attention forward with a running maximum; keys in a pipeline."""
+    keys = "S[0 : min(S, q.stop)]" if causal else "S"
+    mask = """
+        %qi: i64[q] = coords Q[q.start : q.stop]
+        %ki: i64[k] = coords S[k.start : k.stop]
+        %live: bool[q, k] = ge %qi, %ki
+        %ninf: f32[] = full -inf
+        %st: f32[q, k] = where %live, %ss, %ninf
+"""
+    return f"""
+program attention
+  dim B
+  dim H
+  dim Q
+  dim S
+  dim D = 64
+  tensor QT: {dtype}[B, H, Q, D]
+  tensor KT: {dtype}[B, H, S, D]
+  tensor VT: {dtype}[B, H, S, D]
+  tensor O: {dtype}[B, H, Q, D] out
+  body
+    region R0 parallel (b in B each, h in H each, q in Q)
+      %qv: {dtype}[q, D] = load QT[b, h, q, D]
+      %m0: f32[q] = full -inf
+      %l0: f32[q] = full 0.0
+      %o0: f32[q, D] = full 0.0
+      region R1 pipeline (k in {keys}) carry (%m: f32[q] = %m0, %l: f32[q] = %l0, %o: f32[q, D] = %o0) -> (%mf, %lf, %of)
+        %kv: {dtype}[k, D] = load KT[b, h, k, D]
+        %vv: {dtype}[k, D] = load VT[b, h, k, D]
+        %s0: f32[q, k] = full 0.0
+        %s: f32[q, k] = mma %qv, %kv, %s0
+        %scale: f32[] = full 0.125
+        %ss: f32[q, k] = mul %s, %scale{mask if causal else ""}
+        %rm: f32[q] = reduce max {"%st" if causal else "%ss"} over S
+        %mn: f32[q] = maximum %m, %rm
+        %sd: f32[q, k] = sub {"%st" if causal else "%ss"}, %mn
+        %p: f32[q, k] = exp %sd
+        %md: f32[q] = sub %m, %mn
+        %al: f32[q] = exp %md
+        %ps: f32[q] = reduce add %p over S
+        %la: f32[q] = mul %l, %al
+        %ln: f32[q] = add %la, %ps
+        %oa: f32[q, D] = mul %o, %al
+        %pb: {dtype}[q, k] = cast %p
+        %on: f32[q, D] = mma %pb, %vv, %oa
+        yield %mn, %ln, %on
+      %on2: f32[q, D] = div %of, %lf
+      %ob: {dtype}[q, D] = cast %on2
+      store O[b, h, q, D] = %ob
+"""
+
+
+SWIGLU = """
+program swiglu
+  dim M
+  dim N
+  dim K
+  tensor X: f32[M, K]
+  tensor G: f32[K, N]
+  tensor U: f32[K, N]
+  tensor Y: f32[M, N] out
+  body
+    region R0 parallel (m in M, n in N)
+      %zero: f32[m, n] = full 0.0
+      region R1 reduce (k in K) carry (%g: f32[m, n] = %zero, %u: f32[m, n] = %zero) -> (%gf, %uf)
+        %a: f32[m, k] = load X[m, k]
+        %b: f32[k, n] = load G[k, n]
+        %c: f32[k, n] = load U[k, n]
+        %gn: f32[m, n] = mma %a, %b, %g
+        %un: f32[m, n] = mma %a, %c, %u
+        yield %gn, %un
+      %neg: f32[m, n] = neg %gf
+      %ex: f32[m, n] = exp %neg
+      %one: f32[] = full 1.0
+      %de: f32[m, n] = add %ex, %one
+      %si: f32[m, n] = div %gf, %de
+      %y: f32[m, n] = mul %si, %uf
+      store Y[m, n] = %y
+"""
+
+EMBED = """
+program embed
+  dim T
+  dim V
+  dim D
+  tensor ids: i32[T]
+  tensor E: f32[V, D]
+  tensor P: f32[T, D]
+  tensor Y: f32[T, D] out
+  body
+    region R0 parallel (t in T)
+      %i: i32[t] = load ids[t]
+      %e: f32[t, D] = load E[in_range(%i), D]
+      %p: f32[t, D] = load P[t, D]
+      %y: f32[t, D] = add %e, %p
+      store Y[t, D] = %y
+"""
+
+RAGGED = """
+program ragged
+  dim B
+  dim T
+  dim D
+  tensor starts: i32[B]
+  tensor stops: i32[B]
+  tensor X: f32[T, D]
+  tensor Y: f32[B, D] out
+  body
+    region R0 parallel (b in B each)
+      %lo: i32[] = load starts[b]
+      %hi: i32[] = load stops[b]
+      %zero: f32[D] = full 0.0
+      region R1 reduce (t in T[min(max(0, %lo()), T) : max(min(max(0, %lo()), T), min(T, %hi()))]) carry (%s: f32[D] = %zero) -> (%sum)
+        %x: f32[t, D] = load X[t, D]
+        %c: f32[D] = reduce add %x over T
+        %n: f32[D] = add %s, %c
+        yield %n
+      store Y[b, D] = %sum
+"""
+
+TWO_PHASES = """
+program two_phases
+  dim M
+  dim N
+  tensor X: f32[M, N]
+  tensor Y: f32[N, M] out
+  body
+    %t0: f32[M, N] = full uninitialised
+    region R0 parallel (m in M) carry (%t: f32[M, N] = %t0) -> (%t1)
+      %x: f32[m, N] = load X[m, N]
+      %s: f32[m] = reduce add %x over N
+      %v: f32[m, N] = sub %x, %s
+      %ti: f32[M, N] = insert %t[m, N] = %v
+      yield %ti
+    region R1 parallel (n in N)
+      %c: f32[M, n] = extract %t1[M, n]
+      %q: f32[n] = reduce max %c over M
+      %w: f32[M, n] = add %c, %q
+      store Y[n, M] = %w
+"""
+
+RECURRENCE = """
+program recurrence
+  dim T
+  dim D
+  tensor X: f32[T, D]
+  tensor A: f32[D]
+  tensor Y: f32[T, D] out
+  body
+    region R0 parallel (d in D)
+      %a: f32[d] = load A[d]
+      %h0: f32[d] = full 0.0
+      region R1 serial (t in T each) carry (%h: f32[d] = %h0) -> (%hf)
+        %x: f32[d] = load X[t, d]
+        %ha: f32[d] = mul %h, %a
+        %hn: f32[d] = add %ha, %x
+        store Y[t, d] = %hn
+        yield %hn
+"""
+
+SWAP = """
+program swap
+  dim T
+  tensor X: f32[T]
+  tensor Y: f32[T] out
+  body
+    %a0: f32[] = full 0.0
+    %b0: f32[] = full 1.0
+    region R0 serial (t in T each) carry (%a: f32[] = %a0, %b: f32[] = %b0) -> (%af, %bf)
+      %x: f32[] = load X[t]
+      %n: f32[] = add %b, %x
+      store Y[t] = %a
+      yield %b, %n
+"""
+
+BRANCH = """
+program branch
+  dim M
+  dim N
+  tensor X: f32[M, N]
+  tensor F: i32[M]
+  tensor Y: f32[M, N] out
+  body
+    region R0 parallel (m in M each)
+      %f: i32[] = load F[m]
+      %z: i32[] = full 0
+      %c: bool[] = gt %f, %z
+      %x: f32[N] = load X[m, N]
+      if %c -> (%r: f32[N])
+        %s: f32[] = reduce add %x over N
+        %v: f32[N] = add %x, %s
+        yield %v
+      else
+        %w: f32[N] = neg %x
+        yield %w
+      store Y[m, N] = %r
+"""
+
+STENCIL = """
+program stencil
+  dim H
+  dim W
+  tensor X: f32[H, W]
+  tensor Y: f32[H, W] out
+  body
+    region R0 parallel (y in H, x in W)
+      %xi: i64[x] = coords W[x.start : x.stop]
+      %yi: i64[y] = coords H[y.start : y.stop]
+      %one: i64[] = full 1
+      %l: i64[x] = sub %xi, %one
+      %u: i64[y] = sub %yi, %one
+      %zero: f32[] = full 0.0
+      %a: f32[y, x] = load X[y, %l] fill %zero
+      %b: f32[y, x] = load X[%u, x] fill %zero
+      %c: f32[y, x] = load X[y, x]
+      %s: f32[y, x] = add %a, %b
+      %r: f32[y, x] = add %s, %c
+      store Y[y, x] = %r
+"""
+
+BATCHED = """
+program batched
+  dim B
+  dim M
+  dim N
+  dim K
+  tensor X: f32[B, M, K]
+  tensor W: f32[B, K, N]
+  tensor Y: f32[B, M, N] out
+  body
+    region R0 parallel (b in B each, m in M, n in N)
+      %zero: f32[m, n] = full 0.0
+      %a: f32[m, K] = load X[b, m, K]
+      %w: f32[K, n] = load W[b, K, n]
+      %y: f32[m, n] = mma %a, %w, %zero
+      store Y[b, m, n] = %y
+"""
+
+POOL = """
+program pool
+  dim M
+  dim A
+  dim C
+  tensor X: f32[M, A, C]
+  tensor Y: f32[M] out
+  body
+    region R0 parallel (m in M)
+      %x: f32[m, A, C] = load X[m, A, C]
+      %s: f32[m] = reduce add %x over A, C
+      store Y[m] = %s
+"""
+
+COLUMNS = """
+program columns
+  dim M
+  dim N
+  tensor X: f32[M, N]
+  tensor Y: f32[N] out
+  body
+    region R0 parallel (n in N)
+      %x: f32[M, n] = load X[M, n]
+      %s: f32[n] = reduce add %x over M
+      store Y[n] = %s
+"""
+
+TEXTS: dict[str, str] = {
+    "softmax": SOFTMAX,
+    "softmax_bf16": SOFTMAX_BF16,
+    "layernorm": LAYERNORM,
+    "linear": linear(),
+    "linear_bf16": linear("bf16"),
+    "linear_t": linear(transposed=True, gelu=False),
+    "attention": attention(),
+    "attention_f32_causal": attention("f32", causal=True),
+    "swiglu": SWIGLU,
+    "embed": EMBED,
+    "ragged": RAGGED,
+    "two_phases": TWO_PHASES,
+    "recurrence": RECURRENCE,
+    "swap": SWAP,
+    "branch": BRANCH,
+    "stencil": STENCIL,
+    "batched": BATCHED,
+    "pool": POOL,
+    "columns": COLUMNS,
+}
+
+
+def program(name: str) -> Program:
+    """A verified program of this file."""
+    made = parse_program(TEXTS[name].strip("\n"))
+    verify(made)
+    return made
