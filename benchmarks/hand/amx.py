@@ -76,9 +76,13 @@ class Text:
 
     def mask(self, lanes: int, left: str) -> str:
         """Lane l is on where l < left."""
-        short = self.value(f"trunc i64 {self.least(self.value(f'call i64 @llvm.smax.i64(i64 {left}, i64 0)'), '64')} to i32")
+        short = self.value(
+            f"trunc i64 {self.least(self.value(f'call i64 @llvm.smax.i64(i64 {left}, i64 0)'), '64')} to i32"
+        )
         one = self.value(f"insertelement <{lanes} x i32> poison, i32 {short}, i64 0")
-        splat = self.value(f"shufflevector <{lanes} x i32> {one}, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer")
+        splat = self.value(
+            f"shufflevector <{lanes} x i32> {one}, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer"
+        )
         iota = ", ".join(f"i32 {i}" for i in range(lanes))
         return self.value(f"icmp slt <{lanes} x i32> <{iota}>, {splat}")
 
@@ -88,7 +92,7 @@ def left_if(t: Text, inside: str, count: str) -> str:
 
 
 def tile_number(t: Text, layout: str, panel: str, kt: str, panels: str) -> str:
-    """Where tile (panel, kt) lies: flat is [panel, kt]; blocked is [kt div 8, panel, kt mod 8], so a depth block is dense."""
+    """Where tile (panel, kt) lies: flat is [panel, kt]; blocked [kt div 8, panel, kt mod 8]: dense depth blocks."""
     if layout == "flat":
         return t.value(f"add i64 {t.value(f'mul i64 {panel}, %kt')}, {kt}")
     k0 = t.value(f"mul i64 {t.value(f'udiv i64 {kt}, {BLOCK_K}')}, {BLOCK_K}")
@@ -115,7 +119,7 @@ def pack_a(layout: str) -> str:
 
 
 def pack_b(layout: str) -> str:
-    """pb[nj, kt, p, 2 j + h] = B[32 kt + 2 p + h, 16 nj + j], zero outside: the pair layout that the tile product reads."""
+    """pb[nj, kt, p, 2 j + h] = B[32 kt + 2 p + h, 16 nj + j], zero outside: the pairs that the tile product reads."""
     t = Text()
     pairs = ", ".join(f"i32 {i // 2 + 16 * (i % 2)}" for i in range(32))
     with t.loop("nj", "0", "%nt") as nj, t.loop("kt", "0", "%kt") as kt, t.loop("p", "0", "16") as p:
@@ -154,9 +158,14 @@ def multiply(layout: str, prefetch: bool) -> str:
             first = t.value(f"icmp eq i64 {k0}, 0")
             with t.loop("nj", n0, n_end, 2) as nj, t.loop("mi", m0, m_end, 2) as mi:
                 c = [
-                    t.at("%scratch", (t.value(f"sub i64 {mi}, {m0}"), BLOCK_N * TILE), (t.value(f"sub i64 {nj}, {n0}"), TILE),
-                         ("1", i * BLOCK_N * TILE + j * TILE))
-                    for i in (0, 1) for j in (0, 1)
+                    t.at(
+                        "%scratch",
+                        (t.value(f"sub i64 {mi}, {m0}"), BLOCK_N * TILE),
+                        (t.value(f"sub i64 {nj}, {n0}"), TILE),
+                        ("1", i * BLOCK_N * TILE + j * TILE),
+                    )
+                    for i in (0, 1)
+                    for j in (0, 1)
                 ]
                 tag = f"start{t.counter}"
                 t(f"br i1 {first}, label %{tag}.zero, label %{tag}.load")
@@ -204,13 +213,22 @@ def multiply(layout: str, prefetch: bool) -> str:
             with t.loop("nj", n0, n_end) as nj:
                 column = t.value(f"mul i64 {nj}, 16")
                 left = left_if(t, inside, t.value(f"sub i64 %n, {column}"))
-                source = t.at("%scratch", (t.value(f"sub i64 {mi}, {m0}"), BLOCK_N * TILE),
-                              (t.value(f"sub i64 {nj}, {n0}"), TILE), (r, 64))
+                source = t.at(
+                    "%scratch",
+                    (t.value(f"sub i64 {mi}, {m0}"), BLOCK_N * TILE),
+                    (t.value(f"sub i64 {nj}, {n0}"), TILE),
+                    (r, 64),
+                )
                 v = t.value(f"load <16 x float>, ptr {source}, align 64")
                 target = t.at("%c", (row, "%ldc"), (column, 4))
-                t(f"call void @llvm.masked.store.v16f32.p0(<16 x float> {v}, ptr {target}, i32 4, <16 x i1> {t.mask(16, left)})")
+                on = t.mask(16, left)
+                t(f"call void @llvm.masked.store.v16f32.p0(<16 x float> {v}, ptr {target}, i32 4, <16 x i1> {on})")
     t("call void @llvm.x86.tilerelease()")
-    return function(f"multiply_{layout}{'_prefetch' * prefetch}", "ptr %pa, ptr %pb, ptr %scratch, ptr %c, i64 %ldc, i64 %m, i64 %n, i64 %mt, i64 %nt, i64 %kt", t)
+    return function(
+        f"multiply_{layout}{'_prefetch' * prefetch}",
+        "ptr %pa, ptr %pb, ptr %scratch, ptr %c, i64 %ldc, i64 %m, i64 %n, i64 %mt, i64 %nt, i64 %kt",
+        t,
+    )
 
 
 def peak() -> str:
@@ -257,9 +275,14 @@ declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, i32 immarg, <16 x i
 
 
 def emit() -> str:
-    return f'target triple = "{TRIPLE}"\n' + DECLARATIONS + config() + "".join(
-        pack_a(layout) + pack_b(layout) + multiply(layout, False) for layout in ("flat", "blocked")
-    ) + multiply("blocked", True) + peak()
+    return (
+        f'target triple = "{TRIPLE}"\n'
+        + DECLARATIONS
+        + config()
+        + "".join(pack_a(layout) + pack_b(layout) + multiply(layout, False) for layout in ("flat", "blocked"))
+        + multiply("blocked", True)
+        + peak()
+    )
 
 
 def build() -> None:
@@ -282,8 +305,10 @@ def build() -> None:
     assembly = machine.emit_assembly(module)
     (BUILD / "amx.s").write_text(assembly)
     part = assembly.split("multiply_blocked_prefetch:")[1].split(".Lfunc_end")[0]
-    counts = {op: len(re.findall(rf"\b{op}\b", part)) for op in
-              "ldtilecfg tilerelease prefetcht0 tilezero tileloadd tilestored tdpbf16ps vzeroupper".split()}
+    counts = {
+        op: len(re.findall(rf"\b{op}\b", part))
+        for op in "ldtilecfg tilerelease prefetcht0 tilezero tileloadd tilestored tdpbf16ps vzeroupper".split()
+    }
     counts["stack_bytes"] = sum(int(n) for n in re.findall(r"subq\s+\$(\d+), %rsp", part))
     print(f"{len(text.splitlines())} lines of IR, {len(data)} bytes of object, {seconds:.3f} s, multiply: {counts}")
 

@@ -92,9 +92,12 @@ def check(native: ctypes.CDLL, m: int, n: int, k: int, kind: str, variant: str) 
     around = room.clone()
     around[1 : m + 1, 32 : n + 32] = float("nan")
     return {
-        "case": variant, "shape": [m, n, k], "inputs": kind,
+        "case": variant,
+        "shape": [m, n, k],
+        "inputs": kind,
         "wrong": int((c != want.float()).sum()) if kind == "integers" else None,
-        "worst_of_bound": float((error / bound).max()), "nan": int(c.isnan().sum()),
+        "worst_of_bound": float((error / bound).max()),
+        "nan": int(c.isnan().sum()),
         "neighbours_untouched": bool(around.isnan().all()),
     }
 
@@ -131,18 +134,27 @@ def main() -> None:
     native = prepare()
     torch.manual_seed(3)
     report: dict = {
-        "experiment": "amx", "torch": torch.__version__,
+        "experiment": "amx",
+        "torch": torch.__version__,
         "processor": re.findall(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())[0],
-        "method": "one pinned core, torch at 1 thread with bf16 output, 64-byte aligned contiguous inputs, sides in turn, "
-        "peak loop before each round, perf_counter",
-        "checks": [], "times_us": {}, "peak_gflops": {},
+        "method": "one pinned core, torch at 1 thread with bf16 output, 64-byte aligned contiguous inputs, "
+        "sides in turn, peak loop before each round, perf_counter",
+        "checks": [],
+        "times_us": {},
+        "peak_gflops": {},
     }
     for m, n, k in [(1, 1, 1), (17, 33, 65), (64, 64, 64), (257, 520, 136), (1000, 1003, 997), (512, 512, 2048)]:
         for kind in ("integers", "normal"):
             for variant in VARIANTS:
                 report["checks"].append(check(native, m, n, k, kind, variant))
                 print(report["checks"][-1], flush=True)
-    shapes = [(256, 256, 256, 150), (512, 512, 512, 60), (1024, 1024, 1024, 25), (2048, 2048, 2048, 9), (1000, 1003, 997, 25)]
+    shapes = [
+        (256, 256, 256, 150),
+        (512, 512, 512, 60),
+        (1024, 1024, 1024, 25),
+        (2048, 2048, 2048, 9),
+        (1000, 1003, 997, 25),
+    ]
     for m, n, k, rounds in shapes:
         label = f"{m}x{n}x{k}"
         samples, peaks = measure(native, m, n, k, rounds)
@@ -151,7 +163,11 @@ def main() -> None:
         for name, values in samples.items():
             middle = statistics.median(values)
             rate = 2 * m * n * k / middle / 1e3
-            print(f"{label:15s} {name:26s} {middle:9.1f} us {rate:6.0f} GFLOP/s {rate / top:6.1%} of {top:.0f}  x {peer / middle:.2f}", flush=True)
+            print(
+                f"{label:15s} {name:26s} {middle:9.1f} us {rate:6.0f} GFLOP/s {rate / top:6.1%} of {top:.0f}"
+                f"  x {peer / middle:.2f}",
+                flush=True,
+            )
     pathlib.Path(sys.argv[1]).write_text(json.dumps(report))
 
 

@@ -11,6 +11,7 @@ import sys
 
 from build import compile_cubin, source
 
+CONSUMER_LOOP = "      for (int k = 0; k < steps; k++) {\n        const u32 a = base + slot * A_BYTES + cons"
 BREAKS = {
     "no mma fence": [("        mma_fence();\n", "")],
     "no wait before the epilogue": [("      mma_wait<0>();\n      landed(acc);", "      landed(acc);")],
@@ -25,13 +26,37 @@ BREAKS = {
     "accumulator scaled while a group is in flight": [
         ("        mma_wait<1>();\n", "        acc[0] *= 2.0f;\n        mma_wait<1>();\n")
     ],
-    "accumulator chosen at run time": [("MMA(acc, da", "MMA((k & 1 ? acc : other), da"), ("    float acc[", "    float other[TILE_N / 2] = {}, acc[")],
+    "accumulator chosen at run time": [
+        ("MMA(acc, da", "MMA((k & 1 ? acc : other), da"),
+        ("    float acc[", "    float other[TILE_N / 2] = {}, acc["),
+    ],
     "accumulator index at run time": [("      landed(acc);", "      landed(acc);\n      acc[steps & 127] += 1.0f;")],
-    "mma under a thread-varying branch": [("        mma_fence();\n", "        if (lane < 16 || bias) {\n        mma_fence();\n"), ("        mma_commit();", "        }\n        mma_commit();")],
-    "mma under a uniform if": [("        mma_fence();\n", "        if (k != M) {\n        mma_fence();\n"), ("        mma_commit();", "        }\n        mma_commit();")],
-    "zeroed inside the loop with a group in flight": [("        mma_fence();\n", "        if (k == 0) for (int i = 0; i < TILE_N / 2; i++) acc[i] = 0.0f;\n        mma_fence();\n")],
-    "no unroll of k16 steps": [("#pragma unroll\n        for (int i = 0; i < TILE_K / 16", "#pragma unroll 1\n        for (int i = 0; i < TILE_K / 16")],
-    "k loop without unroll 1": [("#pragma unroll 1\n      for (int k = 0; k < steps; k++) {\n        const u32 a = base + slot * SLOT_BYTES + cons", "      for (int k = 0; k < steps; k++) {\n        const u32 a = base + slot * SLOT_BYTES + cons")],
+    "mma under a thread-varying branch": [
+        ("        mma_fence();\n", "        if (lane < 16 || bias) {\n        mma_fence();\n"),
+        ("        mma_commit();", "        }\n        mma_commit();"),
+    ],
+    "mma under a uniform if": [
+        ("        mma_fence();\n", "        if (k != M) {\n        mma_fence();\n"),
+        ("        mma_commit();", "        }\n        mma_commit();"),
+    ],
+    "zeroed inside the loop with a group in flight": [
+        (
+            "        mma_fence();\n",
+            "        if (k == 0) for (int i = 0; i < TILE_N / 2; i++) acc[i] = 0.0f;\n        mma_fence();\n",
+        )
+    ],
+    "no unroll of k16 steps": [
+        (
+            "#pragma unroll\n        for (int i = 0; i < TILE_K / 16",
+            "#pragma unroll 1\n        for (int i = 0; i < TILE_K / 16",
+        )
+    ],
+    "k loop without unroll 1": [
+        (
+            "#pragma unroll 1\n" + CONSUMER_LOOP,
+            CONSUMER_LOOP,
+        )
+    ],
     "map argument not grid constant": [("const __grid_constant__ TensorMap mapY", "TensorMap mapY")],
 }
 
