@@ -19,7 +19,7 @@ from treadle.machine import form
 from treadle.machine.form import Enter, FragRef, Host, Invariant, Kernel, Launch, MachineProgram, Role
 from treadle.realise.choices import Choices, Pack
 from treadle.realise.frame import Frame, Got, Kept, reference
-from treadle.realise.nest import Item, Nests, item_of, wide, zero
+from treadle.realise.nest import Item, Nests, item_of, tile_count, wide, zero
 
 HEAVY = 8
 """A value at least this costly, read in several places, is kept (*Units*: `Uses.weight`)."""
@@ -168,7 +168,7 @@ class Lowering(Nests):
             return False
         if any(i.kind in ("region", "if") and not self.wrapped(i.op) for i in (*group, item)):
             return False
-        made = {i.makes.name for i in group if i.makes is not None}
+        made = {v.name for i in group for v in i.products}
         if made & item.skewed or any(self.touched(i) & self.touched(item) for i in group):
             return False
         if item.kind == "insert" and isinstance(item.op, Insert):
@@ -386,8 +386,8 @@ class Lowering(Nests):
 
     def tiles(self, op: Region, arg: RegionArg, frame: Frame) -> Expr:
         """How many instances an argument has."""
-        extent = self.index(arg.domain.hi, frame) - self.index(arg.domain.lo, frame)
-        return extent if arg.kind == "each" else ceildiv(extent, self.cut(op, arg, frame)[0])
+        lo, hi = self.index(arg.domain.lo, frame), self.index(arg.domain.hi, frame)
+        return hi - lo if arg.kind == "each" else tile_count(lo, hi, self.cut(op, arg, frame)[0])
 
     def enter_loop(self, op: Region, arg: RegionArg, frame: Frame) -> tuple[form.Loop, Frame]:
         """A loop over the blocks or coordinates of one argument."""
@@ -479,7 +479,7 @@ class Lowering(Nests):
             moves.append(move)
         self.emit_packs(self.region_names[id(op)], inner)
         self.lower_block(op.body, inner, moves)
-        if self.uses.contractions(op.body) and len(op.body.ops) <= 4 and self.choices.unroll > 1:
+        if self.wrapped(op) and self.uses.contractions(op.body) and self.choices.unroll > 1:
             loops[-1][0].unroll = self.choices.unroll
         self.close(loops)
         for result, holder in zip(op.results, holders, strict=True):

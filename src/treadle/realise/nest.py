@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from treadle.algebra.dims import Dim, Part
-from treadle.algebra.expr import Constraint, Expr, ceildiv, const, eq, lt, maximum, sym
+from treadle.algebra.expr import Constraint, Expr, Min, Sym, ceildiv, const, eq, lt, maximum, minimum, sym
 from treadle.dtype.formats import DType
 from treadle.ir.core import Op, Region, Value
 from treadle.ir.ops.access import Extract, Insert, Load, Store
@@ -40,6 +40,18 @@ class Item:
     skewed: set[str] = field(default_factory=set[str])
     target: Kept | str | None = None  # an existing buffer or fragment to put the value into
 
+    @property
+    def products(self) -> list[Value]:
+        """The values that later items may read from this one."""
+        if self.kind in ("region", "if"):
+            return list(self.op.results)
+        return [self.makes] if self.makes is not None and self.kind != "update" else []
+
+    @property
+    def alone(self) -> bool:
+        """Whether it makes a sweep by itself."""
+        return self.kind in ("region", "if", "update")
+
 
 @dataclass(eq=False)
 class Running:
@@ -59,6 +71,7 @@ class Nests(Pull, ABC):
     # ---- what items read
 
     rank: dict[str, int]
+    parted: list[tuple[Item, Value, Kept]]
     keeping: set[str]
 
     def virtual(self, value: Value) -> bool:
@@ -115,8 +128,7 @@ class Nests(Pull, ABC):
     def over(self, key: PartKey, width: int, frame: Frame) -> tuple[form.Loop, Frame]:
         """A loop over the tiles of a part, and the frame of its body. The loop is not yet in the outer body."""
         dim, lo, hi = key
-        extent = hi - lo
-        count = ceildiv(extent, width)
+        count = tile_count(lo, hi, width)
         loop = form.Loop(var=self.parts.fresh(f"{dim.name.lower()}"), lo=const(0), hi=count, step=const(1))
         inner = frame.child(loop.body)
         base = lo + sym(loop.var) * width
@@ -127,8 +139,9 @@ class Nests(Pull, ABC):
             slot = f"@{self.slots}"
             self.slots += 1
             inner.symbols.add(slot)
-            whole = extent.constant is not None and extent.constant % width == 0
-            lane = Lane(key, base, width, slot, () if whole else (lt(base + sym(slot), hi),))
+            # A bound at a multiple of the width above `lo` is implied by the loop's own count.
+            open_ends = [b for b in ends(hi) if (gap := (b - lo).constant) is None or gap % width]
+            lane = Lane(key, base, width, slot, tuple(lt(base + sym(slot), b) for b in open_ends))
         inner.lanes = self.arranged((*frame.lanes, lane))
         return loop, inner
 
@@ -150,9 +163,16 @@ class Nests(Pull, ABC):
             rank = {name: i for i, name in enumerate(self.choices.row_order)}
             rows.sort(key=lambda k: rank.get(k[0].name, len(rank)))
         outside: list[tuple[Item, Kept]] = []
+        parted: list[tuple[Item, Value, Kept]] = []
         for item in items:
             made = item.makes
-            if made is None or item.kind in ("update", "insert", "region", "if"):
+            if item.kind == "region":
+                for result in item.products:
+                    if result.name in rest:
+                        place = self.allocate(result, frame)
+                        self.version(result, place, frame)
+                        parted.append((item, result, place))
+            if made is None or item.alone or item.kind == "insert":
                 continue
             free = self.free(item.outer, frame)
             if isinstance(item.target, str):
@@ -166,8 +186,11 @@ class Nests(Pull, ABC):
         for key in rows:
             loop, inner = self.over(key, self.width_of(key, contraction), inner)
             loops.append((loop, inner))
-        self.lower_levels(items, dict((id(i), p) for i, p in outside), contraction, inner)
+        self.parted = parted
+        self.lower_levels(items, {id(i): p for i, p in outside}, contraction, inner)
         self.close(loops)
+        for _, result, place in parted:
+            frame.places[result.name] = place
         for item, place in outside:
             assert item.makes is not None
             frame.places[item.makes.name] = place
@@ -194,17 +217,17 @@ class Nests(Pull, ABC):
             touched = self.touched(item)
             for name in touched:
                 first = max(first, tensors.get(name, -1) + 1)
-            if item.kind in ("region", "if", "update"):
+            if item.alone:
                 first = max(first, len(sweeps))
             for number in range(first, len(sweeps)):
-                if sweeps[number][0] == keys and item.kind not in ("region", "if", "update"):
+                if sweeps[number][0] == keys and not sweeps[number][1][0].alone:
                     break
             else:
                 number = len(sweeps)
                 sweeps.append((keys, []))
             sweeps[number][1].append(item)
-            if item.makes is not None:
-                at[item.makes.name] = (number, item)
+            for product in item.products:
+                at[product.name] = (number, item)
             for name in touched:
                 tensors[name] = max(number, tensors.get(name, -1))
         for number, (_, members) in enumerate(sweeps):
@@ -228,7 +251,11 @@ class Nests(Pull, ABC):
         """One pass over the free axes of its items."""
         if items[0].kind in ("region", "if"):
             (item,) = items
+            parted = [(r, p) for i, r, p in self.parted if i is item]
             self.lower_control(item.op, frame)
+            for result, place in parted:
+                coords = self.coords(result.type.axes, frame)
+                self.put(result, self.fetch(result, coords, frame), coords, place, frame)
             return
         if items[0].kind == "update":
             self.updates(items, contraction, frame)
@@ -506,7 +533,7 @@ class Nests(Pull, ABC):
                 origin=self.line(op),
             )
         )
-        self.made_in[run.acc] = inner
+        self.made_in.setdefault(run.acc, inner)
 
     def operand(self, value: Value, coords: tuple[Expr, ...], dtype: DType, frame: Frame) -> Got:
         """An operand of a contraction in the accumulator's dtype: converted exactly, from its packed copy if any."""
@@ -547,7 +574,7 @@ class Nests(Pull, ABC):
                 )
             )
         got = Got(acc, result.type.dtype, slots)
-        self.made_in[acc] = middle
+        self.made_in.setdefault(acc, middle)
         middle.memo[(result.name, run.coords)] = got
         if place is not None:
             self.put(result, got, run.coords, place, middle)
@@ -619,8 +646,11 @@ class Nests(Pull, ABC):
             if lane is not None:
                 where += [c.substitute({lane.slot: coord - lane.base}) for c in lane.live]
             else:
-                where += [Constraint(coord - key[1]), lt(coord, key[2])]
-        where = [w for w in where if w.expr.constant is None or w.expr.constant < 0]
+                where += [Constraint(coord - key[1])]
+                spans = [d for d in place.digits if d.axis == axis and d.kind == "all"]
+                # The shape of the buffer itself implies a bound at its end.
+                where += [lt(coord, b) for b in ends(key[2]) if not spans or b != spans[0].origin + spans[0].size]
+        where = [w for w in where if not surely(w)]
         return Claim(value.name, tuple(coords), tuple(where))
 
     def put(self, value: Value, got: Got, coords: tuple[Expr, ...], place: Kept, frame: Frame) -> None:
@@ -667,6 +697,30 @@ def _earlier(bases: Sequence[tuple[str, Expr, Expr, int, str]], step: int) -> li
         strict.append(before)
     found.append(Constraint(maximum(*strict)))
     return found
+
+
+def ends(hi: Expr) -> tuple[Expr, ...]:
+    """The bounds that a minimum is made of: `x < min(a, b)` is `x < a` and `x < b`."""
+    if len(hi.terms) == 1 and hi.terms[0][1] == 1 and len(hi.terms[0][0]) == 1:
+        atom = hi.terms[0][0][0]
+        if isinstance(atom, Min):
+            return atom.args
+    return (hi,)
+
+
+def tile_count(lo: Expr, hi: Expr, width: int | Expr) -> Expr:
+    """How many tiles of `width` cover `[lo, hi)`."""
+    return minimum(*(ceildiv(b - lo, width) for b in ends(hi)))
+
+
+def surely(constraint: Constraint) -> bool:
+    """Whether a constraint holds whatever non-negative numbers the buffer coordinates are."""
+    if constraint.equality:
+        return constraint.expr == const(0)
+    return all(
+        c >= 0 and all(isinstance(a, Sym) and a.name.startswith("$") for a in monomial)
+        for monomial, c in constraint.expr.terms
+    )
 
 
 def wide(name: str) -> str:
