@@ -261,9 +261,7 @@ class Access:
         self.fn.jump(done)
         self.fn.start(done)
         other = self._fill_text(place, fill, None)
-        return self._typed(
-            self.fn.value(f"phi {place.kind} [ {text}, %{yes} ], [ {other}, %{before} ]"), dtype, None
-        )
+        return self._typed(self.fn.value(f"phi {place.kind} [ {text}, %{yes} ], [ {other}, %{before} ]"), dtype, None)
 
     def put(self, place: Place, point: Point, value: Vec, active: str | None, stream: bool = False) -> None:
         """Stores the active lanes."""

@@ -1,8 +1,8 @@
 """Elementwise operations on vectors, with exactly the meaning of the language.
 
-Arithmetic of f16 and bf16 is computed in f32 and rounded once. Integers wrap; division by zero gives 0 and never traps;
-shifts by the width or more give 0, or -1 for negative numbers shifted right. `maximum` and `minimum` give a NaN operand,
-the second one of two. No operation carries a fast-math flag, and only `fma` is fused.
+Arithmetic of f16 and bf16 is computed in f32 and rounded once. Integers wrap; division by zero gives 0 and never
+traps; shifts by the width or more give 0, or -1 for negative numbers shifted right. `maximum` and `minimum` give a NaN
+operand, the second one of two. No operation carries a fast-math flag, and only `fma` is fused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _INT = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "roundeven", "sqrt": "sqrt", "abs": "fabs"}
-_FOLDS = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
+_FOLDS = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "and": "and", "or": "or", "xor": "xor"}
 
 
 class Arith:
@@ -37,7 +37,7 @@ class Arith:
     # ---- entry points
 
     def apply(self, name: str, args: Sequence[Vec]) -> Vec:
-        """`name(args)`; scalars among vectors stand for all lanes. The arguments have one dtype (`where`: but the first)."""
+        """`name(args)`; scalars stand for all lanes. Arguments have one dtype (not the first of `where`)."""
         n = next((a.lanes for a in args if a.lanes is not None), None)
         args = [self.lanes.splat(a, n) for a in args]
         if name == "where":
@@ -215,5 +215,3 @@ def mangled(value: Vec) -> str:
     """The type's name inside an intrinsic's."""
     kind = {"float": "f32", "double": "f64"}.get(lane := replace(value, lanes=None).type, lane)
     return kind if value.lanes is None else f"v{value.lanes}{kind}"
-
-

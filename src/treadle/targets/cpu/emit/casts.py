@@ -163,7 +163,7 @@ class Casts:
         return self._between_floats(wide, to, saturate)
 
     def _to_odd(self, a: Vec) -> Vec:
-        """A 64-bit integer in f64: exact, or cut off with the last bit set, so that a later rounding is the only one."""
+        """A 64-bit integer in f64, exact or cut off with the last bit set: a later rounding is then the only one."""
         n = a.lanes
         signed = a.dtype.kind == "int"
         head = self._op("ashr" if signed else "lshr", "i64", a.text, self._number("i64", 11, n), n)
@@ -202,5 +202,3 @@ class Casts:
 
 def _mangled(kind: str, lanes: int | None) -> str:
     return kind if lanes is None else f"v{lanes}{kind}"
-
-

@@ -1,8 +1,9 @@
 """Folds over fragment axes, and contractions by multiply-add.
 
-**Order of a fold.** The axes are folded one after another, outer ones first. An axis of length L is folded by halving:
-while L > 1, with h the largest power of two below L, element i becomes `x[i] (+) x[i + h]` for all i with i + h < L, and
-then L = h. At last `acc (+) result`. The order does not depend on the width of vectors, and the simulator has the same.
+**Order of a fold.** The axes are folded one after another, outer ones first. An axis of length L is folded by
+halving: while L > 1, with h the largest power of two below L, element i becomes `x[i] (+) x[i + h]` for all i with
+i + h < L, and then L = h. At last `acc (+) result`. The order does not depend on the width of vectors, and the
+simulator has the same.
 
 **Order of a contraction.** The contracted coordinates in row-major order, one multiply-add each.
 """

@@ -100,7 +100,9 @@ def conjuncts(constraints: tuple[Constraint, ...]) -> list[Constraint]:
 
 def _extremum(expr: Expr) -> list[Expr] | None:
     for monomial, c in expr.terms:
-        if len(monomial) == 1 and ((isinstance(monomial[0], Min) and c > 0) or (isinstance(monomial[0], Max) and c < 0)):
+        if len(monomial) == 1 and (
+            (isinstance(monomial[0], Min) and c > 0) or (isinstance(monomial[0], Max) and c < 0)
+        ):
             without = expr - of(monomial[0]) * c
             return [without + arg * c for arg in monomial[0].args]
     return None
@@ -263,4 +265,3 @@ class IndexWriter:
         quotient = self._two("sdiv", num, divisor, n)
         rest = self._two("sub", num, self._two("mul", quotient, divisor, n), n)
         return self._two("add", quotient, self._two("ashr", rest, self.lanes.splat_int(63, n), n), n)
-

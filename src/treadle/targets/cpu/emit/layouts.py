@@ -1,8 +1,8 @@
 """How each fragment is kept: decided once for a role from all its uses.
 
 - `VECTOR`: its last axis in vectors of the target's lanes, one variable a vector (LLVM makes registers of them).
-- `SCALAR`: one variable an element, for fragments that are only ever read one element at a time: a broadcast from memory
-  is then one instruction, where a broadcast from a vector's lane would be a shuffle.
+- `SCALAR`: one variable an element, for fragments that are only ever read one element at a time: a broadcast from
+  memory is then one instruction, where a broadcast from a vector's lane would be a shuffle.
 - `MEMORY`: an array, for fragments that are read at coordinates which are not numbers.
 - `TILE`: matrix-unit registers.
 """

@@ -1,8 +1,8 @@
 """Masks of a statement: which of its elements are active.
 
-`where` is a conjunction over coordinates. A conjunct that is affine in the coordinates with number factors is evaluated
-once for the statement; at a point it then says "lanes from l on" or "lanes below u", so that the whole conjunction is one
-comparison of the lane numbers with one count. What is left is evaluated lane by lane.
+`where` is a conjunction over coordinates. A conjunct that is affine in the coordinates with number factors is
+evaluated once for the statement; at a point it then says "lanes from l on" or "lanes below u", so that the whole
+conjunction is one comparison of the lane numbers with one count. What is left is evaluated lane by lane.
 """
 
 from __future__ import annotations

@@ -96,7 +96,9 @@ class Registers:
         return Vec(text, frag.dtype, lanes)
 
     def _element_pointer(self, name: str, offset: Int) -> str:
-        return self.fn.value(f"getelementptr {memory_type(self.frag(name).dtype)}, ptr {self._array(name)}, i64 {offset}")
+        return self.fn.value(
+            f"getelementptr {memory_type(self.frag(name).dtype)}, ptr {self._array(name)}, i64 {offset}"
+        )
 
     # ---- reading
 
@@ -155,7 +157,9 @@ class Registers:
             return self._element(name, at)
         if steps[-1] == 1 and not any(steps[:-1]):
             return self._run(name, at, lanes)
-        return self.lanes.assemble([self._find(name, tuple(a + s * i for a, s in zip(at, steps))) for i in range(lanes)])
+        return self.lanes.assemble(
+            [self._find(name, tuple(a + s * i for a, s in zip(at, steps))) for i in range(lanes)]
+        )
 
     def _from_array(self, name: str, first: list[Int], steps: list[int], lanes: int | None) -> Vec:
         frag = self.frag(name)
@@ -247,3 +251,7 @@ class Registers:
             text = self.fn.value(f"zext {value.type} {text} to {kind}")
         offset = sum(a * p for a, p in zip(point.at, self._pitches(frag.shape)))
         self.fn.do(f"store {kind} {text}, ptr {self._element_pointer(name, offset)}, align {frag.dtype.itemsize}")
+
+    def fetch(self, name: str, point: Point) -> Vec:
+        """The value at one of the fragment's own points."""
+        return self._run(name, point.at, point.lanes) if self.frag(name).shape else self._take(name, ())

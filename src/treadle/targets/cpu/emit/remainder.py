@@ -62,7 +62,7 @@ class _Arithmetic(Protocol):
 def float_divmod(arith: _Arithmetic, name: str, a: Vec, b: Vec) -> Vec:
     """`floordiv` or `mod` of f32 vectors."""
     if a.dtype != f32:
-        raise unsupported(f"{name} of {a.dtype}", "f32, f16 or bf16", "compute a - floor(a / b) * b where that is enough")
+        raise unsupported(f"{name} of {a.dtype}", "f32, f16 or bf16", "use a - floor(a / b) * b where that is enough")
     zero = constant(f32, 0.0, a.lanes)
     rest = _remainder(arith, a, b)
     exact = arith.apply("eq", [rest, zero])

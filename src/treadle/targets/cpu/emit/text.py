@@ -49,10 +49,9 @@ class Module:
         return self._nodes[node]
 
     def loop_node(self, *properties: str) -> str:
-        """A distinct loop node with these properties."""
-        nodes = [self.metadata(p) for p in properties]
+        """A distinct loop node with these property nodes."""
         name = f"!{len(self._metadata)}"
-        self._metadata.append(f"{name} = distinct !{{{', '.join([name, *nodes])}}}")
+        self._metadata.append(f"{name} = distinct !{{{', '.join([name, *properties])}}}")
         return name
 
     def __str__(self) -> str:
@@ -89,6 +88,14 @@ class Function:
     def do(self, text: str) -> None:
         """An instruction without a result."""
         self._lines.append(f"  {text}")
+
+    def hold(self) -> int:
+        """A place whose instruction is the next one written, to be changed by `patch`."""
+        return len(self._lines)
+
+    def patch(self, place: int, text: str) -> None:
+        """Replaces the instruction at a held place."""
+        self._lines[place] = f"  {text}"
 
     def note(self, text: str) -> None:
         """A comment line."""

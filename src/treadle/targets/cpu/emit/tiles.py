@@ -34,7 +34,7 @@ _PRODUCTS = {
 
 @dataclass(frozen=True)
 class Grid:
-    """A fragment's registers: `down` x `across` tiles of `rows` x `columns` columns of `group` elements, from `first`."""
+    """Registers from `first` on: `down` x `across` tiles of `rows` rows x `columns` columns of `group` elements."""
 
     first: int
     down: int

@@ -1,0 +1,320 @@
+"""Sequences, loops, conditions and tasks; and the split into a part without masks and a part with them.
+
+Most iterations of most loops have all elements of their fragments inside the tensors. Every masked statement names
+the least values of its conjuncts over its fragment (`least_values`): when all are at least zero, no mask is needed.
+A loop without inner control is split: it runs without masks as long as that holds, then with masks to its end. A run of
+statements elsewhere is written twice under one test. Both ways do the same; the test only chooses the faster one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from treadle.algebra.expr import Expr, as_expr, floordiv, minimum, sym
+from treadle.machine.form import Body, Control, Enter, If, Let, Loop, Mma, Stmt, Store, Tasks, walk
+from treadle.targets.cpu.emit.errors import ill_formed, unsupported
+from treadle.targets.cpu.emit.index import Point, split_by
+from treadle.targets.cpu.emit.layouts import Layout, written
+from treadle.targets.cpu.emit.masks import all_hold, scalar_condition
+from treadle.targets.cpu.emit.scope import FrameReader, Scope
+from treadle.targets.cpu.emit.statements import Statements, frag_shape, least_values
+from treadle.targets.cpu.emit.text import Int
+
+SPLIT_VECTORS = 4
+"""A run of statements is written twice when at least this many vectors of it are masked."""
+
+
+class Bodies:
+    """Emission of bodies in one scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.fn = scope.fn
+        self.statements = Statements(scope)
+
+    def emit(self, body: Body) -> None:
+        """The statements in order."""
+        run: list[Stmt] = []
+        for stmt in body:
+            if isinstance(stmt, Control):
+                self._run(run)
+                run = []
+                self._control(stmt)
+            elif isinstance(stmt, Let) and stmt.expr.functions:
+                self._run(run)
+                run = []
+                self.statements.emit(stmt, full=False)
+            elif isinstance(stmt, Let):
+                # Depends on nothing that the run changes; ahead of it, both ways of a split see the name.
+                self.statements.emit(stmt, full=False)
+            else:
+                run.append(stmt)
+        self._run(run)
+
+    def _control(self, stmt: Control) -> None:
+        match stmt:
+            case Loop():
+                self._loop(stmt)
+            case If():
+                self._if(stmt)
+            case Tasks():
+                self._tasks(stmt)
+            case _:
+                raise ill_formed(f"the control {type(stmt).__name__}", "tasks, a loop or an if")
+
+    # ---- runs of statements
+
+    def _run(self, run: Sequence[Stmt]) -> None:
+        least = self._least(run, {})
+        if not least or self._masked_vectors(run) < SPLIT_VECTORS:
+            self._plain(run, full=False)
+            return
+        whole = all_hold(self.scope.index, least)
+        if whole is None:
+            self._plain(run, full=True)
+            return
+        self._choice(whole, lambda: self._plain(run, full=True), lambda: self._plain(run, full=False))
+
+    def _plain(self, run: Sequence[Stmt | Control], full: bool) -> None:
+        for stmt in run:
+            if isinstance(stmt, Control):
+                raise ill_formed("control inside a run of statements", "statements only")
+            self.statements.emit(stmt, full)
+
+    def _choice(self, condition: str, then: Callable[[], None], orelse: Callable[[], None]) -> None:
+        yes, no, done = self.fn.label("then"), self.fn.label("else"), self.fn.label("join")
+        self.fn.branch(condition, yes, no)
+        self.fn.start(yes)
+        then()
+        self.fn.jump(done)
+        self.fn.start(no)
+        orelse()
+        self.fn.jump(done)
+        self.fn.start(done)
+
+    def _least(self, run: Sequence[Stmt], lets: dict[str, Expr]) -> list[Expr]:
+        """The least values of a run that can be tested before it."""
+        changed = written(list(run))
+        found: dict[Expr, None] = {}
+        for stmt in run:
+            for e in least_values(self.scope, stmt):
+                while e.symbols & lets.keys():
+                    e = e.substitute(lets)
+                if e.functions & changed:
+                    return []
+                found[e] = None
+        return list(found)
+
+    def _masked_vectors(self, run: Sequence[Stmt]) -> int:
+        total = 0
+        for stmt in run:
+            shape = frag_shape(self.scope, stmt)
+            if shape and least_values(self.scope, stmt):
+                name = stmt.src.name if isinstance(stmt, Store) else getattr(stmt, "dst", "")
+                if self.scope.setting.layouts.get(name) is Layout.VECTOR:
+                    total += len(self.scope.registers.points(name))
+        return total
+
+    # ---- conditions
+
+    def _if(self, stmt: If) -> None:
+        condition = scalar_condition(self.scope.index, stmt.conds)
+        if stmt.cond is not None:
+            flag = self.scope.registers.read_at(stmt.cond, (), Point(()))
+            condition = self.fn.both(condition, flag.text)
+        if condition is None:
+            self.emit(stmt.then)
+            return
+        self._choice(condition, lambda: self.emit(stmt.then), lambda: self.emit(stmt.orelse))
+
+    # ---- loops
+
+    def _enter(self, enters: Sequence[Enter]) -> None:
+        """Names of region arguments, where an expression uses them."""
+        for enter in enters:
+            for name, value in _bound_names(enter):
+                if value != sym(name):
+                    self.scope.symbols[name] = value
+
+    def _loop(self, stmt: Loop) -> None:
+        if stmt.var in self.scope.setting.unrolled:
+            lo, hi, step = stmt.lo.constant, stmt.hi.constant, stmt.step.constant
+            assert lo is not None and hi is not None and step is not None
+            for number in range(lo, hi, step):
+                self.scope.symbols[stmt.var] = number
+                self._enter(stmt.enters)
+                self.emit(stmt.body)
+            return
+        step = stmt.step.constant
+        if step is not None and step <= 0:
+            raise ill_formed(f"the loop step {step}", "a positive step")
+        lo, hi, by = self.scope.value(stmt.lo), self.scope.value(stmt.hi), self.scope.value(stmt.step)
+        inner = [s for s in stmt.body if isinstance(s, Stmt)]
+        if len(inner) == len(stmt.body):
+            bound = self._whole_until(stmt, inner, lo, hi)
+            if bound is not None:
+                lo = self._counted(stmt, lo, bound, by, lambda: self._straight(inner, full=True), plain=False)
+                self._counted(stmt, lo, hi, by, lambda: self._straight(inner, full=False), plain=True)
+                return
+        self._counted(stmt, lo, hi, by, lambda: self.emit(stmt.body), plain=False)
+
+    def _straight(self, run: Sequence[Stmt], full: bool) -> None:
+        for stmt in run:
+            self.statements.emit(stmt, full)
+
+    def _counted(self, stmt: Loop, lo: Int, hi: Int, by: Int, body: Callable[[], None], plain: bool) -> Int:
+        """The loop from `lo`; returns the variable's value after it. `plain`: not worth unrolling."""
+        if isinstance(lo, int) and isinstance(hi, int) and lo >= hi:
+            return lo
+        before, head, inside, done = self.fn.block, self.fn.label("head"), self.fn.label("body"), self.fn.label("exit")
+        self.fn.jump(head)
+        self.fn.start(head)
+        following = f"%next.{head}"
+        place = self.fn.hold()
+        variable = self.fn.value("phi")
+        self.fn.branch(self.fn.compare("slt", variable, hi), inside, done)
+        self.fn.start(inside)
+        self.scope.symbols[stmt.var] = variable
+        self._enter(stmt.enters)
+        body()
+        self.fn.do(f"{following} = add nsw i64 {variable}, {by}")
+        latch = self.fn.block
+        self.fn.do(f"br label %{head}{self._loop_hint(stmt, plain)}")
+        self.fn.patch(place, f"{variable} = phi i64 [ {lo}, %{before} ], [ {following}, %{latch} ]")
+        self.fn.start(done)
+        return variable
+
+    def _loop_hint(self, stmt: Loop, plain: bool) -> str:
+        module = self.fn.module
+        if stmt.unroll > 1 and not plain:
+            count = module.metadata(f'!{{!"llvm.loop.unroll.count", i32 {stmt.unroll}}}')
+            return f", !llvm.loop {module.loop_node(count)}"
+        if plain or any(isinstance(s, Mma) for s in walk(stmt.body)):
+            never = module.metadata('!{!"llvm.loop.unroll.disable"}')
+            return f", !llvm.loop {module.loop_node(never)}"
+        return ""
+
+    def _whole_until(self, stmt: Loop, inner: Sequence[Stmt], lo: Int, hi: Int) -> Int | None:
+        """Up to where iterations need no masks; None where that is not worth while or cannot be said.
+
+        *Ensures*: every iteration from `lo` to below the result satisfies all least values of the body.
+        """
+        lets = {s.name: s.expr for s in inner if isinstance(s, Let)}
+        lets |= {n: v for e in stmt.enters for n, v in _bound_names(e) if v != sym(n)}
+        least = self._least(inner, lets)
+        if not least or not self._masked_vectors(inner):
+            return None
+        bound: Expr | None = None
+        at_start: list[Expr] = []
+        self.scope.symbols["loop.lo"] = lo
+        self.scope.symbols["loop.hi"] = hi
+        for e in least:
+            parts = split_by(e, (stmt.var,))
+            slope = None if parts is None else parts.factors[0].constant
+            if parts is None or slope is None:
+                return None
+            if slope < 0:
+                last = floordiv(parts.rest, -slope) + 1
+                bound = last if bound is None else minimum(bound, last)
+            else:
+                # Not falling: what holds at the first iteration holds at all.
+                at_start.append(parts.rest + sym("loop.lo") * slope)
+        until: Int = hi if bound is None else self.scope.value(minimum(bound, sym("loop.hi")))
+        condition = all_hold(self.scope.index, at_start)
+        return until if condition is None else self.fn.select(condition, until, lo)
+
+    # ---- tasks
+
+    def _tasks(self, stmt: Tasks) -> None:
+        counts = [self.fn.smax(self.scope.value(c), 0) for c in stmt.counts]
+        total: Int = 1
+        for c in counts:
+            total = self.fn.mul(total, c)
+        if self.scope.worker is not None:
+            everything = Loop(var="task.number", lo=as_expr(0), hi=as_expr(0), step=as_expr(1))
+            self._counted(everything, 0, total, 1, lambda: self._task(stmt, counts, "task.number"), plain=True)
+            return
+        if stmt.over != "workers":
+            raise unsupported(f"tasks over {stmt.over}", "tasks over workers")
+        name = f"task{self.fn.label('_')}"
+        params = [("ptr noalias nocapture readonly", "%frame"), ("i64", "%task"), ("i64", "%worker")]
+        task = self.fn.module.function(name, "void", params, self.scope.setting.attributes)
+        frame = FrameReader(self.fn, task)
+        scope = self.scope.child(task, frame, "%worker")
+        inside = Bodies(scope)
+        scope.symbols["task.number"] = "%task"
+        inside._task(stmt, [frame.int(c) for c in counts], "task.number")
+        if scope.access.streamed:
+            task.call("void", "llvm.x86.sse.sfence", [])
+        task.do("ret void")
+        self._launch(name, frame.fill(), total)
+
+    def _launch(self, name: str, frame: str, total: Int) -> None:
+        """One worker or one task: by the caller itself. Else by the pool."""
+        workers = self.scope.pool.workers
+        few = self.fn.compare("sle", self.fn.smin(total, workers), 1)
+
+        def alone() -> None:
+            everything = Loop(var="task.number", lo=as_expr(0), hi=as_expr(0), step=as_expr(1))
+            self._counted(everything, 0, total, 1, lambda: self._call(name, frame), plain=True)
+
+        def pool() -> None:
+            self.fn.do(f"call void {self.scope.pool.run}(ptr @{name}, ptr {frame}, i64 {total}, i64 {workers})")
+
+        self._choice(few, alone, pool)
+
+    def _call(self, name: str, frame: str) -> None:
+        number = self.scope.symbols["task.number"]
+        self.fn.do(f"call void @{name}(ptr {frame}, i64 {number}, i64 0)")
+
+    def _task(self, stmt: Tasks, counts: Sequence[Int], number: str) -> None:
+        """One task: its variables from its number, then the body."""
+        linear = self.scope.symbols[number]
+        assert isinstance(linear, int | str)
+        for name, value in zip(stmt.vars, self._variables(stmt.raster, linear, counts)):
+            self.scope.symbols[name] = value
+        self._enter(stmt.enters)
+        self.emit(stmt.body)
+
+    def _variables(self, raster: tuple[str | int, ...], linear: Int, counts: Sequence[Int]) -> list[Int]:
+        words = list(raster)
+        group = 0
+        if "group" in words and len(counts) > 1:
+            size = words[words.index("group") + 1]
+            group = size if isinstance(size, int) else 0
+        if "reverse" in words:
+            total: Int = 1
+            for c in counts:
+                total = self.fn.mul(total, c)
+            linear = self.fn.sub(self.fn.sub(total, 1), linear)
+        if group < 1:
+            return self._digits(linear, counts)
+        # Panels of `group` values of the first variable; inside a panel the first variable is fastest.
+        rest: Int = 1
+        for c in counts[1:]:
+            rest = self.fn.mul(rest, c)
+        panel = self.fn.floordiv(linear, self.fn.mul(rest, group))
+        first = self.fn.mul(panel, group)
+        within = self.fn.sub(linear, self.fn.mul(first, rest))
+        high = self.fn.smin(group, self.fn.sub(counts[0], first))
+        others = self.fn.floordiv(within, high)
+        own = self.fn.sub(within, self.fn.mul(others, high))
+        return [self.fn.add(first, own), *self._digits(others, counts[1:])]
+
+    def _digits(self, linear: Int, counts: Sequence[Int]) -> list[Int]:
+        """Mixed radix, the last digit fastest."""
+        digits: list[Int] = []
+        for c in reversed(counts[1:]):
+            quotient = self.fn.floordiv(linear, c)
+            digits.insert(0, self.fn.sub(linear, self.fn.mul(quotient, c)))
+            linear = quotient
+        return [linear, *digits]
+
+
+def _bound_names(enter: Enter) -> list[tuple[str, Expr]]:
+    """The symbols that a region's arguments stand for."""
+    found: list[tuple[str, Expr]] = []
+    for name, values in enter.binds:
+        names = (f"{name}.start", f"{name}.stop") if len(values) == 2 else (name,)
+        found += zip(names, values)
+    return found
