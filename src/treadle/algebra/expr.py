@@ -113,9 +113,7 @@ class Expr:
 
     def __mul__(self, other: ExprLike) -> Expr:
         rhs = as_expr(other)
-        return _from_terms(
-            (tuple(sorted(m1 + m2, key=_key)), c1 * c2) for m1, c1 in self.terms for m2, c2 in rhs.terms
-        )
+        return _from_terms((tuple(sorted(m1 + m2, key=_key)), c1 * c2) for m1, c1 in self.terms for m2, c2 in rhs.terms)
 
     __rmul__ = __mul__
 
