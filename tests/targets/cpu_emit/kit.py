@@ -145,3 +145,11 @@ def integers(rng: np.random.Generator, shape: Sequence[int], dtype: DType, limit
     """Small whole numbers of any dtype: sums and products of them are exact."""
     low = 0 if dtype.kind == "uint" else -limit
     return rng.integers(low, limit + 1, size=tuple(shape)).astype(dtype.numpy)
+
+
+def assembly(machine: MachineProgram) -> str:
+    """The assembly text, for a level that this machine may lack."""
+    emitted = emit(machine, LEVELS[machine.target.partition(":")[2]])
+    done = compile_ir(emitted.text, cpu_features=emitted.features, name="tried", want_asm=True)
+    assert done.asm is not None
+    return done.asm

@@ -167,10 +167,10 @@ class Folds:
         place: Place | None = None
         if isinstance(ref, MemRef):
             place = Place(self.access.index, self.memories[ref.name], ref, rank)
-        seen: dict[tuple[int, ...], Vec] = {}
+        seen: dict[tuple[int | None, ...], Vec] = {}
 
         def read(point: Point) -> Vec:
-            key = tuple(point.at[i] for i in used)
+            key = (point.lanes, *(point.at[i] for i in used))
             if key not in seen:
                 at = point if point.axis in used else Point(point.at)
                 if place is None:
