@@ -1,6 +1,6 @@
 """Integer index expressions: the one language of extents, bounds, subscripts and addresses.
 
-An `Expr` is an integer polynomial in *atoms*, kept in a canonical sorted form, so that two expressions that are equal as
+An `Expr` is an integer polynomial in *atoms*, in a canonical sorted form, so that two expressions that are equal as
 polynomials are equal as Python objects. Atoms are
 
 - `Sym(name)`: a symbol: an extent (`M`), a block bound (`m.start`), a loop counter, a fragment coordinate (`$0`);
@@ -67,7 +67,7 @@ class Max:
 
 @dataclass(frozen=True)
 class Fn:
-    """An opaque integer function of index expressions: an element of an integer tile, or a loaded scalar (no arguments)."""
+    """An opaque integer function: an element of an integer tile, or a loaded scalar (no arguments)."""
 
     name: str
     args: tuple[Expr, ...] = ()
@@ -81,9 +81,9 @@ Monomial = tuple[Atom, ...]
 
 @dataclass(frozen=True)
 class Expr:
-    """A canonical integer polynomial: `terms` maps monomials (sorted atom tuples) to non-zero coefficients; `()` is 1.
+    """A canonical polynomial: `terms` maps monomials (sorted atom tuples) to non-zero coefficients; `()` is 1.
 
-    *Ensures*: equality of `Expr` implies equality of values under every valuation; `+`, `-`, `*` are those of polynomials.
+    *Ensures*: equal `Expr`s have equal values under every valuation; `+`, `-`, `*` are those of polynomials.
     """
 
     terms: tuple[tuple[Monomial, int], ...]
