@@ -1,0 +1,77 @@
+"""What can be wrong with a call, a plan request or a saved plan."""
+
+from __future__ import annotations
+
+from treadle.base.errors import InternalError, LimitError, UserError
+
+
+class ArgumentMissing(UserError):
+    """A call without a required argument, or with too many, or with an unknown keyword."""
+
+    code = "call/arguments"
+
+
+class ExtentConflict(UserError):
+    """Two axes of one dimension have different extents."""
+
+    code = "call/extent-conflict"
+
+
+class ExtentUnknown(UserError):
+    """A dimension whose extent no argument tells."""
+
+    code = "call/extent-unknown"
+
+
+class RequirementBroken(UserError):
+    """A `td.require` of the kernel that the arguments do not meet."""
+
+    code = "call/require"
+
+
+class RankWrong(UserError):
+    """An argument whose number of axes is not the parameter's."""
+
+    code = "call/rank"
+
+
+class DTypeWrong(UserError):
+    """An argument whose dtype is not the declared one."""
+
+    code = "call/dtype"
+
+
+class ArgumentsOverlap(UserError):
+    """Two arguments share memory in a way that breaks a promise of the kernel."""
+
+    code = "call/overlap"
+
+
+class TargetUnknown(UserError):
+    """A target that treadle does not know."""
+
+    code = "plan/target"
+
+
+class TargetAbsent(UserError):
+    """A target that this machine cannot run."""
+
+    code = "plan/target-absent"
+
+
+class NothingRuns(LimitError):
+    """No plan of any family, the universal one included, for a program."""
+
+    code = "plan/none"
+
+
+class PlanFile(UserError):
+    """A saved plan that cannot be used."""
+
+    code = "plan/file"
+
+
+class UniversalUnverified(InternalError):
+    """The judge did not verify a universal plan."""
+
+    code = "plan/universal-unverified"
