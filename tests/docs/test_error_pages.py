@@ -1,0 +1,92 @@
+"""The programs on the pages of errors: a wrong one raises the code that it stands under, a right one runs.
+
+A block begins with ```python wrong or ```python right and belongs to the last heading that names a code. Each is
+written to a file of its own and run from there, so that a captured function has a source. `needs X` behind it skips
+the block where the module X is not installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import runpy
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from treadle.base.errors import TreadleError
+
+PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "errors").glob("*.md"))
+CODE = r"[a-z0-9]+(?:-[a-z0-9]+)*/[a-z0-9]+(?:-[a-z0-9]+)*"
+FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.M | re.S)
+HEADING = re.compile(rf"^(?P<level>#+) [^\n]*?(?P<code>{CODE})[^\n]*$", re.M)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A block of a page: the code it stands under, which kind it is, and the line of its first line."""
+
+    page: Path
+    code: str
+    kind: str
+    needs: tuple[str, ...]
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}-{self.code}-{self.kind}"
+
+
+def programs(page: Path) -> list[Program]:
+    text = page.read_text()
+    fences = list(FENCE.finditer(text))
+    inside = [range(f.start(), f.end()) for f in fences]
+    headings = [h for h in HEADING.finditer(text) if not any(h.start() in r for r in inside)]
+    found: list[Program] = []
+    for fence in fences:
+        words = fence["info"].split()
+        if words[:1] != ["python"] or len(words) == 1:
+            continue
+        assert words[1] in ("wrong", "right"), f"{page.name}: a block that is neither wrong nor right: {fence['info']}"
+        above = [h["code"] for h in headings if h.start() < fence.start()]
+        assert above, f"{page.name}: a block before the first code"
+        needs = tuple(words[3:]) if words[2:3] == ["needs"] else ()
+        line = text.count("\n", 0, fence.start("text")) + 1
+        found.append(Program(page, above[-1], words[1], needs, line, fence["text"]))
+    return found
+
+
+ALL = [program for page in PAGES for program in programs(page)]
+
+
+@pytest.mark.parametrize("program", ALL, ids=str)
+def test_program(program: Program, tmp_path: Path) -> None:
+    for module in program.needs:
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+    file = tmp_path / f"{program.page.stem}_{program.line}.py"
+    file.write_text(program.text)
+    if program.kind == "right":
+        runpy.run_path(str(file))
+        return
+    with pytest.raises(TreadleError) as caught:
+        runpy.run_path(str(file))
+    assert caught.value.code == program.code, str(caught.value)
+
+
+def test_a_wrong_program_has_a_right_twin() -> None:
+    kinds: dict[str, set[str]] = {}
+    for program in ALL:
+        kinds.setdefault(f"{program.page.name}: {program.code}", set()).add(program.kind)
+    assert [code for code, seen in sorted(kinds.items()) if seen != {"wrong", "right"}] == []
+
+
+def test_blocks_are_read_from_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "family.md"
+    block = "```python wrong needs numpy\n# # family/other\nx = 1\n```\n"
+    page.write_text(f"# family\n\n## `family/word`\n\n```python\nshown = 0\n```\n\n{block}\n```python right\n```\n")
+    wrong, right = programs(page)
+    assert (wrong.code, wrong.kind, wrong.needs, wrong.line) == ("family/word", "wrong", ("numpy",), 10)
+    assert wrong.text == "# # family/other\nx = 1\n"
+    assert (right.code, right.kind, right.text) == ("family/word", "right", "")
