@@ -233,7 +233,7 @@ class Access:
             element = self.lanes.splat(self._fetch_one(place, spot, some, fill), n)
             return element if active is None else self._filled(element, active, fill)
         if spot.step == 1 and active is None:
-            return self._typed(self.fn.value(f"load {kind}, ptr {spot.pointer}, align {size}"), dtype, n)
+            return self._fetch_whole(place, spot, n)
         other = self._fill_text(place, fill, n)
         mask = active or "splat (i1 true)"
         if spot.step == 1:
@@ -249,6 +249,20 @@ class Access:
                 [(f"<{n} x ptr> align {size}", place.pointers(spot, n)), (f"<{n} x i1>", mask), (kind, other)],
             )
         return self._typed(text, dtype, n)
+
+    def _fetch_whole(self, place: Place, spot: _Spot, n: int) -> Vec:
+        """A contiguous vector. An odd number of lanes is one masked access; LLVM would split it into several."""
+        size, wide = place.memory.dtype.itemsize, padded(n)
+        if wide == n or size < 4:
+            text = self.fn.value(f"load {vector(place.kind, n)}, ptr {spot.pointer}, align {size}")
+            return self._typed(text, place.memory.dtype, n)
+        kind = vector(place.kind, wide)
+        text = self.fn.call(
+            kind,
+            f"llvm.masked.load.v{wide}{_mangled(place.kind)}.p0",
+            [(f"ptr align {size}", spot.pointer), (f"<{wide} x i1>", first_lanes(n, wide)), (kind, "poison")],
+        )
+        return self.lanes.shuffle(self._typed(text, place.memory.dtype, wide), None, list(range(n)))
 
     def _fetch_one(self, place: Place, spot: _Spot, active: str | None, fill: Fill) -> Vec:
         dtype, size = place.memory.dtype, place.memory.dtype.itemsize
@@ -276,8 +290,10 @@ class Access:
         if spot.step == 1 and active is None:
             if stream and n * size in (16, 32, 64):
                 self._stream(kind, text, spot.pointer, n * size, size)
-            else:
+            elif padded(n) == n or size < 4:
                 self.fn.do(f"store {kind} {text}, ptr {spot.pointer}, align {size}")
+            else:
+                self._put_padded(place, value, spot)
         elif spot.step == 1:
             self.fn.call(
                 "void",
@@ -291,6 +307,19 @@ class Access:
                 f"llvm.masked.scatter.v{n}{_mangled(place.kind)}.v{n}p0",
                 [(kind, text), (f"<{n} x ptr> align {size}", place.pointers(spot, n)), (f"<{n} x i1>", mask)],
             )
+
+    def _put_padded(self, place: Place, value: Vec, spot: _Spot) -> None:
+        n, size = value.lanes or 1, place.memory.dtype.itemsize
+        wide = self.lanes.widen(value, padded(n))
+        self.fn.call(
+            "void",
+            f"llvm.masked.store.v{wide.lanes}{_mangled(place.kind)}.p0",
+            [
+                wide.typed,
+                (f"ptr align {size}", spot.pointer),
+                (f"<{wide.lanes} x i1>", first_lanes(n, wide.lanes or 1)),
+            ],
+        )
 
     def _stream(self, kind: str, text: str, pointer: str, whole: int, size: int) -> None:
         """A non-temporal store where the address allows it."""
@@ -437,6 +466,16 @@ class Access:
 def prefetch_distance(tags: tuple[str, ...]) -> int:
     """N of the tag "prefetch=N", else 0."""
     return next((int(t.removeprefix("prefetch=")) for t in tags if t.startswith("prefetch=")), 0)
+
+
+def padded(lanes: int) -> int:
+    """The next power of two."""
+    return 1 << (lanes - 1).bit_length()
+
+
+def first_lanes(lanes: int, of: int) -> str:
+    """The constant mask of the first lanes."""
+    return "<" + ", ".join("i1 true" if i < lanes else "i1 false" for i in range(of)) + ">"
 
 
 def _moved(at: tuple[int, ...], axis: int, by: int) -> tuple[int, ...]:
