@@ -52,7 +52,7 @@ class StatementReader:
         """`invariant acc fill 0 ; %acc[...]`."""
         tokens.expect("invariant")
         holder = tokens.name("a fragment or buffer")
-        fill = _fill(tokens, None)
+        fill = _fill(tokens) if tokens.at("fill") else None
         tokens.expect(";")
         claim = read_claim(tokens)
         tokens.end()
@@ -68,7 +68,7 @@ class StatementReader:
                 return read(tokens)
         if tokens.accept("version"):
             buffer = tokens.name("a buffer")
-            return Version(buffer=buffer, fill=_fill(tokens, "undef"))
+            return Version(buffer=buffer, fill=_fill(tokens))
         if tokens.accept("let"):
             name = tokens.name()
             tokens.expect("=")
@@ -84,7 +84,7 @@ class StatementReader:
         if fn == "load":
             src = memory_ref(tokens)
             where = read_constraints(tokens) if tokens.accept("where") else ()
-            return Load(dst=dst, src=src, where=where, fill=_fill(tokens, "undef"))
+            return Load(dst=dst, src=src, where=where, fill=_fill(tokens))
         if fn == "fold":
             return self._fold(tokens, dst)
         if fn == "mma":
@@ -96,7 +96,7 @@ class StatementReader:
                 break
         expr = read_expr(tokens) if tokens.accept("expr") else None
         where = read_constraints(tokens) if tokens.accept("where") else ()
-        return Compute(dst=dst, fn=fn, args=tuple(args), expr=expr, where=where, fill=_fill(tokens, "undef"))
+        return Compute(dst=dst, fn=fn, args=tuple(args), expr=expr, where=where, fill=_fill(tokens))
 
     def _store(self, tokens: MachineTokens) -> Store:
         dst = memory_ref(tokens)
@@ -237,9 +237,9 @@ def _numbers(tokens: MachineTokens) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _fill(tokens: MachineTokens, default: Fill | None) -> Fill | None:
+def _fill(tokens: MachineTokens) -> Fill:
     if not tokens.accept("fill"):
-        return default
+        return "undef"
     return "undef" if tokens.accept("undef") else _number(tokens)
 
 

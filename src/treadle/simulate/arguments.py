@@ -36,7 +36,7 @@ def extents(program: Program, args: Mapping[str, Any]) -> dict[str, int]:
         if scalar.name not in args:
             raise _mistake(f"no argument {scalar.name}", "a value for every scalar")
         value = args[scalar.name]
-        if isinstance(value, bool | int | np.integer):
+        if scalar.value.type.dtype.is_int or scalar.value.type.dtype.is_bool:
             env[scalar.name] = int(value)
     later: list[tuple[Dim, int, str]] = []
     for tensor in program.tensors:
@@ -68,11 +68,13 @@ def functions(program: Program, args: Mapping[str, Any]) -> dict[str, Callable[.
     """Scalar parameters as opaque functions without arguments, as index expressions name them."""
     table: dict[str, Callable[..., Any]] = {}
     for scalar in program.scalars:
-        value = args[scalar.name]
-        if isinstance(value, bool | int | np.integer):
-            number = int(value)
-            table[scalar.value.name] = lambda n=number: n
+        if scalar.value.type.dtype.is_int or scalar.value.type.dtype.is_bool:
+            table[scalar.value.name] = _always(int(args[scalar.name]))
     return table
+
+
+def _always(number: int) -> Callable[..., Any]:
+    return lambda: number
 
 
 def check_guard(guard: Guard, env: Mapping[str, int], args: Mapping[str, Any]) -> None:

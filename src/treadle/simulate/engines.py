@@ -7,22 +7,25 @@ what comes after. What an operation knows of earlier accesses is what its issuer
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treadle.dtype.convert import convert
+from treadle.dtype.formats import DType
 from treadle.machine.form import Copy, FragRef, MemRef, Mma
 from treadle.simulate import arithmetic
 from treadle.simulate.barriers import Phased, Work
-from treadle.simulate.clocks import Strands
+from treadle.simulate.clocks import Strand, Strands
 from treadle.simulate.memory import ASYNC, DEFINED, GENERIC, NEVER, UNDEFINED, View
 from treadle.simulate.schedule import Steps, Wait
 from treadle.simulate.thread import Thread
 
 Array = NDArray[Any]
 Index = tuple[Array, ...]
+LateSource = Callable[[Strand], tuple[Array, Array, DType]]
 
 
 def issue_copy(thread: Thread, item: Copy) -> None:
@@ -197,6 +200,32 @@ def _result(
     return arithmetic.contract(item.atom, dtype, np.asarray(acc), a, b), states
 
 
+def _late_source(thread: Thread, ref: FragRef | MemRef, count: int) -> LateSource:
+    """How an operand is read when the engine comes to it: the indices are those of the moment of issue."""
+    line, findings = thread.line, thread.world.findings
+    if isinstance(ref, MemRef):
+        view, index = thread.place(ref, count)
+
+        def from_memory(strand: Strand) -> tuple[Array, Array, DType]:
+            values, states = view.read(index, strand, line, ASYNC)
+            if (states == NEVER).any():
+                findings.add("unwritten", line, f"an element of {view.name} is read that was never written")
+            return values, states, view.dtype
+
+        return from_memory
+    held = thread.fragment(ref.name)
+    at = _same(thread, held.frag.shape) if ref.coords is None else thread.index(ref.coords, count)
+
+    def from_registers(strand: Strand) -> tuple[Array, Array, DType]:
+        if not held.mask[at].all():
+            findings.add("not-held", line, f"a slot of {ref.name} is read that its warp does not hold")
+        if (held.states[at] == NEVER).any():
+            findings.add("unwritten", line, f"a slot of {ref.name} is read that was never written")
+        return held.values[at], held.states[at], held.frag.dtype
+
+    return from_registers
+
+
 def issue_contract(thread: Thread, item: Mma) -> None:
     """Starts an asynchronous contraction: its registers are not the thread's until the wait that covers its group."""
     names = [item.dst] + [r.name for r in (item.a, item.b) if isinstance(r, FragRef)]
@@ -210,15 +239,7 @@ def issue_contract(thread: Thread, item: Mma) -> None:
     if any(w.fragments and item.dst in w.fragments[1:] for w in thread.wgmma.pending):
         thread.report("in-flight", f"{item.dst} is overwritten while a contraction reads it")
     coords, count, width = operands(thread, item)
-    places = [
-        thread.place(ref, count * width)
-        if isinstance(ref, MemRef)
-        else (thread.index(ref.coords, count * width) if ref.coords is not None else None)
-        for ref in (item.a, item.b)
-    ]
-    same = [
-        _same(thread, thread.fragment(r.name).frag.shape) if isinstance(r, FragRef) else () for r in (item.a, item.b)
-    ]
+    sources = [_late_source(thread, ref, count * width) for ref in (item.a, item.b)]
     work = Work(thread.line, tuple(names))
     before = [w for w in thread.wgmma.pending if not w.done]
     thread.wgmma.open.append(work)
@@ -233,20 +254,9 @@ def issue_contract(thread: Thread, item: Mma) -> None:
     def steps() -> Steps:
         yield Wait(lambda: all(w.done for w in before), "an earlier contraction of this warp", line)
         parts: list[tuple[Array, Array]] = []
-        for ref, place, own in zip((item.a, item.b), places, same):
-            if isinstance(ref, MemRef):
-                view, index = place  # type: ignore[misc]
-                values, states = view.read(index, strand, line, ASYNC)
-                if (states == NEVER).any():
-                    world.findings.add("unwritten", line, f"an element of {view.name} is read that was never written")
-                parts.append((convert(np.ascontiguousarray(values), view.dtype, held.frag.dtype), states))
-            else:
-                source = thread.fragment(ref.name)
-                at = own if place is None else place
-                if not source.mask[at].all():
-                    world.findings.add("not-held", line, f"a slot of {ref.name} is read that its warp does not hold")
-                values = convert(np.ascontiguousarray(source.values[at]), source.frag.dtype, held.frag.dtype)
-                parts.append((values, source.states[at]))
+        for source in sources:
+            values, states, dtype = source(strand)
+            parts.append((convert(np.ascontiguousarray(values), dtype, held.frag.dtype), states))
         if item.acc is None:
             acc, known = np.zeros(count, held.frag.dtype.numpy), np.full(count, DEFINED, np.uint8)
         else:

@@ -52,7 +52,7 @@ def slots_of(shape: tuple[int, ...], dist: tuple[Mode, ...], warps: int, warp: i
     masks = holders(shape, dist, warps)
     mask = masks[warp]
     coords = tuple(np.asarray(c, np.int64) for c in np.nonzero(mask)) if shape else ()
-    first = np.ones(coords[0].shape if shape else (1,), np.bool_)
+    first = np.ones(int(mask.sum()), np.bool_)
     for earlier in masks[:warp]:
         first &= ~(earlier[coords] if shape else np.ones(1, np.bool_))
     return mask, coords, first

@@ -1,0 +1,144 @@
+"""What the names of a kernel stand for, and whether an expression's names have a meaning: tables for `verify`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from treadle.algebra.expr import Constraint, Expr, Fn
+from treadle.dtype.formats import DType
+from treadle.ir.core import If as SourceIf
+from treadle.ir.core import Program, Region, Value
+from treadle.ir.ops.access import Store as SourceStore
+from treadle.machine.form import Barrier, Buffer, Frag, Kernel
+from treadle.machine.vocabulary import RESERVED
+
+EXISTENTIAL = re.compile(r"e\d+$")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A line of the printed text, and what is wrong with it."""
+
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}"
+
+
+@dataclass
+class Source:
+    """What the embedded program declares."""
+
+    values: dict[str, Value]
+    regions: dict[str, dict[str, str]]
+    tensors: dict[str, tuple[DType, int]]
+    symbols: set[str]
+    stores: list[int]
+    ifs: int
+
+    @staticmethod
+    def of(program: Program) -> Source:
+        values: dict[str, Value] = {s.value.name: s.value for s in program.scalars}
+        regions: dict[str, dict[str, str]] = {}
+        stores: list[int] = []
+        ifs = 0
+        for op in program.body.walk():
+            for value in (*op.results, *(op.carried if isinstance(op, Region) else ())):
+                values[value.name] = value
+            if isinstance(op, Region):
+                kinds = {a.name: a.kind for a in op.args}
+                regions[f"R{len(regions)}" if not op.name else op.name] = dict(kinds)
+            elif isinstance(op, SourceStore):
+                stores.append(len(op.tensor.dims))
+            elif isinstance(op, SourceIf):
+                ifs += 1
+        tensors = {t.name: (t.dtype, len(t.dims)) for t in program.tensors}
+        tensors |= {s.name: (s.value.type.dtype, 0) for s in program.scalars}
+        symbols = set(program.lets) | {s.name for s in program.scalars}
+        for dim in program.dims:
+            symbols |= dim.extent.symbols
+        return Source(values, regions, tensors, symbols, stores, ifs)
+
+
+@dataclass
+class HostNames:
+    """What the host declares for all kernels."""
+
+    symbols: set[str] = field(default_factory=set[str])
+    workspace: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
+    maps: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class Names:
+    """Declarations of one kernel and the names in scope, with the problems found so far."""
+
+    def __init__(
+        self, kernel: Kernel, source: Source, host: HostNames, lines: Mapping[int, int], problems: list[Problem]
+    ) -> None:
+        self.kernel = kernel
+        self.source = source
+        self.host = host
+        self.lines = lines
+        self.problems = problems
+        self.frags: dict[str, Frag] = {f.name: f for f in kernel.frags}
+        self.buffers: dict[str, Buffer] = {**host.workspace, **{b.name: b for b in kernel.buffers}}
+        self.barriers: dict[str, Barrier] = {b.name: b for b in kernel.barriers}
+        self.line = 0
+        self.scope: set[str] = set()
+
+    def problem(self, text: str) -> None:
+        self.problems.append(Problem(self.line, text))
+
+    def at(self, what: object) -> None:
+        """The line that problems are reported at from now on."""
+        self.line = self.lines.get(id(what), self.line)
+
+    def declare(self, name: str, taken: set[str]) -> None:
+        """A name that must be new."""
+        if name in RESERVED:
+            self.problem(f"{name} is a word of the text and no name")
+        if name in taken:
+            self.problem(f"{name} is declared twice")
+        taken.add(name)
+
+    # ---- names in expressions
+
+    def rank_of(self, holder: str) -> int:
+        """Axes of a fragment or buffer."""
+        if holder in self.frags:
+            return len(self.frags[holder].shape)
+        return len(self.buffers[holder].shape) if holder in self.buffers else 0
+
+    def known(self, expr: Expr, coordinates: int, extra: frozenset[str] = frozenset()) -> None:
+        """Every symbol and function of an expression has a meaning here; `$0 .. $(coordinates - 1)` do."""
+        for name in sorted(expr.symbols):
+            if name.startswith("$"):
+                if not name[1:].isdigit() or int(name[1:]) >= coordinates:
+                    self.problem(f"{name} where there are {coordinates} coordinates")
+            elif name not in self.scope and name not in extra:
+                self.problem(f"{name} has no value here")
+        for atom in expr.atoms():
+            if isinstance(atom, Fn):
+                self._function(atom)
+
+    def _function(self, atom: Fn) -> None:
+        if atom.name in self.frags:
+            frag = self.frags[atom.name]
+            if frag.dtype.is_float:
+                self.problem(f"{atom.name} of {frag.dtype} is no index")
+            rank = len(frag.shape)
+        elif atom.name in self.source.values:
+            rank = len(self.source.values[atom.name].type.axes)
+        else:
+            self.problem(f"no fragment or value {atom.name}")
+            return
+        if len(atom.args) != rank:
+            self.problem(f"{atom.name} has {rank} axes and is indexed by {len(atom.args)}")
+
+    def constraints(self, facts: Iterable[Constraint], coordinates: int, extra: frozenset[str] = frozenset()) -> None:
+        """Names in a conjunction."""
+        for fact in facts:
+            self.known(fact.expr, coordinates, extra)
