@@ -84,12 +84,11 @@ class Bodies:
     def _choice(self, condition: str, then: Callable[[], None], orelse: Callable[[], None]) -> None:
         yes, no, done = self.fn.label("then"), self.fn.label("else"), self.fn.label("join")
         self.fn.branch(condition, yes, no)
-        self.fn.start(yes)
-        then()
-        self.fn.jump(done)
-        self.fn.start(no)
-        orelse()
-        self.fn.jump(done)
+        for label, way in ((yes, then), (no, orelse)):
+            self.fn.start(label)
+            with self.scope.inner():
+                way()
+            self.fn.jump(done)
         self.fn.start(done)
 
     def _least(self, run: Sequence[Stmt], lets: dict[str, Expr]) -> list[Expr]:
@@ -141,9 +140,10 @@ class Bodies:
             lo, hi, step = stmt.lo.constant, stmt.hi.constant, stmt.step.constant
             assert lo is not None and hi is not None and step is not None
             for number in range(lo, hi, step):
-                self.scope.symbols[stmt.var] = number
-                self._enter(stmt.enters)
-                self.emit(stmt.body)
+                with self.scope.inner():
+                    self.scope.symbols[stmt.var] = number
+                    self._enter(stmt.enters)
+                    self.emit(stmt.body)
             return
         step = stmt.step.constant
         if step is not None and step <= 0:
@@ -174,9 +174,10 @@ class Bodies:
         variable = self.fn.value("phi")
         self.fn.branch(self.fn.compare("slt", variable, hi), inside, done)
         self.fn.start(inside)
-        self.scope.symbols[stmt.var] = variable
-        self._enter(stmt.enters)
-        body()
+        with self.scope.inner():
+            self.scope.symbols[stmt.var] = variable
+            self._enter(stmt.enters)
+            body()
         self.fn.do(f"{following} = add nsw i64 {variable}, {by}")
         latch = self.fn.block
         self.fn.do(f"br label %{head}{self._loop_hint(stmt, plain)}")
@@ -204,12 +205,16 @@ class Bodies:
         least = self._least(inner, lets)
         if not least or not self._masked_vectors(inner):
             return None
+        with self.scope.inner():
+            self.scope.symbols["loop.lo"] = lo
+            self.scope.symbols["loop.hi"] = hi
+            return self._limit(stmt.var, least, lo, hi)
+
+    def _limit(self, variable: str, least: Sequence[Expr], lo: Int, hi: Int) -> Int | None:
         bound: Expr | None = None
         at_start: list[Expr] = []
-        self.scope.symbols["loop.lo"] = lo
-        self.scope.symbols["loop.hi"] = hi
         for e in least:
-            parts = split_by(e, (stmt.var,))
+            parts = split_by(e, (variable,))
             slope = None if parts is None else parts.factors[0].constant
             if parts is None or slope is None:
                 return None

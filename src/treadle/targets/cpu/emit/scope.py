@@ -6,6 +6,8 @@ in memory, which the caller fills before it hands out the tasks; what a task doe
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from treadle.algebra.expr import Expr
@@ -69,6 +71,14 @@ class Scope:
     def value(self, expr: Expr) -> Int:
         """An index expression without coordinates."""
         return self.index.value(expr)
+
+    @contextmanager
+    def inner(self) -> Generator[None]:
+        """Symbols named inside are forgotten afterwards: their values are known only on the way through."""
+        before = dict(self.symbols)
+        yield
+        self.symbols.clear()
+        self.symbols.update(before)
 
     # ---- buffers
 
