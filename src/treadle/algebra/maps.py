@@ -1,0 +1,79 @@
+"""Index relations: which tuples of coordinates a family of slots reaches, read pointwise.
+
+An `IndexMap` is a family of assignments `dims -> outs` under constraints; further symbols are parameters (fixed, but
+any). It is the shape in which address sets, contribution sets and regions' cuts are handed to `algebra.sets`; here are
+its pointwise meaning (`points`, by brute force: the naive twin) and the lemmas that keep products of symbols out of isl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from treadle.algebra.expr import Constraint, Expr, ExprLike, as_expr, ge, lt, sym
+
+
+@dataclass(frozen=True)
+class IndexMap:
+    """For every value of `dims` (and of the existential `exists`) that satisfies `where`: `dims -> outs`."""
+
+    dims: tuple[str, ...]
+    outs: tuple[Expr, ...]
+    where: tuple[Constraint, ...] = ()
+    exists: tuple[str, ...] = ()
+
+    def substitute(self, env: Mapping[str, ExprLike]) -> IndexMap:
+        """Parameters replaced. Requires: `env` names none of `dims` and `exists`."""
+        return IndexMap(
+            self.dims,
+            tuple(e.substitute(env) for e in self.outs),
+            tuple(c.substitute(env) for c in self.where),
+            self.exists,
+        )
+
+    def renamed(self, suffix: str) -> IndexMap:
+        """Its own dims and existential symbols under fresh names; the relation is the same."""
+        fresh = {name: f"{name}{suffix}" for name in self.dims + self.exists}
+        env = {old: sym(new) for old, new in fresh.items()}
+        return IndexMap(
+            tuple(fresh[d] for d in self.dims),
+            tuple(e.substitute(env) for e in self.outs),
+            tuple(c.substitute(env) for c in self.where),
+            tuple(fresh[d] for d in self.exists),
+        )
+
+    def points(
+        self, params: Mapping[str, int], ranges: Mapping[str, range]
+    ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """All `(dims, outs)` with dims and existential symbols drawn from `ranges`: the naive twin of the isl relation."""
+        names = self.dims + self.exists
+        seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+        for values in product(*(ranges[n] for n in names)):
+            env: dict[str, Any] = dict(params) | dict(zip(names, values))
+            if all(c.holds(env) for c in self.where):
+                pair = values[: len(self.dims)], tuple(int(e.evaluate(env)) for e in self.outs)
+                if pair not in seen:
+                    seen.add(pair)
+                    yield pair
+
+
+def box(names: Sequence[str], shape: Sequence[ExprLike]) -> tuple[Constraint, ...]:
+    """`0 <= name < extent` for each pair."""
+    found: list[Constraint] = []
+    for name, extent in zip(names, shape, strict=True):
+        found += [ge(sym(name), 0), lt(sym(name), extent)]
+    return tuple(found)
+
+
+def delinearise(linear: ExprLike, extents: Sequence[Expr], names: Sequence[str]) -> tuple[Expr, tuple[Constraint, ...]]:
+    """Digits of a row-major position as fresh symbols: the linear value that they stand for, and their ranges.
+
+    *Ensures*: for positive extents, every `0 <= linear < product(extents)` has exactly one digit tuple with
+    `linear == sum(digit * weight)`: division and remainder by symbolic extents need not be asked of isl.
+    """
+    total = as_expr(0)
+    for name, extent in zip(names, extents, strict=True):
+        total = total * extent + sym(name)
+    return total - as_expr(linear), box(names, extents)

@@ -1,0 +1,429 @@
+"""Questions about integer sets, answered by isl: the one file that imports islpy.
+
+`Facts` is a conjunction of constraints on parameters, grown step by step; every other question is asked under facts, for
+all valuations that satisfy them. `Region` is a set of index tuples, `Relation` a set of pairs, both parametric.
+
+Exactly represented: affine terms, floors by positive numbers, minima and maxima. A product of parameters, an opaque
+function of parameters and a floor by a symbol become fresh parameters: implications stay sound, but a failure may then be
+the abstraction's fault (`opaque`). The same terms over a set's own dimensions have no representation: `Inexpressible`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import islpy as isl
+
+from treadle.algebra.expr import Atom, Constraint, Expr, Floor, Fn, Max, Min, Monomial, Sym, eq, ge, sym
+from treadle.algebra.maps import IndexMap
+
+_DIMS = isl.dim_type
+
+
+class Inexpressible(Exception):
+    """A term over a set's own dimensions that isl cannot hold. Callers answer `unknown`; it never leaves the judge."""
+
+
+# ---- names: isl identifiers are v0, v1, ...; opaque terms are named by their text
+
+_idents: dict[str, str] = {}
+_names: list[str] = []
+
+
+def _ident(name: str) -> str:
+    found = _idents.get(name)
+    if found is None:
+        found = _idents[name] = f"v{len(_names)}"
+        _names.append(name)
+    return found
+
+
+def _name(ident: str) -> str:
+    return _names[int(ident[1:])]
+
+
+def _is_opaque(ident: str) -> bool:
+    return _name(ident).startswith("<")
+
+
+class _Text:
+    """isl text of expressions; collects parameters as it goes. `own` are the names of set dimensions."""
+
+    def __init__(self, own: Iterable[str] = ()) -> None:
+        self.own = frozenset(own)
+        self.params: dict[str, None] = {}
+
+    def _opaque(self, text: str, symbols: frozenset[str]) -> str:
+        if symbols & self.own:
+            raise Inexpressible(text)
+        ident = _ident(f"<{text}>")
+        self.params[ident] = None
+        return ident
+
+    def atom(self, atom: Atom) -> str:
+        match atom:
+            case Sym(name):
+                ident = _ident(name)
+                if name not in self.own:
+                    self.params[ident] = None
+                return ident
+            case Floor(num, den):
+                d = den.constant
+                if d is None or d <= 0:
+                    return self._opaque(str(atom), num.symbols | den.symbols)
+                return f"floor(({self.expr(num)})/{d})"
+            case Min(args) | Max(args):
+                word = "min" if isinstance(atom, Min) else "max"
+                texts = [self.expr(a) for a in args]
+                out = texts[0]
+                for text in texts[1:]:
+                    out = f"{word}({out},{text})"
+                return out
+            case Fn(_, args):
+                symbols = frozenset(s for a in args for s in a.symbols)
+                return self._opaque(str(atom), symbols)
+            case _:
+                raise AssertionError(atom)
+
+    def monomial(self, monomial: Monomial) -> str:
+        if len(monomial) == 1:
+            return self.atom(monomial[0])
+        whole = Expr(((monomial, 1),))
+        return self._opaque(str(whole), whole.symbols)
+
+    def expr(self, e: Expr) -> str:
+        if not e.terms:
+            return "0"
+        parts: list[str] = []
+        for monomial, c in e.terms:
+            if not monomial:
+                parts.append(str(c))
+            else:
+                text = self.monomial(monomial)
+                parts.append(text if c == 1 else f"{c}*{text}" if text.startswith("v") else f"{c}*({text})")
+        return " + ".join(parts)
+
+    def constraints(self, cs: Iterable[Constraint]) -> str:
+        out = [f"{self.expr(c.expr)} {'=' if c.equality else '>='} 0" for c in convex(cs)]
+        return " and ".join(out) if out else "true"
+
+    def head(self) -> str:
+        return f"[{', '.join(self.params)}] -> "
+
+
+def convex(cs: Iterable[Constraint]) -> Iterator[Constraint]:
+    """The same conjunction, with minima and maxima replaced by cases that are conjunctions wherever that is exact.
+
+    `e + c*min(a, b) >= 0` with `c > 0` is `e + c*a >= 0 and e + c*b >= 0`; likewise `c < 0` with a maximum.
+    """
+    for c in cs:
+        if c.equality:
+            yield c
+            continue
+        stack = [c.expr]
+        while stack:
+            e = stack.pop()
+            for monomial, k in e.terms:
+                atom = monomial[0] if len(monomial) == 1 else None
+                if (isinstance(atom, Min) and k > 0) or (isinstance(atom, Max) and k < 0):
+                    rest = e - k * Expr(((monomial, 1),))
+                    stack += [rest + k * a for a in atom.args]
+                    break
+            else:
+                yield Constraint(e)
+
+
+def negation(c: Constraint) -> tuple[Constraint, ...]:
+    """Constraints of which at least one holds exactly where `c` does not."""
+    if c.equality:
+        return (Constraint(c.expr - 1), Constraint(-c.expr - 1))
+    return (Constraint(-c.expr - 1),)
+
+
+def complements(cs: Sequence[Constraint]) -> Iterator[tuple[Constraint, ...]]:
+    """Disjoint conjunctions that together hold exactly where the conjunction `cs` does not."""
+    for i, c in enumerate(cs):
+        for n in negation(c):
+            yield (*cs[:i], n)
+
+
+# ---- facts
+
+
+class Facts:
+    """A conjunction of constraints on parameters. Immutable; `also` extends it, sharing what isl already built.
+
+    *Ensures*: `implies` and `equal` answer True only if the claim holds for every integer valuation of the facts.
+    """
+
+    def __init__(self, constraints: Iterable[Constraint] = (), base: Facts | None = None) -> None:
+        self.base = base
+        self.own = tuple(constraints)
+        self._low: dict[tuple[Any, ...], int] = {} if base is None else dict(base._low)
+        self._set: isl.Set | None = None
+        self._memo: dict[Constraint, bool] = {}
+        self._children: dict[tuple[Constraint, ...], Facts] = {}
+        self._empty: bool | None = None
+        for c in convex(self.own):
+            self._note(c.expr)
+            if c.equality:
+                self._note(-c.expr)
+
+    def _note(self, e: Expr) -> None:
+        key, offset = _key(e)
+        known = self._low.get(key)
+        if known is None or offset < known:
+            self._low[key] = offset
+
+    def also(self, *constraints: Constraint) -> Facts:
+        """These facts and the further constraints."""
+        new = tuple(c for c in constraints if not _trivial(c) and not self._knows(c))
+        if not new:
+            return self
+        found = self._children.get(new)
+        if found is None:
+            found = self._children[new] = Facts(new, self)
+        return found
+
+    def all(self) -> Iterator[Constraint]:
+        """Every constraint, oldest first."""
+        if self.base is not None:
+            yield from self.base.all()
+        yield from self.own
+
+    @property
+    def set(self) -> isl.Set:
+        """The parameter set."""
+        if self._set is None:
+            text = _Text()
+            body = text.constraints(self.own)
+            mine = isl.Set(f"{text.head()}{{ : {body} }}")
+            self._set = mine if self.base is None else self.base.set.intersect(mine)
+        return self._set
+
+    # ---- questions
+
+    def _knows(self, c: Constraint) -> bool:
+        """By lookup alone."""
+        if c.equality:
+            return self._knows(Constraint(c.expr)) and self._knows(Constraint(-c.expr))
+        key, offset = _key(c.expr)
+        known = self._low.get(key)
+        return not key and offset >= 0 or known is not None and known <= offset
+
+    def _bounded(self, e: Expr) -> bool:
+        """Whether the sum of the terms' least values, each by a known bound of the term alone, is not negative."""
+        total = e.offset
+        for monomial, c in e.terms:
+            if not monomial:
+                continue
+            sign = 1 if c > 0 else -1
+            known = self._low.get(((monomial, sign),))
+            if known is None:
+                return False
+            total += abs(c) * -known
+        return total >= 0
+
+    def implies(self, c: Constraint) -> bool:
+        """Whether the constraint holds for every valuation of the facts."""
+        if c.equality:
+            return not c.expr.terms or (self.implies(Constraint(c.expr)) and self.implies(Constraint(-c.expr)))
+        return all(self._implies_one(part) for part in convex((c,)))
+
+    def _implies_one(self, c: Constraint) -> bool:
+        if self._knows(c) or self._bounded(c.expr):
+            return True
+        if c.expr.constant is not None:
+            return self.contradictory
+        found = self._memo.get(c)
+        if found is None:
+            (against,) = negation(c)
+            found = self._memo[c] = self._with((against,)).is_empty()
+        return found
+
+    def equal(self, a: Expr, b: Expr) -> bool:
+        """Whether the two expressions are equal for every valuation of the facts."""
+        return a == b or self.implies(eq(a, b))
+
+    def _with(self, cs: Sequence[Constraint]) -> isl.Set:
+        text = _Text()
+        body = text.constraints(cs)
+        return self.set.intersect(isl.Set(f"{text.head()}{{ : {body} }}"))
+
+    @property
+    def contradictory(self) -> bool:
+        """Whether no valuation satisfies the facts."""
+        if self._empty is None:
+            if any(c.expr.constant is not None and (c.expr.constant < 0 or c.equality) for c in self.own if c.expr.terms):
+                self._empty = True
+            else:
+                self._empty = self.set.is_empty()
+        return self._empty
+
+    def sample(self, *constraints: Constraint) -> dict[str, int] | None:
+        """A valuation of the facts and the constraints, by name; opaque terms under their text. None if there is none."""
+        found = self._with(constraints) if constraints else self.set
+        return _sample(found)
+
+    def against(self, c: Constraint) -> dict[str, int] | None:
+        """A valuation of the facts under which `c` fails."""
+        for n in negation(c):
+            found = self.sample(n)
+            if found is not None:
+                return found
+        return None
+
+
+def _key(e: Expr) -> tuple[tuple[tuple[Monomial, int], ...], int]:
+    return tuple((m, c) for m, c in e.terms if m), e.offset
+
+
+def _trivial(c: Constraint) -> bool:
+    k = c.expr.constant
+    return k is not None and (k == 0 if c.equality else k >= 0)
+
+
+def is_opaque(valuation: Mapping[str, int]) -> bool:
+    """Whether a sample leans on terms that isl does not know: such a counterexample may be spurious."""
+    return any(name.startswith("<") for name in valuation)
+
+
+def _sample(found: isl.Set) -> dict[str, int] | None:
+    if found.is_empty():
+        return None
+    for bound in (4, 40, 400, None):
+        near = found if bound is None else found.intersect(_small(found, bound))
+        if not near.is_empty():
+            return _point(near.sample_point())
+    return None
+
+
+def _small(found: isl.Set, bound: int) -> isl.Set:
+    space = found.get_space()
+    idents = [space.get_dim_name(_DIMS.param, i) for i in range(space.dim(_DIMS.param))]
+    text = " and ".join(f"-{bound} <= {p} <= {bound * 16}" for p in idents) or "true"
+    small = isl.Set(f"[{', '.join(idents)}] -> {{ : {text} }}")
+    return small if found.is_params() else isl.Set.from_params(small).add_dims(_DIMS.set, found.dim(_DIMS.set))
+
+
+def _point(point: isl.Point) -> dict[str, int]:
+    space = point.get_space()
+    out: dict[str, int] = {}
+    for i in range(space.dim(_DIMS.param)):
+        ident = space.get_dim_name(_DIMS.param, i)
+        out[_name(ident)] = point.get_coordinate_val(_DIMS.param, i).to_python()
+    for i in range(space.dim(_DIMS.set)):
+        out[f"[{i}]"] = point.get_coordinate_val(_DIMS.set, i).to_python()
+    return out
+
+
+# ---- sets and relations
+
+
+class Region:
+    """A parametric set of index tuples."""
+
+    def __init__(self, found: isl.Set) -> None:
+        self.set = found
+
+    @staticmethod
+    def of(map_: IndexMap, facts: Facts) -> Region:
+        """The tuples that the map reaches, under facts."""
+        return Relation.of(map_, facts).range()
+
+    @staticmethod
+    def nothing(arity: int) -> Region:
+        """The empty set of tuples of that length."""
+        return Region(isl.Set(f"{{ [{', '.join(f'i{i}' for i in range(arity))}] : false }}"))
+
+    def __or__(self, other: Region) -> Region:
+        return Region(self.set.union(other.set))
+
+    def __and__(self, other: Region) -> Region:
+        return Region(self.set.intersect(other.set))
+
+    def __sub__(self, other: Region) -> Region:
+        return Region(self.set.subtract(other.set))
+
+    def __le__(self, other: Region) -> bool:
+        return bool(self.set.is_subset(other.set))
+
+    def equals(self, other: Region) -> bool:
+        """Whether both hold the same tuples for every valuation."""
+        return bool(self.set.is_equal(other.set))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is empty for every valuation."""
+        return bool(self.set.is_empty())
+
+    def sample(self) -> dict[str, int] | None:
+        """A valuation and a tuple of it (`[0]`, `[1]`, ...), or None."""
+        return _sample(self.set)
+
+
+class Relation:
+    """A parametric set of pairs of index tuples."""
+
+    def __init__(self, found: isl.Map) -> None:
+        self.map = found
+
+    @staticmethod
+    def of(map_: IndexMap, facts: Facts) -> Relation:
+        """The relation `dims -> outs` under facts. *Errors*: `Inexpressible`."""
+        own = map_.dims + map_.exists
+        text = _Text(own)
+        # an out that is one existential symbol is a free coordinate of the second members
+        free = {s for e in map_.outs for s in map_.exists if e == sym(s)}
+        dims = ", ".join(_ident(d) for d in map_.dims)
+        outs = ", ".join(text.expr(e) for e in map_.outs)
+        body = text.constraints(map_.where)
+        bound = [d for d in map_.exists if d not in free]
+        if bound:
+            if any(e.symbols & set(bound) for e in map_.outs):
+                raise Inexpressible(str(map_.outs))
+            body = f"exists ({', '.join(map(_ident, bound))} : {body})"
+        found = isl.Map(f"{text.head()}{{ [{dims}] -> [{outs}] : {body} }}")
+        return Relation(found.intersect_params(facts.set))
+
+    def __or__(self, other: Relation) -> Relation:
+        return Relation(self.map.union(other.map))
+
+    def range(self) -> Region:
+        """The second members."""
+        return Region(self.map.range())
+
+    @property
+    def is_injective(self) -> bool:
+        """Whether, for every valuation, distinct first members have distinct second members."""
+        return bool(self.map.is_injective())
+
+    @property
+    def is_empty(self) -> bool:
+        return bool(self.map.is_empty())
+
+    def collision(self) -> dict[str, int] | None:
+        """A valuation and a tuple that two first members reach, or None."""
+        pairs = self.map.apply_range(self.map.reverse())
+        other = pairs.subtract(isl.Map.identity(pairs.get_space()))
+        return None if other.is_empty() else _sample(other.domain())
+
+
+def before(first: Sequence[Expr], second: Sequence[Expr]) -> Iterator[tuple[Constraint, ...]]:
+    """Disjoint conjunctions that together say that `first` is lexicographically before `second`."""
+    for i, (a, b) in enumerate(zip(first, second, strict=True)):
+        yield (*(eq(x, y) for x, y in zip(first[:i], second[:i])), ge(b, a + 1))
+
+
+__all__ = [
+    "Facts",
+    "Inexpressible",
+    "Region",
+    "Relation",
+    "before",
+    "complements",
+    "convex",
+    "is_opaque",
+    "negation",
+]

@@ -1,0 +1,480 @@
+"""The walk over a role's body: loops by their invariants, regions by exact cuts, tasks apart from one another.
+
+A loop is judged once: its invariants hold on entry, and one iteration from a state of which only the invariants are
+known establishes them again. An `if` is judged in both ways, and its ways join into decision lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from treadle.algebra.expr import Constraint, Expr, eq, ge, lt, sym
+from treadle.algebra.maps import box
+from treadle.algebra.sets import Facts, complements
+from treadle.checker.compare import split
+from treadle.checker.coverage import Coverage, StoreEvent
+from treadle.checker.cuts import Cut, Range, argument_of
+from treadle.checker.order import Accesses
+from treadle.checker.source import View, argument_symbols
+from treadle.checker.state import Frame, Place
+from treadle.checker.statements import Statements, Stored
+from treadle.checker.storage import Collector, Contents, Layer, buffers_opened, read, slots, unknown_contents
+from treadle.checker.terms import Elem, Num, Part, Pieces, Term, Undef, only, substituted, undefined
+from treadle.checker.verdict import Finding, Refused, Unsure
+from treadle.dtype.formats import bool_
+from treadle.ir.core import Region
+from treadle.ir.ops import access
+from treadle.machine.form import (
+    Advance,
+    Body,
+    Claim,
+    Compute,
+    Control,
+    Copy,
+    Enter,
+    Fold,
+    If,
+    Invariant,
+    Let,
+    Load,
+    Loop,
+    Mma,
+    Stmt,
+    Store,
+    StoreClaim,
+    Sync,
+    Tasks,
+    Version,
+)
+
+
+@dataclass
+class Kept:
+    """An invariant, resolved: what its holder holds at the head for a value of the loop variable, and afterwards."""
+
+    holder: str
+    where: tuple[Constraint, ...]
+    head: Term
+    entry: Term
+    next: Term
+    exit: Term
+    fill: Pieces
+
+
+class Walk:
+    """Judges bodies. `numbers` gives each statement its number, for findings."""
+
+    def __init__(self, coverage: Coverage, accesses: Accesses, numbers: dict[int, int]) -> None:
+        self.coverage = coverage
+        self.accesses = accesses
+        self.numbers = numbers
+        self.at: Stmt | Control | None = None
+        self.statements: Statements
+
+    # ---- called by the statements' rules
+
+    def stored(self, place: Place, stmt: Store, claim: StoreClaim, op: access.Store, stored: Stored) -> None:
+        """Notes a store to a tensor."""
+        shape = place.frag(stmt.src.name).shape
+        event = StoreEvent(stmt, op, place.frames, stored, shape, self.position)
+        self.coverage.add(claim.store, event)
+        self.accesses.store(event)
+
+    def loaded(self, place: Place, stmt: Load, op: access.Load) -> None:
+        """Notes a load of a tensor that the program stores to."""
+        self.accesses.load(stmt, op, place.frames, self.position)
+
+    position = 0
+
+    # ---- bodies
+
+    def body(self, place: Place, body: Body) -> None:
+        """Every statement in order."""
+        for position, stmt in enumerate(body):
+            self.at = stmt
+            self.position = position
+            self.one(place, stmt, position)
+
+    def one(self, place: Place, stmt: Stmt | Control, position: int) -> None:
+        """One statement. *Errors*: findings."""
+        if isinstance(stmt, Stmt) and stmt.by:
+            raise Unsure("J5", f"a statement by {stmt.by!r}", missing="a rule for part of an agent on this target")
+        match stmt:
+            case Load():
+                self.statements.load(place, stmt)
+            case Store():
+                self.statements.store(place, stmt)
+            case Compute():
+                self.statements.compute(place, stmt)
+            case Fold():
+                self.statements.fold(place, stmt)
+            case Mma():
+                self.statements.mma(place, stmt)
+            case Version():
+                self.statements.version(place, stmt)
+            case Let():
+                self.statements.let(place, stmt)
+            case Loop():
+                self.loop(place, stmt, position)
+            case Tasks():
+                self.tasks(place, stmt, position)
+            case If():
+                self.branch(place, stmt, position)
+            case Sync() if stmt.kind in ("amx.config", "amx.release", "prefetch"):
+                pass
+            case Sync():
+                raise Unsure("J2", f"the synchronisation {stmt.kind}", missing=f"a rule for {stmt.kind} on {place.target.name}")
+            case Copy() | Advance():
+                raise Unsure("J2", type(stmt).__name__, missing=f"a rule for it on {place.target.name}")
+            case _:
+                raise Unsure("J1", type(stmt).__name__, missing="a rule for this statement")
+
+    # ---- entering regions
+
+    def entered(self, place: Place, enters: tuple[Enter, ...], ranges: list[Range], ordered: bool) -> tuple[View, set[str], set[str]]:
+        """Bindings in force inside, argument symbols bound, and the variables that enumerate blocks."""
+        bindings = dict(place.view.bindings)
+        bound: set[str] = set()
+        entering: set[str] = set()
+        for enter in enters:
+            region = place.source.regions.get(enter.region)
+            if region is None:
+                raise Refused("J1", f"{enter.region} is no region of the source", {})
+            self._nesting(place, region, bindings)
+            if region.kind != "parallel" and not ordered:
+                raise Refused("J2", f"tasks are unordered, the instances of {region.name} are not", {})
+            for name, binds in enter.binds:
+                arg = argument_of(region, name)
+                if any(s in bindings for s in argument_symbols(arg)):
+                    raise Refused("J1", f"{region.name}.{name} is entered twice", {})
+                exprs = tuple(place.expr(e) for e in binds)
+                if len(exprs) != (2 if arg.kind == "block" else 1):
+                    raise Refused("J1", f"{region.name}.{name} is a {arg.kind}, the binding has {len(exprs)} expressions", {})
+                start, stop = exprs if len(exprs) == 2 else (exprs[0], exprs[0] + 1)
+                mine = [r for r in ranges if r.var in start.symbols | stop.symbols]
+                if len(mine) != 1:
+                    raise Unsure("J1", f"{region.name}.{name} is bound to {start} .. {stop}", missing="one variable that enumerates its blocks")
+                if mine[0].var in entering:
+                    raise Refused("J1", f"{mine[0].var} enumerates the blocks of two arguments", {})
+                others = [c for r in ranges if r is not mine[0] for c in r.inside]
+                Cut(place.facts.also(*others), region, arg, mine[0], start, stop, bindings).check(place.source)
+                entering.add(mine[0].var)
+                for symbol, e in zip(argument_symbols(arg), exprs):
+                    bindings[symbol] = e
+                    bound.add(symbol)
+            self._argument_order(region, bindings)
+        return View(bindings, place.view.branches), bound, entering
+
+    def _nesting(self, place: Place, region: Region, bindings: dict[str, Expr]) -> None:
+        """The domain of a region may hang on outer arguments, which must be bound before it is entered."""
+        for arg in region.args:
+            for e in (arg.domain.lo, arg.domain.hi):
+                place.source.expr_at(e, bindings)
+
+    def _argument_order(self, region: Region, bindings: dict[str, Expr]) -> None:
+        if region.kind == "parallel":
+            return
+        bound = [all(s in bindings for s in argument_symbols(a)) for a in region.args]
+        if bound != sorted(bound, reverse=True):
+            raise Refused("J2", f"the arguments of {region.name} are entered out of their order", {})
+
+    # ---- loops
+
+    def loop(self, place: Place, stmt: Loop, position: int) -> None:
+        """`Loop`."""
+        step = place.expr(stmt.step).constant
+        if step is None or step < 1:
+            raise Unsure("J1", f"the step {stmt.step}", missing="a positive number as step")
+        r = Range(stmt.var, place.expr(stmt.lo), place.expr(stmt.hi), step)
+        view, bound, entering = self.entered(place, stmt.enters, [r], ordered=True)
+        inside = place.facts.also(*r.inside)
+        inner = place.inner(facts=inside, view=view)
+        kept = [self._resolve(place, inner, i, stmt, r) for i in stmt.invariants]
+        for k in kept:
+            self._holds(place, k.holder, k.where, k.entry, k.fill, {r.var: r.lo}, place.view, "on entry to the loop")
+        frame = Frame(stmt, (r,), frozenset(entering), frozenset(bound), position=position)
+        inner.frames = (*place.frames, frame)
+        self._forget(place, inner, stmt.body, stmt)
+        for k in kept:
+            self._assume(inner, k.holder, k.where, k.head, k.fill, {})
+        self.body(inner, stmt.body)
+        self.at = stmt
+        strong = self._establish(inner, kept, r)
+        self._leave(place, inner, stmt)
+        for k in kept:
+            if strong[id(k)]:
+                self._assume(place, k.holder, k.where, k.exit, k.fill, {r.var: self._exit(place, r)})
+
+    def _exit(self, place: Place, r: Range) -> Expr:
+        if r.step == 1 and place.facts.implies(ge(r.hi, r.lo)):
+            return r.hi
+        return r.exit
+
+    def _resolve(self, place: Place, inner: Place, invariant: Invariant, stmt: Loop, r: Range) -> Kept:
+        claim, holder = invariant.claim, invariant.holder
+        if holder in place.frags:
+            frag = place.frags[holder]
+            names, shape, dtype = slots(len(frag.shape)), list(map(_number, frag.shape)), frag.dtype
+        elif holder in place.buffers:
+            buffer = place.buffers[holder]
+            names, dtype = slots(len(buffer.shape)), buffer.dtype
+            shape = [place.expr(e) for e in buffer.shape]
+        else:
+            raise Refused("J1", f"the invariant's holder {holder} is no fragment or buffer", {})
+        ranges = box(names, shape)
+        fill = undefined("outside the invariant") if invariant.fill in (None, "undef") else only(Num(invariant.fill, dtype))  # type: ignore[arg-type]
+        carried = self._carried(place, claim, stmt)
+        if carried is None:
+            where, head = inner.claimed(claim, inner.facts.also(*ranges), dtype)
+            env_next, env_exit = {r.var: sym(r.var) + r.step}, {r.var: self._exit(place, r)}
+            return Kept(holder, where, head, head.substitute({r.var: r.lo}), head.substitute(env_next), head.substitute(env_exit), fill)
+        region, i = carried
+        if claim.over is not None or claim.instance:
+            raise Refused("J1", "a carried value is claimed whole, for this iteration", {})
+        where, head = inner.claimed(claim, inner.facts.also(*ranges), dtype)
+        coords = tuple(inner.expr(c, inner.facts.also(*ranges)) for c in claim.coords)
+        outer, mine = dict(place.view.bindings), dict(inner.view.bindings)
+
+        def element(value: str, inst: dict[str, Expr], at: Expr) -> Term:
+            return Elem(value, tuple(c.substitute({r.var: at}) for c in coords), place.source.instance(value, inst))
+
+        return Kept(
+            holder, where, head,
+            element(region.inits[i].name, outer, r.lo),
+            element(region.body.yields[i].name, mine, sym(r.var) + r.step),
+            element(region.results[i].name, outer, self._exit(place, r)),
+            fill,
+        )
+
+    def _carried(self, place: Place, claim: Claim, stmt: Loop) -> tuple[Region, int] | None:
+        """The region and position of a carried value that this loop's iterations advance."""
+        region = place.source.defs.get(claim.value)
+        if not isinstance(region, Region):
+            return None
+        names = [v.name for v in region.carried]
+        if claim.value not in names:
+            return None
+        if not any(place.source.regions.get(e.region) is region for e in stmt.enters):
+            return None
+        if region.kind == "parallel":
+            return None
+        if len(region.args) != 1:
+            raise Unsure("J1", f"{region.name} carries values over {len(region.args)} arguments", missing="a rule for carried values of nested orders")
+        return region, names.index(claim.value)
+
+    def _holds(
+        self, place: Place, holder: str, where: tuple[Constraint, ...], want: Term, fill: Pieces,
+        env: dict[str, Expr], view: View, when: str,
+    ) -> None:
+        """*Errors*: a finding if the holder does not hold the term where the claim says."""
+        where = tuple(c.substitute(env) for c in where)
+        if holder in place.frags:
+            facts = place.slots(place.frags[holder].shape)
+            held = place.held(holder, None, facts)
+        else:
+            buffer = place.buffers[holder]
+            names = slots(len(buffer.shape))
+            facts = place.facts.also(*box(names, [place.expr(e) for e in buffer.shape]))
+            inside = facts.also(*where)
+            held = only(want) if inside.contradictory else read(place.contents[holder], tuple(map(sym, names)), inside, holder)
+        try:
+            inside = facts.also(*where)
+            if not inside.contradictory:
+                checked = replace(place, view=view)
+                self.statements.prove(checked, inside, held, want)
+            self._fill_holds(place, facts, where, held, fill, holder)
+        except Finding as wrong:
+            wrong.reason = f"{holder} {when}: {wrong.reason}"
+            raise
+
+    def _fill_holds(
+        self, place: Place, facts: Facts, where: tuple[Constraint, ...], held: Pieces, fill: Pieces, holder: str
+    ) -> None:
+        term = fill[0][1]
+        if isinstance(term, Undef):
+            return
+        for other in complements(where):
+            outside = facts.also(*other)
+            if outside.contradictory:
+                continue
+            if holder in place.buffers:
+                names = slots(len(place.buffers[holder].shape))
+                held = read(place.contents[holder], tuple(map(sym, names)), outside, holder)
+            self.statements.prove(place, outside, held, term)
+
+    def _assume(
+        self, place: Place, holder: str, where: tuple[Constraint, ...], term: Term, fill: Pieces, env: dict[str, Expr]
+    ) -> None:
+        where = tuple(c.substitute(env) for c in where)
+        pieces: Pieces = ((where, term), *fill) if where else only(term)
+        if holder in place.frags:
+            place.holds[holder] = pieces
+        else:
+            place.contents[holder] = replace(place.contents[holder], layers=(Layer(pieces, whole=True),))
+
+    def _establish(self, inner: Place, kept: list[Kept], r: Range) -> dict[int, bool]:
+        """Each invariant for the next value of the variable; whether it holds after the last iteration too."""
+        strong: dict[int, bool] = {}
+        env = {r.var: sym(r.var) + r.step}
+        for k in kept:
+            try:
+                self._holds(inner, k.holder, k.where, k.next, k.fill, env, inner.view, "at the end of the body")
+                strong[id(k)] = True
+            except Finding:
+                again = inner.inner(facts=inner.facts.also(lt(sym(r.var) + r.step, r.hi)))
+                self._holds(again, k.holder, k.where, k.next, k.fill, env, inner.view, "at the end of the body")
+                strong[id(k)] = False
+        return strong
+
+    # ---- what a control does to storage
+
+    def _collector(self, place: Place) -> Collector:
+        def resolve(e: Expr) -> Expr | None:
+            found = place.expr(e) if not e.functions & place.frags.keys() else None
+            return found
+
+        return Collector(lambda name: place.frag(name).shape, resolve, dict(place.lets))
+
+    def _forget(self, place: Place, inner: Place, body: Body, control: Loop) -> None:
+        """At the head of an iteration: what the body assigns is unknown, what earlier iterations stored is written."""
+        for name in assigned(body):
+            inner.holds[name] = undefined(f"{name} is assigned in the loop and kept by no invariant")
+        opened = buffers_opened(body)
+        for name in opened:
+            if name in inner.contents:
+                inner.contents[name] = replace(inner.contents[name], layers=unknown_contents(f"{name} gets a new version in the loop").layers)
+        for name, written in self._collector(place).loop(control, until=sym(control.var)):
+            if name in inner.contents and name not in opened:
+                inner.contents[name] = inner.contents[name].stored(written)
+
+    def _leave(self, place: Place, inner: Place, control: Loop | Tasks) -> None:
+        """After a control: assigned fragments and re-versioned buffers are unknown, other stores are written."""
+        for name in assigned(control.body):
+            place.holds[name] = undefined(f"{name} was assigned in a loop and kept by no invariant")
+        opened = buffers_opened(control.body)
+        for name in opened:
+            if name in place.contents:
+                place.contents[name] = replace(place.contents[name], layers=unknown_contents(f"{name} got a version in a loop").layers)
+        collector = self._collector(place)
+        events = collector.loop(control) if isinstance(control, Loop) else collector.tasks(control)
+        for name, written in events:
+            if name in place.contents and name not in opened:
+                place.contents[name] = place.contents[name].stored(written)
+
+    # ---- tasks
+
+    def tasks(self, place: Place, stmt: Tasks, position: int) -> None:
+        """`Tasks`: each task once, unordered among one another, with private fragments and local buffers."""
+        if len(stmt.vars) != len(stmt.counts):
+            raise Refused("J1", "a task nest has one count a variable", {})
+        ranges = [Range(v, _number(0), place.expr(c)) for v, c in zip(stmt.vars, stmt.counts)]
+        view, bound, entering = self.entered(place, stmt.enters, ranges, ordered=False)
+        inside = place.facts.also(*(c for r in ranges for c in r.inside))
+        inner = place.inner(facts=inside, view=view)
+        inner.frames = (*place.frames, Frame(stmt, tuple(ranges), frozenset(entering), frozenset(bound), position=position))
+        inner.holds = {}
+        others: dict[str, list[object]] = {}
+        for name, written in self._collector(place).tasks(stmt, but=True):
+            others.setdefault(name, []).append(written.map)
+        for name, buffer in place.buffers.items():
+            if buffer.place == "local":
+                inner.contents[name] = unknown_contents(f"{name} is undefined at the start of a task")
+            else:
+                inner.contents[name] = replace(
+                    inner.contents[name], elsewhere=(*inner.contents[name].elsewhere, *others.get(name, []))  # type: ignore[arg-type]
+                )
+        self.body(inner, stmt.body)
+        self.at = stmt
+        self._leave(place, inner, stmt)
+        for name, buffer in place.buffers.items():
+            if buffer.place == "local":
+                place.contents[name] = unknown_contents(f"{name} is undefined after tasks")
+
+    # ---- if
+
+    def branch(self, place: Place, stmt: If, position: int) -> None:
+        """`If`: both ways, then joined."""
+        if stmt.cond is not None:
+            self._dynamic(place, stmt, position)
+            return
+        conds = place.constraints(stmt.conds)
+        ways: list[tuple[tuple[Constraint, ...], Place]] = []
+        for body, alternatives, taken in ((stmt.then, (conds,), True), (stmt.orelse, tuple(complements(conds)), False)):
+            frame = Frame(stmt, branch=taken, position=position)
+            for extra in alternatives:
+                facts = place.facts.also(*extra)
+                if facts is not place.facts and facts.contradictory:
+                    continue
+                inner = place.inner(facts=facts)
+                inner.frames = (*place.frames, replace(frame, alternatives=(extra,)))
+                self.body(inner, body)
+                ways.append((extra, inner))
+        self.at = stmt
+        self._join(place, stmt, ways)
+
+    def _dynamic(self, place: Place, stmt: If, position: int) -> None:
+        if stmt.source is None or not 0 <= stmt.source < len(place.source.ifs) or stmt.conds:
+            raise Unsure("J1", "an if on a fragment that is no if of the source", missing="the number of the source's if")
+        op = place.source.ifs[stmt.source]
+        assert stmt.cond is not None
+        facts = place.facts
+        want = place.source.element(op.cond, {}, dict(place.view.bindings))
+        if place.frag(stmt.cond).dtype != bool_ or place.frag(stmt.cond).shape:
+            raise Refused("J1", f"{stmt.cond} is no scalar bool", {})
+        self.statements.prove(place, facts, place.held(stmt.cond, None, facts), want)
+        ways: list[tuple[tuple[Constraint, ...], Place]] = []
+        for body, taken in ((stmt.then, True), (stmt.orelse, False)):
+            view = View(place.view.bindings, dict(place.view.branches) | {id(op): taken})
+            inner = place.inner(view=view)
+            inner.frames = (*place.frames, Frame(stmt, branch=taken, source_if=id(op), position=position))
+            self.body(inner, body)
+            ways.append(((), inner))
+        self.at = stmt
+        self._join(place, stmt, ways)
+
+    def _join(self, place: Place, stmt: If, ways: list[tuple[tuple[Constraint, ...], Place]]) -> None:
+        changed = assigned(stmt.then) | assigned(stmt.orelse)
+        for name in changed:
+            held = [(conds, inner.holds.get(name, undefined(f"{name} is not assigned"))) for conds, inner in ways]
+            if all(h == held[0][1] for _, h in held[1:]):
+                place.holds[name] = held[0][1]
+            elif stmt.cond is not None:
+                place.holds[name] = undefined(f"{name} holds different values after an if")
+            else:
+                rows = [((*conds, *c), t) for conds, pieces in held[:-1] for c, t in pieces]
+                place.holds[name] = (*rows, *held[-1][1])
+        opened = buffers_opened(stmt.then) | buffers_opened(stmt.orelse)
+        for name in opened:
+            if name in place.contents:
+                place.contents[name] = replace(place.contents[name], layers=unknown_contents(f"{name} got a version in an if").layers)
+        for name, written in self._collector(place).body([stmt]):
+            if name in place.contents and name not in opened:
+                place.contents[name] = place.contents[name].stored(written)
+
+
+def assigned(body: Body) -> set[str]:
+    """Fragments that a body assigns."""
+    found: set[str] = set()
+    for stmt in walk(body):
+        if isinstance(stmt, Load | Compute | Fold | Mma):
+            found.add(stmt.dst)
+    return found
+
+
+def walk(body: Body) -> Iterator[Stmt | Control]:
+    """All statements, outer before inner."""
+    for stmt in body:
+        yield stmt
+        if isinstance(stmt, Loop | Tasks):
+            yield from walk(stmt.body)
+        elif isinstance(stmt, If):
+            yield from walk(stmt.then)
+            yield from walk(stmt.orelse)
+
+
+def _number(value: int) -> Expr:
+    return Expr(()) + value
+
+
+_ = (Contents, Part, eq, split, substituted)

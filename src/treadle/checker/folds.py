@@ -1,0 +1,265 @@
+"""Folds and contractions: which contributions a step adds, and that they are disjoint, complete and in order.
+
+A state of a fold is typed by the set of contributions in it. A step takes the accumulator's set and, for each slot of
+the folded axes, the set that the slot holds (one contribution, or those of a partial fold). They must be disjoint unless
+the monoid is idempotent, their union must be what the claim says, and slots that hold no contribution must be neutral.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from treadle.algebra.dims import Dim
+from treadle.algebra.expr import Constraint, Expr, eq
+from treadle.algebra.maps import IndexMap, box
+from treadle.algebra.monoids import MONOIDS, BuiltinMonoid
+from treadle.algebra.sets import Facts, Inexpressible, Region, Relation, before, complements
+from treadle.checker.compare import Compare, split
+from treadle.checker.source import View
+from treadle.checker.terms import Elem, Num, Part, Pieces, Term
+from treadle.checker.verdict import Finding, Refused, Unsure
+from treadle.ir.ops.fold import Mma, Reduce
+
+
+@dataclass
+class Step:
+    """One step of a fold: target state, accumulator pieces (None: nothing folded yet), slots of the folded axes."""
+
+    facts: Facts
+    target: Part | Elem
+    acc: Pieces | None
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    view: View
+
+    @property
+    def inside(self) -> tuple[Constraint, ...]:
+        """The ranges of the folded axes' slots."""
+        return box(self.names, self.shape)
+
+
+def cases(pieces: Pieces) -> Iterator[tuple[tuple[Constraint, ...], Term]]:
+    """A decision list as disjoint cases."""
+    others: list[tuple[Constraint, ...]] = [()]
+    for conds, term in pieces:
+        for other in others:
+            yield (*other, *conds), term
+        if not conds:
+            return
+        others = [(*o, *c) for o in others for c in complements(conds)]
+
+
+class Folds:
+    """The rules, over one source program."""
+
+    def __init__(self, compare: Compare) -> None:
+        self.compare = compare
+        self.source = compare.source
+
+    # ---- folds
+
+    def fold(self, step: Step, monoid: str, nan: str, src: Pieces) -> None:
+        """A `Fold` statement. *Errors*: findings of J1, and of J6 where the order policy does not allow the step."""
+        op = self.source.defs.get(step.target.value)
+        if not isinstance(op, Reduce):
+            raise Refused("J1", f"{step.target.value} is no fold of an axis", {})
+        if op.monoid != monoid or (monoid in ("max", "min") and op.nan != nan):
+            raise Refused("J1", f"the source folds with {op.monoid} ({op.nan}), the statement with {monoid} ({nan})", {})
+        law = MONOIDS[monoid]
+        relation = self._of_pieces(step, op, law, src)
+        self._settle(step, law, op, relation)
+
+    def _of_pieces(self, step: Step, op: Reduce, law: BuiltinMonoid, src: Pieces) -> list[IndexMap]:
+        found: list[IndexMap] = []
+        for conds, term in cases(src):
+            facts = step.facts.also(*step.inside, *conds)
+            if facts is not step.facts and facts.contradictory:
+                continue
+            if isinstance(term, Num) and law.is_identity(term.value, term.dtype):
+                continue
+            found.append(self._contribution(step, facts, op, conds, term))
+        return found
+
+    def _contribution(
+        self, step: Step, facts: Facts, op: Reduce, conds: tuple[Constraint, ...], term: Term
+    ) -> IndexMap:
+        """The contributions that a slot holds, as a map from slots."""
+        where = (*step.inside, *conds)
+        if isinstance(term, Part | Elem) and term.value == step.target.value:
+            self._same_place(facts, term, step.target)
+            part = self.compare.contributions(term)
+            return IndexMap(step.names, part.outs, (*where, *part.where), (*part.dims, *part.exists))
+        if isinstance(term, Elem) and term.value == op.source.name:
+            at = self.source.coords(term)
+            kept = dict(self.source.coords(step.target))
+            wanted = self.source.element(op.source, at | kept, dict(step.target.inst))
+            self._same_place(facts, term, wanted)
+            return IndexMap(step.names, tuple(at[d] for d in op.dims), where)
+        neutral = MONOIDS[op.monoid].identity(op.result.type.dtype)
+        if isinstance(term, Num):
+            raise Refused(
+                "J1", f"a slot that holds no contribution has {term}, which {op.monoid} does not leave alone ({neutral})",
+                facts.sample() or {},
+            )
+        raise Unsure(
+            "J1", f"a folded slot holds {term}", facts.sample(), missing=f"a claim that it is an element of {op.source.name}"
+        )
+
+    def _same_place(self, facts: Facts, have: Elem | Part, want: Elem | Part) -> None:
+        pairs = list(zip(have.coords, want.coords)) + [(a, b) for (_, a), (_, b) in zip(have.inst, want.inst)]
+        for a, b in pairs:
+            if not facts.equal(a, b):
+                raise_unequal(facts, a, b, f"{have} belongs to another element of the fold than {want}")
+
+    # ---- contractions
+
+    def contract(self, step: Step, a: Pieces, b: Pieces) -> None:
+        """An `Mma` statement: like a fold, its contributions are the products."""
+        op = self.source.defs.get(step.target.value)
+        if not isinstance(op, Mma):
+            raise Refused("J1", f"{step.target.value} is no contraction", {})
+        found: list[IndexMap] = []
+        for conds_a, left in cases(a):
+            for conds_b, right in cases(b):
+                conds = (*conds_a, *conds_b)
+                facts = step.facts.also(*step.inside, *conds)
+                if facts is not step.facts and facts.contradictory:
+                    continue
+                product = self._product(step, facts, op, left, right)
+                if product is not None:
+                    found.append(IndexMap(step.names, product, (*step.inside, *conds)))
+        self._settle(step, MONOIDS["add"], op, found)
+
+    def _product(self, step: Step, facts: Facts, op: Mma, left: Term, right: Term) -> tuple[Expr, ...] | None:
+        """The contracted coordinates of a product, or None where both factors are zero."""
+        if isinstance(left, Num) and isinstance(right, Num) and left.value == 0 and right.value == 0:
+            return None
+        sides: list[dict[Dim, Expr]] = []
+        kept = self.source.coords(step.target)
+        for term, value in ((left, op.a), (right, op.b)):
+            term = self._operand(term, value.name)
+            if not (isinstance(term, Elem) and term.value == value.name):
+                if isinstance(term, Num):
+                    raise Refused("J1", f"a product of {left} and {right}: padding is neutral only as zero times zero",
+                                  facts.sample() or {})
+                other = op.b if value is op.a else op.a
+                wrong = isinstance(term, Elem) and term.value == other.name
+                error = Refused if wrong else Unsure
+                raise error("J1", f"a factor holds {term}, not an element of {value.name}", facts.sample(),
+                            missing=f"a claim that it is an element of {value.name}")
+            at = self.source.coords(term)
+            wanted = self.source.element(value, at | {d: c for d, c in kept.items() if d in at}, dict(step.target.inst))
+            self._same_place(facts, term, wanted)
+            sides.append(at)
+        for dim in op.contracted:
+            if not facts.equal(sides[0][dim], sides[1][dim]):
+                raise_unequal(facts, sides[0][dim], sides[1][dim], f"the factors' coordinates along {dim} differ")
+        return tuple(sides[0][d] for d in op.contracted)
+
+    def _operand(self, term: Term, wanted: str) -> Term:
+        """A factor without exact widening, but not further than the operand that the source names."""
+        while not (isinstance(term, Elem) and term.value == wanted):
+            inner = self.source.widened_once(term)
+            if inner is None:
+                return term
+            term = inner
+        return term
+
+    # ---- what a step must satisfy
+
+    def _settle(self, step: Step, law: BuiltinMonoid, op: Reduce | Mma, added: list[IndexMap]) -> None:
+        goal = self.compare.contributions(step.target)
+        start: Term = _nothing(step.target) if isinstance(op, Reduce) else Num(0, op.result.type.dtype)
+        pieces: Pieces = step.acc if step.acc is not None else (((), start),)
+        for facts, term in split(step.facts, pieces):
+            if facts.contradictory:
+                continue
+            state = self._state(step, facts, term)
+            try:
+                self._sets(facts, law, op, state, added, goal, step)
+            except Inexpressible as t:
+                raise Unsure("J1", f"the contribution set has the term {t}", missing="an affine set") from None
+
+    def _state(self, step: Step, facts: Facts, term: Term) -> IndexMap:
+        """The contributions that the accumulator holds."""
+        target = step.target
+        if isinstance(term, Part | Elem) and term.value == target.value:
+            self._same_place(facts, term, target)
+            return self.compare.contributions(term)
+        start = _nothing(target)
+        if self.compare.starts(facts, term, start, step.view):
+            return self.compare.contributions(start)
+        op = self.source.defs[target.value]
+        if isinstance(op, Reduce) and isinstance(term, Elem) and term.value == op.source.name:
+            lone = Step(step.facts, target, None, (), (), step.view)
+            return self._contribution(lone, facts, op, (), term)
+        raise Refused("J1", f"the accumulator holds {term}, no state of {target.value}", facts.sample() or {})
+
+    def _sets(
+        self, facts: Facts, law: BuiltinMonoid, op: Reduce | Mma, state: IndexMap, added: list[IndexMap],
+        goal: IndexMap, step: Step,
+    ) -> None:
+        old = Region.of(state, facts)
+        new = Region.nothing(len(goal.outs))
+        for one in added:
+            relation = Relation.of(one, facts)
+            reached = relation.range()
+            if not law.idempotent:
+                if not relation.is_injective:
+                    raise Refused("J1", "two slots hold the same contribution", relation.collision())
+                for earlier in (old, new):
+                    twice = earlier & reached
+                    if not twice.is_empty:
+                        raise Refused("J1", "a contribution is folded in twice", twice.sample())
+            new = new | reached
+        if isinstance(op, Reduce):
+            self._order(facts, law, op, state, added, step)
+        total, wanted = old | new, Region.of(goal, facts)
+        lost, extra = wanted - total, total - wanted
+        if not lost.is_empty:
+            raise Refused("J1", "a contribution that the claim counts is not folded in", lost.sample())
+        if not extra.is_empty:
+            raise Refused("J1", "a contribution is folded in that the claim does not count", extra.sample())
+
+    def _order(
+        self, facts: Facts, law: BuiltinMonoid, op: Reduce, state: IndexMap, added: list[IndexMap], step: Step
+    ) -> None:
+        """Under an order policy, everything folded so far stands before everything that is added."""
+        if op.order == "unordered" or law.exact(op.result.type.dtype):
+            return
+        if step.names:
+            raise Unsure("J6", f"{op.result.name} is folded across slots under {op.order}", missing="a step by step fold")
+        if op.order == "fold_right":
+            raise Unsure("J6", "an exact chain from the right", missing="a rule for fold_right")
+        for one in added:
+            single = not one.exists
+            if op.order == "fold_left" and not single:
+                raise Refused("J6", "an exact chain folds one contribution at a time", facts.sample() or {})
+            first = state.renamed("'a")
+            second = one.renamed("'b")
+            for late in before(second.outs, first.outs):
+                clash = IndexMap(
+                    (*first.dims, *second.dims), (Expr(()),), (*first.where, *second.where, *late),
+                    (*first.exists, *second.exists),
+                )
+                found = Region.of(clash, facts)
+                if not found.is_empty:
+                    raise Refused("J6", f"a contribution is folded in out of order, which {op.order} forbids", found.sample())
+
+
+def _nothing(target: Part | Elem) -> Part:
+    return Part(target.value, target.coords, target.inst, (Constraint(Expr(()) - 1),))
+
+
+def raise_unequal(facts: Facts, a: Expr, b: Expr, reason: str) -> None:
+    """The finding for two index expressions that should be equal."""
+    sample = facts.against(eq(a, b))
+    error: type[Finding] = Unsure if sample is None or any(k.startswith("<") for k in sample) else Refused
+    raise error("J1", reason, sample, missing=f"{a} == {b}")
+
+
+def slot_names(start: int, count: int) -> tuple[str, ...]:
+    """`$start, ...`."""
+    return tuple(f"${start + i}" for i in range(count))
+

@@ -1,0 +1,99 @@
+"""J7, and what of J4 the declarations alone decide: launches, workspace, storage, and the facts about arguments.
+
+Distinct index tuples of a stored tensor must be distinct elements, and a stored tensor must share no byte with another
+one that the program accesses: the guard has to say so.
+"""
+
+from __future__ import annotations
+
+from treadle.algebra.expr import ge
+from treadle.algebra.sets import Facts
+from treadle.checker.source import Source
+from treadle.checker.verdict import Refused, Unsure, require
+from treadle.hardware.targets import Target
+from treadle.ir.guard import Absent, Disjoint, Injective
+from treadle.machine.form import Buffer, Kernel, MachineProgram
+
+
+def check_host(program: MachineProgram, source: Source, facts: Facts, target: Target) -> None:
+    """*Errors*: findings of J4 and J7."""
+    kernels = {k.name: k for k in program.kernels}
+    if len(kernels) != len(program.kernels):
+        raise Refused("J7", "two kernels have one name", {})
+    for launch in program.host.launches:
+        if launch.kernel not in kernels:
+            raise Refused("J7", f"a launch of {launch.kernel}, which is no kernel", {})
+        if target.kind == "cpu" and (launch.grid.constant != 1 or launch.threads != 1 or launch.cluster != 1):
+            raise Refused("J7", "a CPU kernel is launched once: tasks spread the work", {})
+    launched = {launch.kernel for launch in program.host.launches}
+    if source.stores and not launched:
+        raise Refused("J7", "nothing is launched, though the source stores", {})
+    for kernel in program.kernels:
+        if kernel.name in launched:
+            _storage(program, kernel, target)
+    _arguments(program, source)
+    _workspace(program, facts)
+
+
+def _storage(program: MachineProgram, kernel: Kernel, target: Target) -> None:
+    names = [f.name for f in kernel.frags] + [b.name for b in [*kernel.buffers, *program.host.workspace]]
+    names += [b.name for b in kernel.barriers] + [t.name for t in program.program.tensors]
+    twice = {n for n in names if names.count(n) > 1}
+    if twice:
+        raise Refused("J4", f"the name {min(twice)} is declared twice", {})
+    if target.kind == "cpu":
+        if len(kernel.roles) != 1 or kernel.roles[0].agents != 1 or kernel.roles[0].threads != 1:
+            raise Unsure("J5", "a CPU kernel with more than its one role", missing="a rule for gangs")
+        if kernel.barriers:
+            raise Unsure("J3", "a phased barrier on a CPU", missing="a rule for it")
+        for b in kernel.buffers:
+            if b.place != "local" or b.versions or b.swizzle:
+                raise Unsure("J4", f"the buffer {b.name} is {b.place}, a ring or swizzled", missing="a rule for it on CPUs")
+    else:
+        raise Unsure("J2", f"the target kind {target.kind}", missing="rules for its memory model")
+    _overlap(kernel.buffers)
+
+
+def _overlap(buffers: list[Buffer]) -> None:
+    """Buffers with fixed places must not share bytes: all of them may be live at once."""
+    placed: list[tuple[int, int, Buffer]] = []
+    for b in buffers:
+        if b.offset is None:
+            continue
+        size = b.dtype.itemsize
+        for e in b.shape:
+            n = e.constant
+            if n is None:
+                raise Unsure("J4", f"{b.name} has a place and the shape {e}", missing="a shape of numbers")
+            size *= n
+        start = b.offset.constant
+        if start is None or start < 0:
+            raise Unsure("J4", f"{b.name} is at {b.offset}", missing="a number as place")
+        if start % b.align:
+            raise Refused("J4", f"{b.name} at byte {start} is not aligned to {b.align}", {"byte": start})
+        for low, high, other in placed:
+            if other.place == b.place and start < high and low < start + size:
+                raise Refused("J4", f"{b.name} and {other.name} overlap", {"byte": max(low, start)})
+        placed.append((start, start + size, b))
+
+
+def _arguments(program: MachineProgram, source: Source) -> None:
+    facts = program.guard.facts
+    injective = {f.tensor for f in facts if isinstance(f, Injective)}
+    apart = {frozenset((f.first, f.second)) for f in facts if isinstance(f, Disjoint)}
+    absent = {f.tensor for f in facts if isinstance(f, Absent)}
+    used = source.stored | source.loaded
+    for name in sorted(source.stored):
+        if source.program.tensor(name).dims and name not in injective:
+            raise Unsure("J7", f"{name} is stored", missing=f"injective({name}) in the guard")
+        for other in sorted(used - {name} - absent):
+            if frozenset((name, other)) not in apart:
+                raise Unsure("J7", f"{name} is stored and {other} used", missing=f"disjoint({name}, {other}) in the guard")
+
+
+def _workspace(program: MachineProgram, facts: Facts) -> None:
+    for b in program.host.workspace:
+        if b.place != "workspace":
+            raise Refused("J4", f"{b.name} is provided by the host and is {b.place}", {})
+        for e in b.shape:
+            require(facts, ge(e.substitute(program.host.lets), 0), "J4", f"{b.name} may have a negative extent")

@@ -1,0 +1,114 @@
+"""`check`: the verdict on a machine program.
+
+The embedded program is the specification. Host facts first (J7), then each launch's roles statement by statement (J1 to
+J6), then what only the whole shows: every source store covered exactly once, conflicting accesses in order.
+"""
+
+from __future__ import annotations
+
+import time
+
+from treadle.algebra.expr import Constraint, Expr, eq, ge, sym
+from treadle.algebra.sets import Facts
+from treadle.checker.compare import Compare
+from treadle.checker.control import Walk
+from treadle.checker.coverage import Coverage
+from treadle.checker.folds import Folds
+from treadle.checker.host import check_host
+from treadle.checker.order import Accesses
+from treadle.checker.source import Source
+from treadle.checker.state import Place
+from treadle.checker.statements import Statements
+from treadle.checker.storage import Contents, unknown_contents
+from treadle.checker.verdict import Finding, Spent, Unsure, Verdict
+from treadle.hardware.targets import find_target
+from treadle.ir.core import Program
+from treadle.machine.form import Buffer, Kernel, MachineProgram
+
+
+def check(program: MachineProgram) -> Verdict:
+    """The verdict, for all sizes that the guard admits.
+
+    *Ensures*: `verified` only if for every valuation of the guard every execution ends with exactly the stores that the
+    source allows; `rejected` carries a case; everything that no rule covers is `unknown` and names what is missing.
+    """
+    begun = time.perf_counter()
+    numbers = {id(s): i for i, s in enumerate(program.statements())}
+    spent = Spent()
+    judge = Judge(program, numbers, spent)
+    try:
+        judge.run()
+    except Finding as no:
+        at = judge.walk.at
+        return Verdict(
+            no.status, no.judgement, None if at is None else numbers.get(id(at)), None if at is None else at.origin,
+            no.reason, no.counterexample or None, no.missing, time.perf_counter() - begun,
+        )
+    return Verdict("verified", seconds=time.perf_counter() - begun, permissions=tuple(sorted(spent.names)))
+
+
+class Judge:
+    """One judgement."""
+
+    def __init__(self, program: MachineProgram, numbers: dict[int, int], spent: Spent) -> None:
+        self.program = program
+        self.source = Source(program.program)
+        self.compare = Compare(self.source)
+        self.facts = Facts(base_facts(program))
+        self.coverage = Coverage(self.source, self.facts)
+        self.accesses = Accesses(self.source)
+        self.walk = Walk(self.coverage, self.accesses, numbers)
+        folds = Folds(self.compare)
+        self.walk.statements = Statements(folds, spent, self.walk.stored, self.walk.loaded)
+
+    def run(self) -> None:
+        """*Errors*: findings."""
+        target = find_target(self.program.target)
+        if target is None:
+            raise Unsure("J7", f"the target {self.program.target}", missing="a row of the hardware table")
+        check_host(self.program, self.source, self.facts, target)
+        workspace = {b.name: b for b in self.program.host.workspace}
+        contents = {b: Contents() for b in workspace}
+        for number, launch in enumerate(self.program.host.launches):
+            kernel = next(k for k in self.program.kernels if k.name == launch.kernel)
+            self.accesses.launch = number
+            place = self._place(kernel, workspace, contents)
+            for role in kernel.roles:
+                self.walk.body(place, role.body)
+            contents = {b: place.contents[b] for b in workspace}
+        self.walk.at = None
+        self.coverage.check()
+        self.accesses.check()
+
+    def _place(self, kernel: Kernel, workspace: dict[str, Buffer], contents: dict[str, Contents]) -> Place:
+        target = find_target(self.program.target)
+        assert target is not None
+        buffers = {b.name: b for b in kernel.buffers} | workspace
+        return Place(
+            self.source,
+            self.compare,
+            target,
+            kernel,
+            self.facts,
+            {f.name: f for f in kernel.frags},
+            buffers,
+            lets=dict(self.program.host.lets),
+            contents={
+                name: contents.get(name, unknown_contents(f"{name} is undefined at the start")) for name in buffers
+            },
+        )
+
+
+def base_facts(program: MachineProgram) -> list[Constraint]:
+    """What holds of sizes: extents are not negative, lets and requirements of the source, and the guard."""
+    source: Program = program.program
+    facts: list[Constraint] = []
+    seen: set[Expr] = set()
+    for dim in [*source.dims, *(d for t in source.tensors for d in t.dims)]:
+        if dim.extent not in seen and dim.extent.constant is None:
+            seen.add(dim.extent)
+            facts.append(ge(dim.extent, 0))
+    facts += [eq(sym(name), e) for name, e in source.lets.items()]
+    facts += source.requires
+    facts += list(program.guard.constraints())
+    return facts

@@ -1,0 +1,502 @@
+"""The source program read pointwise: scopes of operations, what a value's instance is, the meaning of one element.
+
+`Source.unfold` gives one step of the meaning of an element as a decision list over other elements; folds, contractions
+and loop-carried values have no step of their own (they are met by the rules of `folds` and by invariants).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from treadle.algebra.dims import Dim, Part as Axis
+from treadle.algebra.expr import Atom, Constraint, Expr, Fn, Sym, ge, le, lt
+from treadle.algebra.expr import eq as equals
+from treadle.checker.terms import (
+    ANY,
+    App,
+    Cell,
+    Elem,
+    Idx,
+    Num,
+    Part,
+    Pieces,
+    Term,
+    Undef,
+    app,
+    keeps_values,
+    only,
+    opaque_index,
+)
+from treadle.checker.verdict import Unsure
+from treadle.dtype.formats import DType, bool_, i64
+from treadle.ir.core import AxisSub, Block, If, Op, Program, Region, RegionArg, Sub, Value
+from treadle.ir.ops.access import Extract, Insert, Load, Store
+from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full, Index
+from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
+
+Scope = tuple[Region, None] | tuple[If, bool]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Where a comparison stands: bindings of region arguments in force, and branches of source `if`s taken."""
+
+    bindings: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
+    branches: Mapping[int, bool] = field(default_factory=dict[int, bool])
+
+    @cached_property
+    def key(self) -> tuple[frozenset[tuple[str, Expr]], frozenset[tuple[int, bool]]]:
+        """Equal for equal views."""
+        return frozenset(self.bindings.items()), frozenset(self.branches.items())
+
+
+def argument_symbols(arg: RegionArg) -> tuple[str, ...]:
+    """The symbols that an argument binds."""
+    return (f"{arg.name}.start", f"{arg.name}.stop") if arg.kind == "block" else (arg.name,)
+
+
+class Source:
+    """The embedded program, indexed for the judge."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.ops: list[Op] = []
+        self.scopes: dict[int, tuple[Scope, ...]] = {}
+        self.order: dict[int, int] = {}
+        self.values: dict[str, Value] = {}
+        self.defs: dict[str, Op] = {}
+        self.regions: dict[str, Region] = {}
+        self.by_argument: dict[str, tuple[Region, RegionArg]] = {}
+        self._index(program.body, ())
+        for scalar in program.scalars:
+            self.values[scalar.value.name] = scalar.value
+        self.stores = [op for op in self.ops if isinstance(op, Store)]
+        self.ifs = [op for op in self.ops if isinstance(op, If)]
+        self.stored = {op.tensor.name for op in self.stores}
+        self.loaded = {op.tensor.name for op in self.ops if isinstance(op, Load)}
+        self.deps: dict[str, frozenset[str]] = {s.value.name: frozenset() for s in program.scalars}
+        self._depend(program.body)
+
+    def _index(self, block: Block, scopes: tuple[Scope, ...]) -> None:
+        for op in block.ops:
+            self.scopes[id(op)] = scopes
+            self.order[id(op)] = len(self.ops)
+            self.ops.append(op)
+            for value in op.results:
+                self.values[value.name], self.defs[value.name] = value, op
+            if isinstance(op, Region):
+                for value in op.carried:
+                    self.values[value.name], self.defs[value.name] = value, op
+                self.regions[op.name or f"R{len(self.regions)}"] = op
+                for arg in op.args:
+                    for symbol in argument_symbols(arg):
+                        self.by_argument[symbol] = (op, arg)
+                self._index(op.body, (*scopes, (op, None)))
+            elif isinstance(op, If):
+                self._index(op.then, (*scopes, (op, True)))
+                self._index(op.orelse, (*scopes, (op, False)))
+
+    # ---- which arguments a value depends on
+
+    def _depend(self, block: Block) -> None:
+        for op in block.ops:
+            if isinstance(op, Region):
+                self._depend_region(op)
+                continue
+            if isinstance(op, If):
+                self._depend(op.then)
+                self._depend(op.orelse)
+                inside = [v for b in (op.then, op.orelse) for v in b.yields]
+                found = self._of_values([op.cond, *inside])
+            else:
+                found = self._of_values(op.operands) | self._of_op(op)
+            for value in op.results:
+                self.deps[value.name] = found
+
+    def _depend_region(self, op: Region) -> None:
+        mine = frozenset(s for arg in op.args for s in argument_symbols(arg))
+        bounds = frozenset(
+            s for arg in op.args for e in (arg.domain.lo, arg.domain.hi) for s in self._of_expr(e)
+        )
+        outer = self._of_values(op.inits) | bounds
+        ordered = op.kind != "parallel"
+        for _ in range(2):  # the second round sees what the first found that iterations depend on
+            for value in op.carried:
+                self.deps[value.name] = (outer | mine) if ordered else outer
+            self._depend(op.body)
+            inside = frozenset[str]()
+            for inner in op.body.walk():
+                for value in inner.results:
+                    inside |= self.deps[value.name]
+            inner_args = frozenset(
+                s for r in op.body.walk() if isinstance(r, Region) for a in r.args for s in argument_symbols(a)
+            )
+            outer = outer | (inside - mine - inner_args)
+        for value in op.results:
+            self.deps[value.name] = outer
+
+    def _of_values(self, values: Iterable[Value]) -> frozenset[str]:
+        found = frozenset[str]()
+        for value in values:
+            found |= self.deps[value.name]
+        return found
+
+    def _of_expr(self, e: Expr) -> frozenset[str]:
+        found = frozenset(s for s in e.symbols if s in self.by_argument)
+        for name in e.functions:
+            found |= self.deps.get(name, frozenset())
+        return found
+
+    def _of_op(self, op: Op) -> frozenset[str]:
+        found = frozenset[str]()
+        match op:
+            case Load() | Extract() | Store() | Insert():
+                for sub in flat(op.subs):
+                    if sub.index is not None:
+                        found |= self._of_expr(sub.index)
+                    if isinstance(op, Insert) and sub.part is not None:
+                        found |= self._of_expr(sub.part.lo) | self._of_expr(sub.part.hi)
+                if isinstance(op, Load) and op.tensor.name in self.stored:
+                    for scope, _ in self.scopes[id(op)]:
+                        if isinstance(scope, Region):
+                            found |= {s for arg in scope.args for s in argument_symbols(arg)}
+            case Index(expr=expr):
+                found |= self._of_expr(expr)
+            case Reduce() | ArgReduce() | Mma():
+                for lo, hi in self._domain(op):
+                    found |= self._of_expr(lo) | self._of_expr(hi)
+            case _:
+                pass
+        return found
+
+    # ---- elements
+
+    def rank(self, name: str) -> int:
+        """Position of a value's definition, for unfolding the later one first."""
+        op = self.defs.get(name)
+        return -1 if op is None else self.order[id(op)]
+
+    def dtype(self, term: Term) -> DType | None:
+        """The term's dtype."""
+        match term:
+            case Num(_, dtype) | Cell(_, _, dtype) | App(_, _, dtype):
+                return dtype
+            case Idx():
+                return i64
+            case Elem(value, _, _) | Part(value, _, _, _, _):
+                return self.values[value].type.dtype
+            case _:
+                return None
+
+    def widened_once(self, term: Term) -> Term | None:
+        """The operand of a conversion that keeps every value (bf16 to f32), or None: what a product sees through."""
+        if isinstance(term, Elem):
+            op = self.defs.get(term.value)
+            if isinstance(op, Cast) and keeps_values(op.source.type.dtype, op.dtype):
+                return self.element(op.source, self.coords(term), dict(term.inst))
+        if isinstance(term, App) and term.fn == "cast":
+            inner = self.dtype(term.args[0])
+            if inner is not None and keeps_values(inner, term.dtype):
+                return term.args[0]
+        return None
+
+    def element(self, value: Value | str, coords: Mapping[Dim, Expr], inst: Mapping[str, Expr]) -> Elem:
+        """The element of a value at coordinates by dimension. *Errors*: `Unsure` when the instance is not determined."""
+        v = self.values[value] if isinstance(value, str) else value
+        try:
+            at = tuple(coords[axis.dim] for axis in v.type.axes)
+        except KeyError as missing:
+            raise Unsure("J1", f"{v.name} has an axis along {missing}, its use has none", missing="axes") from None
+        return Elem(v.name, at, self.instance(v.name, inst))
+
+    def instance(self, name: str, inst: Mapping[str, Expr]) -> tuple[tuple[str, Expr], ...]:
+        """The arguments that the value depends on, with their bindings."""
+        found: list[tuple[str, Expr]] = []
+        for symbol in sorted(self.deps[name]):
+            if symbol not in inst:
+                raise Unsure(
+                    "J1",
+                    f"{name} depends on {symbol}, which no enclosing statement binds",
+                    missing=f"an `enters` or `instance` that binds {symbol}",
+                )
+            found.append((symbol, inst[symbol]))
+        return tuple(found)
+
+    def coords(self, elem: Elem | Part) -> dict[Dim, Expr]:
+        """An element's coordinates by dimension."""
+        return {axis.dim: c for axis, c in zip(self.values[elem.value].type.axes, elem.coords)}
+
+    def expr_at(self, e: Expr, inst: Mapping[str, Expr]) -> Expr:
+        """A source index expression in an instance: arguments replaced, values of tiles as opaque functions."""
+        if not e.symbols & self.by_argument.keys() and not e.functions:
+            return e
+
+        def change(atom: Atom) -> Expr | None:
+            if isinstance(atom, Sym) and atom.name in self.by_argument:
+                if atom.name not in inst:
+                    raise Unsure("J1", f"nothing binds {atom.name}", missing=f"a binding of {atom.name}")
+                return inst[atom.name]
+            if isinstance(atom, Fn) and atom.name in self.values:
+                args = tuple(a.rewrite(change) for a in atom.args)
+                return self.index_of(Elem(atom.name, args, self.instance(atom.name, inst)))
+            return None
+
+        return e.rewrite(change)
+
+    def index_of(self, term: Term, view: View | None = None) -> Expr:
+        """An integer element as an index expression: exact where it is index arithmetic, opaque otherwise."""
+        settled = self.settle(term, view or View())
+        match settled:
+            case Idx(expr):
+                return expr
+            case Num(value, dtype) if dtype.is_int:
+                return Expr(()) + int(value)
+            case _:
+                return opaque_index(settled)
+
+    def settle(self, term: Term, view: View) -> Term:
+        """The term unfolded as long as one case decides, its arguments too (for index arithmetic and conditions)."""
+        if isinstance(term, Elem):
+            pieces = self.unfold(term, view)
+            if pieces is not None and len(pieces) == 1:
+                return self.settle(pieces[0][1], view)
+            return term
+        if isinstance(term, App):
+            return app(term.fn, tuple(self.settle(a, view) for a in term.args), term.dtype)
+        return term
+
+    # ---- one step of meaning
+
+    def unfold(self, elem: Elem, view: View) -> Pieces | None:
+        """The element in terms of others, or None where the value has no pointwise definition."""
+        op = self.defs.get(elem.value)
+        at, inst = self.coords(elem), dict(elem.inst)
+        match op:
+            case Full():
+                return only(ANY if op.number is None else Num(op.number, op.result.type.dtype))
+            case Coords():
+                return only(Idx(elem.coords[0]))
+            case Index():
+                return only(Idx(self.expr_at(op.expr, inst)))
+            case Elementwise():
+                return only(app(op.fn, tuple(self.element(a, at, inst) for a in op.args), op.result.type.dtype))
+            case Cast():
+                return only(converted(self.element(op.source, at, inst), op.source.type.dtype, op.dtype, op.saturate))
+            case Bitcast():
+                return only(app("bitcast", (self.element(op.source, at, inst),), op.dtype))
+            case Load():
+                return self._unfold_load(op, at, inst)
+            case Extract():
+                return self._unfold_extract(op, at, inst)
+            case Insert():
+                return self._unfold_insert(op, elem, at, inst)
+            case If():
+                return self._unfold_if(op, elem, at, inst, view)
+            case Region():
+                return self._unfold_region(op, elem, at, inst, view)
+            case _:
+                return None
+
+    def subscript(self, sub: Sub, at: Mapping[Dim, Expr], inst: Mapping[str, Expr]) -> Expr:
+        """The index that one subscript selects for a result coordinate."""
+        if sub.part is not None:
+            return at[sub.part.dim]
+        if sub.tile is not None:
+            return self.index_of(self.element(sub.tile, at, inst))
+        assert sub.index is not None
+        return self.expr_at(sub.index, inst)
+
+    def subscripts(self, subs: tuple[AxisSub, ...], dims: tuple[Dim, ...], at: Mapping[Dim, Expr], inst: Mapping[str, Expr]) -> tuple[Expr, ...]:
+        """The index tuple of an access for a result coordinate; factors of a product axis combine row-major."""
+        out: list[Expr] = []
+        for axis, dim in zip(subs, dims, strict=True):
+            if isinstance(axis, tuple):
+                total = Expr(())
+                for sub, factor in zip(axis, dim.factors, strict=True):
+                    total = total * factor.extent + self.subscript(sub, at, inst)
+                out.append(total)
+            else:
+                out.append(self.subscript(axis, at, inst))
+        return tuple(out)
+
+    def load_index(self, op: Load, at: Mapping[Dim, Expr], inst: Mapping[str, Expr]) -> tuple[Expr, ...]:
+        """The tensor element that a load's result coordinate reads."""
+        return self.subscripts(op.subs, op.tensor.dims, at, inst)
+
+    def _unfold_load(self, op: Load, at: Mapping[Dim, Expr], inst: Mapping[str, Expr]) -> Pieces | None:
+        index = self.load_index(op, at, inst)
+        if op.tensor.name in self.stored:
+            return None
+        cell = Cell(op.tensor.name, index, op.tensor.dtype)
+        if op.fill is None:
+            return only(cell)
+        inside: list[Constraint] = []
+        for i, dim in zip(index, op.tensor.dims):
+            inside += [ge(i, 0), lt(i, self.expr_at(dim.extent, inst))]
+        return ((tuple(inside), cell), ((), self.element(op.fill, at, inst)))
+
+    def _unfold_extract(self, op: Extract, at: Mapping[Dim, Expr], inst: Mapping[str, Expr]) -> Pieces:
+        axes = op.source.type.axes
+        index = self.subscripts(op.subs, tuple(a.dim for a in axes), at, inst)
+        source = self.element(op.source, {a.dim: i for a, i in zip(axes, index)}, inst)
+        if op.fill is None:
+            return only(source)
+        inside: list[Constraint] = []
+        for i, axis in zip(index, axes):
+            inside += [ge(i, self.expr_at(axis.lo, inst)), lt(i, self.expr_at(axis.hi, inst))]
+        return ((tuple(inside), source), ((), self.element(op.fill, at, inst)))
+
+    def _unfold_insert(self, op: Insert, elem: Elem, at: Mapping[Dim, Expr], inst: Mapping[str, Expr]) -> Pieces | None:
+        covered = self.insert_cover(op, elem.coords, inst)
+        if covered is None:
+            return None
+        conds, value_at = covered
+        return ((conds, self.element(op.value, value_at, inst)), ((), self.element(op.source, at, inst)))
+
+    def insert_cover(
+        self, op: Insert, coords: tuple[Expr, ...], inst: Mapping[str, Expr]
+    ) -> tuple[tuple[Constraint, ...], dict[Dim, Expr]] | None:
+        """When an update covers an element, and which coordinates of the value it takes; None for integer tiles."""
+        conds: list[Constraint] = []
+        value_at: dict[Dim, Expr] = {}
+        for axis, c in zip(op.subs, coords, strict=True):
+            if isinstance(axis, tuple) or axis.tile is not None:
+                return None
+            if axis.part is not None:
+                conds += [ge(c, self.expr_at(axis.part.lo, inst)), lt(c, self.expr_at(axis.part.hi, inst))]
+                value_at[axis.part.dim] = c
+            elif axis.index is not None:
+                conds.append(equals(c, self.expr_at(axis.index, inst)))
+        return tuple(conds), value_at
+
+    def _unfold_if(
+        self, op: If, elem: Elem, at: Mapping[Dim, Expr], inst: Mapping[str, Expr], view: View
+    ) -> Pieces:
+        which = next(i for i, v in enumerate(op.results) if v.name == elem.value)
+        taken = view.branches.get(id(op))
+        if taken is not None:
+            return only(self.element((op.then if taken else op.orelse).yields[which], at, inst))
+        cond = self.element(op.cond, {}, inst)
+        yes, no = (self.element(b.yields[which], at, inst) for b in (op.then, op.orelse))
+        return only(App("where", (cond, yes, no), op.results[which].type.dtype))
+
+    def _unfold_region(
+        self, op: Region, elem: Elem, at: Mapping[Dim, Expr], inst: Mapping[str, Expr], view: View
+    ) -> Pieces | None:
+        if op.kind != "parallel":
+            return None
+        for init, carried, result, out in zip(op.inits, op.carried, op.results, op.body.yields):
+            if carried.name == elem.value:  # an instance starts from the entry value
+                return only(self.element(init, at, inst))
+            if result.name == elem.value:
+                mine = [s for arg in op.args for s in argument_symbols(arg)]
+                if all(s in view.bindings for s in mine):
+                    # by the promise of `parallel`, the instance that covers an element is the only one
+                    here = dict(inst) | {s: view.bindings[s] for s in view.bindings}
+                    return self._own_part(op, out, carried, elem.coords, here)
+        return None
+
+    def _own_part(
+        self, region: Region, value: Value, carried: Value, coords: tuple[Expr, ...], inst: Mapping[str, Expr]
+    ) -> Pieces | None:
+        if value is carried:
+            return only(Undef("this instance does not cover the element"))
+        op = self.defs.get(value.name)
+        if not isinstance(op, Insert) or (region, None) not in self.scopes[id(op)]:
+            return None
+        covered = self.insert_cover(op, coords, inst)
+        rest = self._own_part(region, op.source, carried, coords, inst)
+        if covered is None or rest is None:
+            return None
+        conds, value_at = covered
+        return ((conds, self.element(op.value, value_at, inst)), *rest)
+
+    # ---- folds
+
+    def _domain(self, op: Reduce | ArgReduce | Mma) -> list[tuple[Expr, Expr]]:
+        source = op.a if isinstance(op, Mma) else op.source
+        found: list[tuple[Expr, Expr]] = []
+        for dim in op.contracted if isinstance(op, Mma) else op.dims:
+            axis = source.type.axis(dim)
+            assert isinstance(axis, Axis)
+            found.append((axis.lo, axis.hi))
+        return found
+
+    def contributions(self, op: Reduce | Mma, inst: Mapping[str, Expr]) -> tuple[Constraint, ...]:
+        """All contributions of a fold or contraction: constraints on `?0, ?1, ...` in the order of its folded dims."""
+        out: list[Constraint] = []
+        for i, (lo, hi) in enumerate(self._domain(op)):
+            d = bound_symbol(i)
+            out += [ge(d, self.expr_at(lo, inst)), lt(d, self.expr_at(hi, inst))]
+        return tuple(out)
+
+    # ---- conditions
+
+    def truth(self, term: Term, view: View, wanted: bool = True) -> tuple[tuple[Constraint, ...], ...] | None:
+        """When a bool term is `wanted`, as alternatives of index constraints; None where it is not index arithmetic."""
+        term = self.settle(term, view)
+        if isinstance(term, Num) and term.dtype == bool_:
+            return ((),) if bool(term.value) == wanted else ()
+        if not isinstance(term, App):
+            return None
+        if term.fn == "not":
+            return self.truth(term.args[0], view, not wanted)
+        if term.fn in ("and", "or"):
+            sides = [self.truth(a, view, wanted) for a in term.args]
+            if sides[0] is None or sides[1] is None:
+                return None
+            if (term.fn == "and") == wanted:
+                return tuple((*a, *b) for a in sides[0] for b in sides[1])
+            return (*sides[0], *sides[1])
+        if term.fn in _COMPARE:
+            a, b = (self._as_index(x) for x in term.args)
+            if a is None or b is None:
+                return None
+            return _COMPARE[term.fn if wanted else _OPPOSITE[term.fn]](a, b)
+        return None
+
+    def _as_index(self, term: Term) -> Expr | None:
+        dtype = self.dtype(term)
+        if dtype is None or not dtype.is_int:
+            return None
+        return self.index_of(term)
+
+
+def _lt(a: Expr, b: Expr) -> tuple[tuple[Constraint, ...], ...]:
+    return ((lt(a, b),),)
+
+
+def _le(a: Expr, b: Expr) -> tuple[tuple[Constraint, ...], ...]:
+    return ((le(a, b),),)
+
+
+_COMPARE = {
+    "lt": _lt,
+    "le": _le,
+    "gt": lambda a, b: _lt(b, a),
+    "ge": lambda a, b: _le(b, a),
+    "eq": lambda a, b: ((equals(a, b),),),
+    "ne": lambda a, b: (*_lt(a, b), *_lt(b, a)),
+}
+_OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+
+
+def converted(source: Term, have: DType, want: DType, saturate: bool) -> Term:
+    """A conversion: nothing when the dtype is the same already; a number converts at once where it is kept exactly."""
+    if have == want:
+        return source
+    if isinstance(source, Num) and keeps_values(have, want):
+        return Num(float(source.value) if want.is_float else source.value, want)
+    return app("cast.saturate" if saturate else "cast", (source,), want)
+
+
+def bound_symbol(i: int) -> Expr:
+    """The canonical symbol of the i-th folded coordinate."""
+    return Expr(((((Sym(f"?{i}")),), 1),))
+
+
+def flat(subs: tuple[AxisSub, ...]) -> list[Sub]:
+    """All subscripts, those of product axes one by one."""
+    return [s for axis in subs for s in (axis if isinstance(axis, tuple) else (axis,))]

@@ -1,0 +1,266 @@
+"""Contents of buffers: layers of versions, and which elements of each have been written where.
+
+A `Version` opens a layer: stores must conform to it. An element is the newest layer's once it has been written in it;
+until then it is what the layers below say. Written sets are exact: index maps of the stores executed so far, those of
+earlier iterations of enclosing loops included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from treadle.algebra.expr import Constraint, Expr, eq, ge, lt, sym
+from treadle.algebra.maps import IndexMap, box
+from treadle.algebra.sets import Facts, Inexpressible, Region, complements
+from treadle.checker.terms import Pieces, substituted, undefined
+from treadle.checker.verdict import Refused, Unsure
+from treadle.machine.form import Body, If, Let, Loop, Store, Tasks, Version
+
+
+@dataclass(frozen=True)
+class Written:
+    """Elements that stores have written: the map's outs, for all of its dims. `sure` unless a run-time test decides."""
+
+    map: IndexMap
+    sure: bool = True
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One version: what element `$` holds once written. `whole`: every element that it speaks of has been written."""
+
+    pieces: Pieces
+    written: tuple[Written, ...] = ()
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A buffer's layers, newest first, and the elements that other tasks may be writing meanwhile."""
+
+    layers: tuple[Layer, ...] = ()
+    elsewhere: tuple[IndexMap, ...] = ()
+
+    def opened(self, pieces: Pieces) -> Contents:
+        """With a new version on top. A layer in which nothing was written is hidden by none but the ones below it."""
+        return replace(self, layers=(Layer(pieces), *self.layers))
+
+    def stored(self, *events: Written) -> Contents:
+        """With further elements of the newest version written."""
+        if not self.layers or not events:
+            return self
+        top, *rest = self.layers
+        return replace(self, layers=(replace(top, written=(*top.written, *events)), *rest))
+
+
+def slots(rank: int) -> tuple[str, ...]:
+    """`$0, $1, ...`."""
+    return tuple(f"${i}" for i in range(rank))
+
+
+def read(contents: Contents, index: tuple[Expr, ...], facts: Facts, name: str) -> Pieces:
+    """What the element at `index` holds, for all slots and valuations of the facts.
+
+    *Errors*: refused where an element was never written, or another task may be writing it; unsure where only some of
+    the elements read have been overwritten.
+    """
+    try:
+        here = Region.of(IndexMap((), index), facts)
+        for other in contents.elsewhere:
+            clash = here & Region.of(other, facts)
+            if not clash.is_empty:
+                raise Refused("J2", f"{name} is read while another task may write the element", clash.sample())
+        env = {f"${i}": e for i, e in enumerate(index)}
+        for layer in contents.layers:
+            if layer.whole:
+                return substituted(layer.pieces, env)
+            if not layer.written:
+                continue
+            sure = _union([w for w in layer.written if w.sure], facts, len(index))
+            if here <= sure:
+                return substituted(layer.pieces, env)
+            maybe = _union(list(layer.written), facts, len(index))
+            if not (here & maybe).is_empty:
+                missing = (here - sure).sample()
+                if _written_below(contents, layer):
+                    raise Unsure("J1", f"{name}: some of the elements read are of the new version, some of the old", missing,
+                                 missing="a read of one version only")
+                raise Refused("J1", f"{name} is read where the current version has not been written", missing)
+        raise Refused("J1", f"{name} is read before it is written", here.sample())
+    except Inexpressible as term:
+        raise Unsure("J1", f"{name}: the written set has the term {term}", missing="an affine index") from None
+
+
+def clash_elsewhere(others: tuple[IndexMap, ...], index: tuple[Expr, ...], facts: Facts) -> dict[str, int] | None:
+    """A valuation in which another task writes the element at `index`, or None."""
+    try:
+        here = Region.of(IndexMap((), index), facts)
+        for other in others:
+            clash = here & Region.of(other, facts)
+            if not clash.is_empty:
+                return clash.sample()
+    except Inexpressible as term:
+        raise Unsure("J2", f"the index has the term {term}", missing="an affine index") from None
+    return None
+
+
+def _written_below(contents: Contents, layer: Layer) -> bool:
+    below = contents.layers[contents.layers.index(layer) + 1 :]
+    return any(b.whole or b.written for b in below)
+
+
+def _union(events: list[Written], facts: Facts, rank: int) -> Region:
+    total = Region.nothing(rank)
+    for event in events:
+        total = total | Region.of(event.map, facts)
+    return total
+
+
+# ---- the stores of a body, without executing it
+
+
+@dataclass
+class Collector:
+    """Finds the elements that a body's stores write, by buffer. `resolve` makes index expressions of its expressions
+    (None where a run-time value decides), given the lets met so far."""
+
+    shape_of: Callable[[str], tuple[int, ...]]
+    resolve: Callable[[Expr], Expr | None]
+    lets: dict[str, Expr] = field(default_factory=dict[str, Expr])
+    fresh: int = 0
+
+    def body(self, body: Body) -> Iterator[tuple[str, Written]]:
+        """The stores to buffers and tensors, each once for all iterations inside."""
+        for stmt in body:
+            match stmt:
+                case Let(name=name, expr=expr):
+                    self.lets[name] = expr.substitute(self.lets)
+                case Store():
+                    yield stmt.dst.name, self._store(stmt)
+                case Loop():
+                    yield from self.loop(stmt)
+                case Tasks():
+                    yield from self.tasks(stmt)
+                case If():
+                    yield from self._if(stmt)
+                case _:
+                    pass
+
+    def _expr(self, e: Expr) -> Expr | None:
+        return self.resolve(e.substitute(self.lets))
+
+    def _constraints(self, cs: tuple[Constraint, ...]) -> tuple[Constraint, ...] | None:
+        found = [(self._expr(c.expr), c.equality) for c in cs]
+        if any(e is None for e, _ in found):
+            return None
+        return tuple(Constraint(e, q) for e, q in found if e is not None)
+
+    def _store(self, stmt: Store) -> Written:
+        shape = self.shape_of(stmt.src.name)
+        names = slots(len(shape))
+        index = [self._expr(e) for e in stmt.dst.index]
+        where = self._constraints(stmt.where)
+        if any(i is None for i in index):
+            self.fresh += 1
+            free = tuple(f"any{self.fresh}.{i}" for i in range(len(index)))
+            return Written(IndexMap(free, tuple(map(sym, free))), sure=False)
+        outs = tuple(i for i in index if i is not None)
+        bounds = box(names, shape)
+        if where is None or stmt.mask is not None:
+            return self._private(Written(IndexMap(names, outs, bounds), sure=False))
+        return self._private(Written(IndexMap(names, outs, (*bounds, *where))))
+
+    def _private(self, w: Written) -> Written:
+        self.fresh += 1
+        return Written(w.map.renamed(f"'{self.fresh}"), w.sure)
+
+    def loop(self, stmt: Loop, until: Expr | None = None) -> Iterator[tuple[str, Written]]:
+        """All iterations, or those before `until`."""
+        lo, hi, step = self._expr(stmt.lo), self._expr(stmt.hi), stmt.step.constant
+        for name, w in self.body(stmt.body):
+            if lo is None or hi is None or step is None:
+                yield name, Written(_projected(w.map, (stmt.var,), ()), sure=False)
+                continue
+            v = sym(stmt.var)
+            inside = [ge(v, lo), lt(v, hi)]
+            if until is not None:
+                inside.append(lt(v, until))
+            if step != 1:
+                inside.append(eq((v - lo) % step, 0))
+            yield name, self._private_var(Written(_projected(w.map, (stmt.var,), tuple(inside)), w.sure), (stmt.var,))
+
+    def tasks(self, stmt: Tasks, but: bool = False) -> Iterator[tuple[str, Written]]:
+        """All tasks, or all but the current one (whose variables keep their names)."""
+        counts = [self._expr(c) for c in stmt.counts]
+        for name, w in self.body(stmt.body):
+            inside: list[Constraint] = []
+            sure = w.sure and all(c is not None for c in counts)
+            for v, c in zip(stmt.vars, counts):
+                inside += [ge(sym(v), 0), *([] if c is None else [lt(sym(v), c)])]
+            self.fresh += 1
+            renamed = {v: sym(f"{v}'{self.fresh}") for v in stmt.vars}
+            mine = _projected(w.map, stmt.vars, tuple(inside))
+            other = _rename_dims(mine, {v: f"{v}'{self.fresh}" for v in stmt.vars})
+            if not but:
+                yield name, Written(other, sure)
+                continue
+            same = tuple(eq(renamed[v], sym(v)) for v in stmt.vars)
+            for different in complements(same):
+                yield name, Written(replace(other, where=(*other.where, *different)), sure=False)
+
+    def _private_var(self, w: Written, names: tuple[str, ...]) -> Written:
+        self.fresh += 1
+        return Written(_rename_dims(w.map, {n: f"{n}'{self.fresh}" for n in names}), w.sure)
+
+    def _if(self, stmt: If) -> Iterator[tuple[str, Written]]:
+        conds = None if stmt.cond is not None else self._constraints(stmt.conds)
+        for branch, alternatives in (
+            (stmt.then, None if conds is None else (conds,)),
+            (stmt.orelse, None if conds is None else tuple(complements(conds))),
+        ):
+            lets = dict(self.lets)
+            for name, w in self.body(branch):
+                if alternatives is None:
+                    yield name, Written(w.map, sure=False)
+                else:
+                    for extra in alternatives:
+                        yield name, Written(replace(w.map, where=(*w.map.where, *extra)), w.sure)
+            self.lets = lets
+
+
+def _projected(map_: IndexMap, names: tuple[str, ...], inside: tuple[Constraint, ...]) -> IndexMap:
+    return IndexMap((*names, *map_.dims), map_.outs, (*inside, *map_.where), map_.exists)
+
+
+def _rename_dims(map_: IndexMap, names: dict[str, str]) -> IndexMap:
+    env = {old: sym(new) for old, new in names.items()}
+    return IndexMap(
+        tuple(names.get(d, d) for d in map_.dims),
+        tuple(e.substitute(env) for e in map_.outs),
+        tuple(c.substitute(env) for c in map_.where),
+        map_.exists,
+    )
+
+
+def buffers_opened(body: Body) -> set[str]:
+    """Buffers that get a new version somewhere in the body."""
+    found: set[str] = set()
+    for stmt in body:
+        match stmt:
+            case Version(buffer=name):
+                found.add(name)
+            case Loop() | Tasks():
+                found |= buffers_opened(stmt.body)
+                if isinstance(stmt, Loop):
+                    found |= {i.holder for i in stmt.invariants}
+            case If():
+                found |= buffers_opened(stmt.then) | buffers_opened(stmt.orelse)
+            case _:
+                pass
+    return found
+
+
+def unknown_contents(why: str) -> Contents:
+    """Nothing may be read."""
+    return Contents((Layer(undefined(why), whole=True),))

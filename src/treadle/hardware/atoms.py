@@ -1,0 +1,113 @@
+"""Contracts of atoms: what an instruction computes, on which shapes and formats, and how it associates and rounds.
+
+Emission and simulation use the same rows under the same `emit` key. `refuses` is the whole of an atom's shape contract.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Atom:
+    """`dst += a * b`.
+
+    `operands` maps (dtype of dst, a, b) that are admitted; `tile` is the (rows, columns, depth) of one instruction, 0 for
+    any; the destination and the contracted extents must be multiples. `fused`: products are not rounded before they are
+    added. `order` is how contributions of one instruction associate. `flushes`: subnormal operands and results of the
+    operand formats become zero. `place`: where the destination lives.
+    """
+
+    name: str
+    targets: tuple[str, ...]
+    operands: tuple[tuple[str, str, str], ...]
+    tile: tuple[int, int, int]
+    order: str
+    fused: bool
+    flushes: bool
+    place: str
+    emit: str
+    source: str
+
+    def refuses(self, dst: str, have: tuple[str, ...], shape: Shape, contracted: Shape, place: str) -> str | None:
+        """Why these operands do not fit the contract, or None."""
+        fits = [o for o in self.operands if o[0] == dst and (len(have) < 2 or o[1:] == have)]
+        if not fits:
+            return f"{dst} += {' * '.join(have)} is none of its formats"
+        if place != self.place:
+            return f"the destination is in a {place}, not a {self.place}"
+        rows, columns, depth = self.tile
+        if not rows:
+            return None
+        if len(shape) != 2 or shape[0] % rows or shape[1] % columns:
+            return f"a destination of {shape} is no multiple of {rows} x {columns}"
+        total = 1
+        for extent in contracted:
+            total *= extent
+        if depth and total % depth:
+            return f"a depth of {total} is no multiple of {depth}"
+        return None
+
+
+_AMX = "Intel SDM volume 2, {}; flushing and rounding: volume 1, 18.4"
+_FLOATS = (("f32", "f32", "f32"), ("f64", "f64", "f64"))
+_INTS = (("i32", "i32", "i32"), ("i64", "i64", "i64"), ("u32", "u32", "u32"), ("u64", "u64", "u64"))
+_CPU = ("cpu:avx2", "cpu:avx512", "cpu:amx")
+_AMX_FORMATS = (("f32", "bf16", "bf16"),)
+
+ATOMS: tuple[Atom, ...] = (
+    Atom(
+        "fma", _CPU, _FLOATS + _INTS, (0, 0, 0), "one contribution after another", True, False, "register", "fma",
+        "Intel SDM volume 2, VFMADD132PS: one rounding of a*b+c",
+    ),
+    Atom(
+        "amx.tdpbf16ps", ("cpu:amx",), _AMX_FORMATS, (16, 16, 32), "pairs of the depth, ascending", True, True, "tile",
+        "amx.tdpbf16ps", _AMX.format("TDPBF16PS"),
+    ),
+    Atom(
+        "amx.tdpbssd", ("cpu:amx",), (("i32", "i8", "i8"),), (16, 16, 64), "exact", False, False, "tile",
+        "amx.tdpbssd", _AMX.format("TDPBSSD/TDPBSUD/TDPBUSD/TDPBUUD"),
+    ),
+    Atom(
+        "dpbf16", ("cpu:avx512",), (("f32", "bf16", "bf16"),), (1, 16, 2), "the odd member of a pair, then the even one",
+        True, True, "register", "vdpbf16ps", "Intel SDM volume 2, VDPBF16PS",
+    ),
+    Atom(
+        "ffma", ("cuda:sm_80", "cuda:sm_90a"), _FLOATS + _INTS, (0, 0, 0), "one contribution after another", True, False,
+        "register", "fma.rn", "PTX ISA 9.0, 9.7.3.6 fma",
+    ),
+    Atom(
+        "mma.sync.m16n8k16.bf16", ("cuda:sm_80", "cuda:sm_90a"), (("f32", "bf16", "bf16"), ("f32", "f16", "f16")),
+        (16, 8, 16), "unspecified", True, False, "register", "mma.sync.aligned.m16n8k16",
+        "PTX ISA 9.0, 9.7.14.5 mma.sync",
+    ),
+)
+"""Rows without a free number in the name."""
+
+_ALIASES = {"amx.bf16": "amx.tdpbf16ps", "amx.i8": "amx.tdpbssd"}
+_WGMMA = re.compile(r"wgmma\.m64n(\d+)k16(?:\.(bf16|f16))?$")
+
+
+def _wgmma(columns: int) -> Atom:
+    return Atom(
+        f"wgmma.m64n{columns}k16", ("cuda:sm_90a",), (("f32", "bf16", "bf16"), ("f32", "f16", "f16")), (64, columns, 16),
+        "unspecified", True, False, "register", "wgmma.mma_async.sync.aligned", "PTX ISA 9.0, 9.7.15.5 wgmma.mma_async",
+    )
+
+
+def find_atom(target: str, name: str) -> Atom | None:
+    """The row of an atom, if the target has it."""
+    wanted = _ALIASES.get(name, name)
+    match = _WGMMA.match(wanted)
+    if match is not None:
+        columns = int(match[1])
+        row = _wgmma(columns) if columns % 8 == 0 and 8 <= columns <= 256 else None
+        return row if row is not None and target in row.targets else None
+    if target.startswith("cuda") and wanted == "fma":
+        wanted = "ffma"
+    return next((a for a in ATOMS if a.name == wanted and target in a.targets), None)
+
+
