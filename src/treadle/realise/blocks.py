@@ -44,7 +44,7 @@ class Lowering(Nests):
     def chosen_to_keep(self) -> set[str]:
         """Pure values that are stored once: unstable loads, sources of filled extracts, what the plan names, and heavy
         values that several places read."""
-        kept: set[str] = set(self.choices.keep)
+        kept: set[str] = set(self.choices.keep | self.choices.keep_wide)
         for op in self.program.body.walk():
             if isinstance(op, Extract) and op.fill is not None:
                 kept.add(op.source.name)
@@ -179,7 +179,7 @@ class Lowering(Nests):
         if mine or theirs:
             if mine and not theirs:
                 return False
-            if mine and (made & item.reads or item.kind == "region"):
+            if mine and (made & item.reads or item.kind == "region" or not self.choices.join):
                 return False
             own = set(self.free(item.outer, frame))
             same_inner = not item.inner or mine

@@ -63,7 +63,11 @@ class Choices:
     vector: tuple[str, ...] = ()
     wrap: frozenset[str] = frozenset()
     keep: frozenset[str] = frozenset()
+    keep_wide: frozenset[str] = frozenset()
+    """Kept values that only contractions read, stored in the accumulator's dtype."""
     packs: tuple[Pack, ...] = ()
+    join: bool = True
+    """Contractions over the same axes share a nest (and its registers)."""
     fuse: bool = False
     snapshots: bool = False
     """Loads are copied where they stand (arguments may overlap); otherwise read at each use."""

@@ -178,7 +178,7 @@ class Nests(Pull, ABC):
             if isinstance(item.target, str):
                 continue
             if made.name in rest and (free or not frame.in_tasks or item.target is not None):
-                place = item.target if isinstance(item.target, Kept) else self.allocate(made, frame)
+                place = item.target if isinstance(item.target, Kept) else self.allocate(made, frame, wider=self.wider(made))
                 self.version(made, place, frame)
                 outside.append((item, place))
         loops: list[tuple[form.Loop, Frame]] = []
@@ -193,7 +193,7 @@ class Nests(Pull, ABC):
             frame.places[result.name] = place
         for item, place in outside:
             assert item.makes is not None
-            frame.places[item.makes.name] = place
+            frame.places[self.place_name(item.makes)] = place
 
     def close(self, loops: list[tuple[form.Loop, Frame]]) -> None:
         """Puts finished loops into the bodies around them, innermost first."""
@@ -265,7 +265,7 @@ class Nests(Pull, ABC):
             made = item.makes
             if item.kind == "keep" and made is not None and id(item) not in places:
                 if made.name in later and self.free(item.outer, frame):
-                    places[id(item)] = self.allocate(made, frame)
+                    places[id(item)] = self.allocate(made, frame, wider=self.wider(made))
                     self.version(made, places[id(item)], frame)
         keys = self.nest_order(self.free((*items[0].outer, *items[0].inner), frame))
         folds = [i for i in items if i.kind == "fold"]
@@ -298,7 +298,17 @@ class Nests(Pull, ABC):
         self.close(loops)
         for item in items:
             if item.kind == "keep" and item.makes is not None and id(item) in places and id(item) not in outside:
-                frame.places[item.makes.name] = places[id(item)]
+                frame.places[self.place_name(item.makes)] = places[id(item)]
+
+    def wider(self, value: Value) -> DType | None:
+        """The dtype in which a value is kept, when it is not its own."""
+        if value.name not in self.choices.keep_wide:
+            return None
+        return next((u.result.type.dtype for u in self.uses.users[value.name] if isinstance(u, Mma)), None)
+
+    def place_name(self, value: Value) -> str:
+        """The key under which readers find a value's buffer."""
+        return wide(value.name) if value.name in self.choices.keep_wide else value.name
 
     def depth_of(self, key: PartKey, contraction: bool) -> int:
         """Slots along a folded axis: what the atom contracts at once, or the lanes of a running fold."""
@@ -658,6 +668,8 @@ class Nests(Pull, ABC):
         index = tuple(self.digit(d, coords, frame) for d in place.digits)
         slots = self.slots_of([*coords, *index], frame)
         solid = self.solid(got, value, coords, frame, slots)
+        if solid.dtype != place.dtype:
+            solid = self.compute(value, coords, "cast", [solid], frame, slots=slots, dtype=place.dtype)
         names = positions(slots)
         covered = {s for a in place.padded for s in self.slots_of([coords[a]], frame)}
         live = frame.live([s for s in slots if s not in covered])

@@ -1,0 +1,52 @@
+"""What is known of a call when it is planned: the target, representative extents, strides, alignment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from treadle.algebra.expr import Expr
+from treadle.ir.core import Program
+
+
+@dataclass(frozen=True)
+class CallFacts:
+    """Facts that plans may use; those that a plan does use go into its guard.
+
+    `extents`: representative values of dimension symbols (the plan need not hold for them only). `unit`: (tensor, axis)
+    whose stride is one element. `aligned`: tensor -> bytes that its address and pitches are multiples of. `disjoint`:
+    no output overlaps another argument. `features`: the processor's flags; `workers`: how many may be used.
+    """
+
+    target: str
+    extents: Mapping[str, int] = field(default_factory=dict[str, int])
+    unit: frozenset[tuple[str, int]] = frozenset()
+    aligned: Mapping[str, int] = field(default_factory=dict[str, int])
+    disjoint: bool = True
+    features: frozenset[str] = frozenset()
+    workers: int = 1
+
+    def value(self, expr: Expr, default: int = 256) -> int:
+        """The representative value of an extent; `default` for symbols that nothing tells."""
+        table = {name: self.extents.get(name, default) for name in expr.symbols}
+        opaque = {name: (lambda *_: default) for name in expr.functions}
+        return max(0, int(expr.evaluate(table, opaque)))
+
+
+def contiguous(
+    program: Program,
+    target: str,
+    extents: Mapping[str, int],
+    *,
+    workers: int = 1,
+    features: frozenset[str] = frozenset(),
+) -> CallFacts:
+    """The facts of a call with contiguous, 64-byte aligned arguments that do not overlap."""
+    return CallFacts(
+        target=target,
+        extents=dict(extents),
+        unit=frozenset((t.name, len(t.dims) - 1) for t in program.tensors if t.dims),
+        aligned={t.name: 64 for t in program.tensors},
+        features=features,
+        workers=workers,
+    )

@@ -1,0 +1,86 @@
+"""Pins: constraints that an author puts on the planner's choices, by source names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from treadle.base.errors import LimitError
+
+
+@dataclass(frozen=True)
+class TilePin:
+    """`td.tile(m=128, n=256)`: block sizes by the name of a region argument (or `region.argument`)."""
+
+    sizes: Mapping[str, int]
+
+    def __str__(self) -> str:
+        return f"tile({', '.join(f'{k}={v}' for k, v in self.sizes.items())})"
+
+
+@dataclass(frozen=True)
+class PlacePin:
+    """`td.place("acc", "register")`: where a value lives."""
+
+    value: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"place({self.value}, {self.place})"
+
+
+@dataclass(frozen=True)
+class AtomPin:
+    """`td.atom("acc", "amx")`: the instruction that contracts into a value."""
+
+    value: str
+    atom: str
+
+    def __str__(self) -> str:
+        return f"atom({self.value}, {self.atom})"
+
+
+@dataclass(frozen=True)
+class VersionsPin:
+    """`td.versions("X", 4)`: how many copies of a tensor's blocks are in flight."""
+
+    tensor: str
+    count: int
+
+    def __str__(self) -> str:
+        return f"versions({self.tensor}, {self.count})"
+
+
+Pin = TilePin | PlacePin | AtomPin | VersionsPin
+
+
+def tile(**sizes: int) -> TilePin:
+    """Block sizes by the name of a region's argument."""
+    return TilePin(dict(sizes))
+
+
+def place(value: str, where: str) -> PlacePin:
+    """A value's memory: "register", "local", "shared", "workspace"."""
+    return PlacePin(value, where)
+
+
+def atom(value: str, name: str) -> AtomPin:
+    """The instruction that contracts into a value."""
+    return AtomPin(value, name)
+
+
+def versions(tensor: str, count: int) -> VersionsPin:
+    """Copies of a tensor's blocks in flight."""
+    return VersionsPin(tensor, count)
+
+
+class PinRefused(LimitError):
+    """A constraint that no family can meet."""
+
+    code = "plan/pin-refused"
+
+
+class NoPlan(LimitError):
+    """No family admits the program under these facts."""
+
+    code = "plan/none"

@@ -1,0 +1,155 @@
+"""Enumeration: the cheapest point over all families that admit a program, and why the others lost.
+
+The planner knows families by their protocol only. It looks at every point (they are few: milliseconds), drops those
+that the pins refuse, and keeps the best of each family for `explain`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from treadle.ir.core import Program
+from treadle.plan.pins import NoPlan, Pin, PinRefused
+from treadle.plan.cost import CostVector
+from treadle.plan.facts import CallFacts
+from treadle.plan.family import Family, points
+from treadle.plan.plan import Plan
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The best point of one family."""
+
+    plan: Plan
+    cost: CostVector
+    searched: int
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A family, and the conditions that failed."""
+
+    family: str
+    reasons: tuple[str, ...]
+
+
+@dataclass
+class Choice:
+    """The outcome of planning: the plan, the best of the other families, and the families that were rejected."""
+
+    best: Candidate
+    others: list[Candidate] = field(default_factory=list[Candidate])
+    rejected: list[Rejected] = field(default_factory=list[Rejected])
+
+    @property
+    def plan(self) -> Plan:
+        """The plan itself."""
+        return self.best.plan
+
+    def explain(self) -> str:
+        """Why this plan: its cost and bottleneck, alternatives, rejected families."""
+        cost = self.best.cost
+        lines = [self.plan.line(), f"  predicted {cost}; bound by {cost.bottleneck}; {self.best.searched} points"]
+        for other in self.others:
+            lines.append(f"  instead of {other.plan.family}: {other.cost}")
+        for gone in self.rejected:
+            lines.append(f"  not {gone.family}: {'; '.join(gone.reasons)}")
+        return "\n".join(lines)
+
+
+def choose(
+    program: Program, facts: CallFacts, families: Sequence[Family[Any]], pins: Sequence[Pin] = ()
+) -> Choice:
+    """The best point under the cost model.
+
+    *Errors*: `plan/pin-refused` when a family admits the program but no point meets the pins, with the fact that
+    refuses; `plan/none` when no family admits it.
+    """
+    found: list[Candidate] = []
+    rejected: list[Rejected] = []
+    refused: dict[str, list[str]] = {}
+    for family in families:
+        reasons = family.admits(program, facts)
+        if reasons:
+            rejected.append(Rejected(family.name, tuple(reasons)))
+            continue
+        best, why = _best(program, facts, family, pins)
+        if best is None:
+            refused[family.name] = why
+            rejected.append(Rejected(family.name, tuple(why)))
+        else:
+            found.append(best)
+    if not found:
+        raise _nothing(program, rejected, refused, pins)
+    found.sort(key=lambda c: c.cost.total)
+    return Choice(found[0], found[1:], rejected)
+
+
+def _best(
+    program: Program, facts: CallFacts, family: Family[Any], pins: Sequence[Pin]
+) -> tuple[Candidate | None, list[str]]:
+    """The cheapest point of one family that meets the pins."""
+    best: tuple[CostVector, dict[str, Any]] | None = None
+    why: list[str] = []
+    searched = 0
+    for point in points(family.axes(program, facts)):
+        searched += 1
+        refusing = family.refuses(program, facts, point, pins) if pins else ()
+        if refusing:
+            why += [r for r in refusing if r not in why]
+            continue
+        cost = family.cost(program, facts, point)
+        if not math.isinf(cost.total) and (best is None or cost.total < best[0].total):
+            best = cost, dict(point)
+    if best is None:
+        return None, why or ["every point exceeds a resource of the target"]
+    cost, chosen = best
+    plan = Plan(
+        program=program.name,
+        target=facts.target,
+        family=family.name,
+        point=chosen,
+        guard=family.guard(program, facts, chosen),
+        workers=facts.workers,
+        features=facts.features,
+        cost=cost,
+    )
+    return Candidate(plan, cost, searched), why
+
+
+def _nothing(
+    program: Program, rejected: list[Rejected], refused: dict[str, list[str]], pins: Sequence[Pin]
+) -> PinRefused | NoPlan:
+    text = "\n".join(f"{r.family}: {'; '.join(r.reasons)}" for r in rejected) or "no family of this target"
+    if refused and pins:
+        return PinRefused(
+            doing=f"planning {program.name}",
+            found=text,
+            expected=f"a point that meets {', '.join(map(str, pins))}",
+            hint="drop or change the constraint that is refused",
+        )
+    return NoPlan(
+        doing=f"planning {program.name}",
+        found=text,
+        expected="a family that admits the program",
+        hint="the universal plan runs every program",
+    )
+
+
+def realised(plan: Plan, program: Program, facts: CallFacts, families: Sequence[Family[Any]]) -> Any:
+    """The machine program of a plan.
+
+    *Errors*: `plan/none` when no family has the plan's name.
+    """
+    for family in families:
+        if family.name == plan.family:
+            return family.build(program, facts, plan.point, plan.guard)
+    raise NoPlan(
+        doing=f"realising a plan of {program.name}",
+        found=f"the family {plan.family}",
+        expected=f"one of {', '.join(f.name for f in families)}",
+        hint="plan the kernel again for this target",
+    )
