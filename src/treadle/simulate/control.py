@@ -10,7 +10,8 @@ from treadle.machine.form import Body, Control, Copy, If, Loop, Mma, Stmt, Sync,
 from treadle.machine.vocabulary import ASYNC_ATOMS, ATOMS, ENGINES, SYNC
 from treadle.simulate.barriers import Groups, Named
 from treadle.simulate.clocks import Order, Strand
-from treadle.simulate.engines import contract, issue_contract, issue_copy, phased
+from treadle.simulate.contractions import contract, issue_contract
+from treadle.simulate.engines import issue_copy, phased
 from treadle.simulate.schedule import Steps, Wait
 from treadle.simulate.thread import Thread
 

@@ -1,4 +1,4 @@
-"""Asynchronous work: copies of engines, and contractions whose result is there later than they are issued.
+"""Asynchronous copies of engines.
 
 Each operation is a runner of its own. It reads its source at one moment and writes its destination at another, both
 chosen by the scheduler; only the completion that the protocol offers (bytes of a barrier, a group of the thread) orders
@@ -7,25 +7,20 @@ what comes after. What an operation knows of earlier accesses is what its issuer
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treadle.dtype.convert import convert
-from treadle.dtype.formats import DType
-from treadle.machine.form import Copy, FragRef, MemRef, Mma
-from treadle.simulate import arithmetic
+from treadle.machine.form import Copy, MemRef
 from treadle.simulate.barriers import Phased, Work
-from treadle.simulate.clocks import Strand, Strands
+from treadle.simulate.clocks import Strands
 from treadle.simulate.memory import ASYNC, DEFINED, GENERIC, NEVER, UNDEFINED, View
-from treadle.simulate.schedule import Steps, Wait
+from treadle.simulate.schedule import Steps
 from treadle.simulate.thread import Thread
 
 Array = NDArray[Any]
 Index = tuple[Array, ...]
-LateSource = Callable[[Strand], tuple[Array, Array, DType]]
 
 
 def issue_copy(thread: Thread, item: Copy) -> None:
@@ -138,136 +133,3 @@ def _copy(
         world.strands.retire(strand)
 
     return steps()
-
-
-# ---- contractions
-
-
-def operands(thread: Thread, item: Mma) -> tuple[Index, int, int]:
-    """Binds the coordinates of a contraction: destination slots by contracted ones, flat."""
-    held = thread.fragment(item.dst)
-    width = int(np.prod(item.contracted)) if item.contracted else 1
-    grid = np.indices(item.contracted).reshape(len(item.contracted), width)
-    coords = tuple(np.repeat(c, width) for c in held.coords)
-    inner = tuple(np.tile(g, held.count) for g in grid)
-    thread.bind(coords + inner)
-    return held.coords, held.count, width
-
-
-def contract(thread: Thread, item: Mma) -> None:
-    """A contraction that is done when the statement is."""
-    held = thread.fragment(item.dst)
-    coords, count, width = operands(thread, item)
-    parts: list[tuple[Array, Array]] = []
-    for ref in (item.a, item.b):
-        if isinstance(ref, FragRef):
-            same = thread.fragment(ref.name).frag
-            values, states = thread.operand(ref, same.shape, _same(thread, same.shape), count * width)
-            parts.append((convert(np.ascontiguousarray(values), same.dtype, held.frag.dtype), states))
-        else:
-            view, index = thread.place(ref, count * width)
-            values, states = thread.fetch(view, index, count * width)
-            parts.append((convert(np.ascontiguousarray(values), view.dtype, held.frag.dtype), states))
-    acc, known = _accumulator(thread, item, coords, count)
-    result, states = _result(thread, item, parts, acc, known, count, width)
-    thread.assign(item.dst, None, result, states)
-
-
-def _same(thread: Thread, shape: tuple[int, ...]) -> Index:
-    """`$0, $1, ...` themselves, for an operand written without coordinates."""
-    return tuple(np.asarray(thread.env[f"${i}"]) for i in range(len(shape)))
-
-
-def _accumulator(thread: Thread, item: Mma, coords: Index, count: int) -> tuple[Array, Array]:
-    held = thread.fragment(item.dst)
-    if item.acc is None:
-        return np.zeros(count, held.frag.dtype.numpy), np.full(count, DEFINED, np.uint8)
-    if item.acc.coords is None:
-        return thread.operand(item.acc, held.frag.shape, coords, count)
-    thread.bind(coords)
-    return thread.operand(item.acc, held.frag.shape, coords, count)
-
-
-def _result(
-    thread: Thread, item: Mma, parts: list[tuple[Array, Array]], acc: Array, known: Array, count: int, width: int
-) -> tuple[Array, Array]:
-    (a, a_known), (b, b_known) = parts
-    fine = (np.broadcast_to(a_known, (count * width,)) == DEFINED) & (b_known == DEFINED)
-    states = np.where(fine.reshape(count, width).all(axis=1) & (known == DEFINED), DEFINED, UNDEFINED)
-    a = np.broadcast_to(a, (count * width,)).reshape(count, width)
-    b = np.broadcast_to(b, (count * width,)).reshape(count, width)
-    dtype = thread.fragment(item.dst).frag.dtype
-    return arithmetic.contract(item.atom, dtype, np.asarray(acc), a, b), states
-
-
-def _late_source(thread: Thread, ref: FragRef | MemRef, count: int) -> LateSource:
-    """How an operand is read when the engine comes to it: the indices are those of the moment of issue."""
-    line, findings = thread.line, thread.world.findings
-    if isinstance(ref, MemRef):
-        view, index = thread.place(ref, count)
-
-        def from_memory(strand: Strand) -> tuple[Array, Array, DType]:
-            values, states = view.read(index, strand, line, ASYNC)
-            if (states == NEVER).any():
-                findings.add("unwritten", line, f"an element of {view.name} is read that was never written")
-            return values, states, view.dtype
-
-        return from_memory
-    held = thread.fragment(ref.name)
-    at = _same(thread, held.frag.shape) if ref.coords is None else thread.index(ref.coords, count)
-
-    def from_registers(strand: Strand) -> tuple[Array, Array, DType]:
-        if not held.mask[at].all():
-            findings.add("not-held", line, f"a slot of {ref.name} is read that its warp does not hold")
-        if (held.states[at] == NEVER).any():
-            findings.add("unwritten", line, f"a slot of {ref.name} is read that was never written")
-        return held.values[at], held.states[at], held.frag.dtype
-
-    return from_registers
-
-
-def issue_contract(thread: Thread, item: Mma) -> None:
-    """Starts an asynchronous contraction: its registers are not the thread's until the wait that covers its group."""
-    names = [item.dst] + [r.name for r in (item.a, item.b) if isinstance(r, FragRef)]
-    if item.acc is not None and item.acc.name != item.dst:
-        raise thread.fatal("form", "an asynchronous contraction accumulates in its own registers")
-    for name in names:
-        if name in thread.touched:
-            text = f"{name} was touched since the last wgmma.fence"
-            thread.report("fence", text)
-    held = thread.fragment(item.dst)
-    if any(w.fragments and item.dst in w.fragments[1:] for w in thread.wgmma.pending):
-        thread.report("in-flight", f"{item.dst} is overwritten while a contraction reads it")
-    coords, count, width = operands(thread, item)
-    sources = [_late_source(thread, ref, count * width) for ref in (item.a, item.b)]
-    work = Work(thread.line, tuple(names))
-    before = [w for w in thread.wgmma.pending if not w.done]
-    thread.wgmma.open.append(work)
-    for name in names:
-        fragment = thread.fragment(name)
-        thread.settle(fragment)
-        fragment.flying += 1
-    world, line = thread.world, thread.line
-    strand = world.strands.fresh(thread.strand.order, proxy=True)
-    thread.strand.tick()
-
-    def steps() -> Steps:
-        yield Wait(lambda: all(w.done for w in before), "an earlier contraction of this warp", line)
-        parts: list[tuple[Array, Array]] = []
-        for source in sources:
-            values, states, dtype = source(strand)
-            parts.append((convert(np.ascontiguousarray(values), dtype, held.frag.dtype), states))
-        if item.acc is None:
-            acc, known = np.zeros(count, held.frag.dtype.numpy), np.full(count, DEFINED, np.uint8)
-        else:
-            acc, known = held.values[coords], held.states[coords]
-            if (known == NEVER).any():
-                world.findings.add("unwritten", line, f"the accumulator {item.dst} was never written")
-        result, states = _result(thread, item, parts, acc, known, count, width)
-        yield None
-        held.values[coords], held.states[coords] = result, states
-        work.read = work.done = True
-        work.read_trace = work.done_trace = Strands.trace(strand)
-        world.strands.retire(strand)
-
-    world.scheduler.spawn(f"{item.atom} of line {line}", steps(), engine=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treadle.machine.form import Frag, Mode
-from treadle.simulate.memory import NEVER, View
+from treadle.simulate.memory import NEVER, View, poison
 
 Array = NDArray[Any]
 Index = tuple[Array, ...]
@@ -84,9 +84,5 @@ class Fragment:
 def fresh(frag: Frag, warps: int, warp: int) -> Fragment:
     """A fragment of which nothing has been written."""
     mask, coords, first = slots_of(frag.shape, frag.dist, warps, warp)
-    values = np.zeros(frag.shape, frag.dtype.numpy)
-    if frag.dtype.is_float and frag.dtype.has_nan:
-        values[...] = np.nan
-    elif values.size:
-        values.view(np.uint8)[...] = 0xAB if not frag.dtype.is_bool else 1
+    values = np.full(frag.shape, poison(frag.dtype), frag.dtype.numpy)
     return Fragment(frag, mask, coords, first, values, np.full(frag.shape, NEVER, np.uint8))

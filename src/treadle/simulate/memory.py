@@ -218,11 +218,21 @@ class View:
             self.array[...] = values[0]
 
     def poison(self) -> None:
-        """Fills the bytes with what nobody should read: NaN for floats, 0xAB otherwise; nothing is written."""
-        if self.dtype.is_float and self.dtype.has_nan:
-            self.array[...] = np.nan
-        grid = np.indices(self.shape).reshape(len(self.shape), -1)
-        self.arena.state[self.granules(tuple(grid))] = NEVER
+        """Fills the bytes with what nobody should read; nothing is written."""
+        if 0 in self.shape:
+            return
+        self.array[...] = poison(self.dtype)
+        index = tuple(np.indices(self.shape).reshape(len(self.shape), -1)) if self.shape else ()
+        self.arena.state[self.granules(index)] = NEVER
+
+
+def poison(dtype: DType) -> Any:
+    """What nobody should read: NaN where the format has it, else bytes 0xAB (true, for bool)."""
+    if dtype.is_bool:
+        return True
+    if dtype.is_float and dtype.has_nan:
+        return np.nan
+    return np.full(dtype.numpy.itemsize, 0xAB, np.uint8).view(dtype.numpy)[0]
 
 
 def row_major(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
