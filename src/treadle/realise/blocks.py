@@ -113,7 +113,15 @@ class Lowering(Nests):
         items = [*self.items(block), *after]
         self.in_place(items)
         groups = self.grouped(items, frame)
+        owner = self.uses.owner.get(id(block))
+        level = "" if owner is None else self.region_names.get(id(owner))
+        packs = [p for p in self.choices.packs if p.level == level]
         for number, group in enumerate(groups):
+            readers = {v.name for i in group for m in self.uses.contractions(i.op) for v in (m.a, m.b)}
+            readers |= {v.name for i in group if isinstance(i.op, Mma) for v in (i.op.a, i.op.b)}
+            for pack in [p for p in packs if p.value in readers]:
+                self.emit_pack(pack, frame)
+                packs.remove(pack)
             outside = [i for other in groups[:number] + groups[number + 1 :] for i in other]
             rest = {n for i in outside for n in i.reads}
             if group[0].kind in ("region", "if") and not self.wrapped(group[0].op):
@@ -452,7 +460,6 @@ class Lowering(Nests):
         """The body of an instance of a parallel region."""
         for carried, place in zip(op.carried, places, strict=True):
             frame.places[carried.name] = place
-        self.emit_packs(self.region_names[id(op)], frame)
         self.lower_block(op.body, frame)
 
     def lower_ordered(self, op: Region, frame: Frame) -> None:
@@ -477,7 +484,6 @@ class Lowering(Nests):
             move = Item("update", op, carried.type.axes, (), carried, given, target=holder)
             move.reads, move.skewed = self.roots([given])
             moves.append(move)
-        self.emit_packs(self.region_names[id(op)], inner)
         self.lower_block(op.body, inner, moves)
         if self.wrapped(op) and self.uses.contractions(op.body) and self.choices.unroll > 1:
             loops[-1][0].unroll = self.choices.unroll
@@ -540,13 +546,8 @@ class Lowering(Nests):
 
     # ---- packed operands
 
-    def emit_packs(self, region: str, frame: Frame) -> None:
-        """Copies operands into panels on entry to an instance."""
-        for pack in self.choices.packs:
-            if pack.level == region:
-                self.emit_pack(pack, frame)
-
     def emit_pack(self, pack: Pack, frame: Frame) -> None:
+        """Copies an operand into panels, where the first contraction that reads it stands."""
         value = self.uses.of_value[pack.value]
         readers = [u for u in self.uses.users.get(value.name, []) if isinstance(u, Mma)]
         dtype = readers[0].result.type.dtype if pack.wide and readers else value.type.dtype
@@ -591,7 +592,6 @@ def realise(program: Program, choices: Choices, guard: Guard, target: str, uses:
     """
     engine = Lowering(program, choices, uses or Uses(program))
     top = Frame([], block=program.body)
-    engine.emit_packs("", top)
     engine.lower_block(program.body, top)
     role = Role("worker", agents=1, threads=1, body=top.body)
     kernel = Kernel("main", [role], engine.parts.frags, engine.parts.buffers)
