@@ -1,0 +1,452 @@
+"""`Definition`: a kernel as written, captured into a program for given dtypes, staged values and present parameters."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from treadle.algebra.dims import Dim, Part
+from treadle.algebra.expr import Fn, of
+from treadle.base.source import Span
+from treadle.dtype.formats import DType, f32
+from treadle.ir.core import Program, ScalarParam, Tensor, TileType, Value
+from treadle.ir.rewrite import drop_dead, rename
+from treadle.ir.verifier import verify
+from treadle.lang import pointwise
+from treadle.lang.capture import Interpreter
+from treadle.lang.context import Context
+from treadle.lang.dims import Dimension
+from treadle.lang.errors import (
+    ArgumentDType,
+    BadArgument,
+    BadSignature,
+    DimConflict,
+    MissingStaged,
+    NoEffect,
+    WrongRank,
+)
+from treadle.lang.frames import Frame, cell_lookup, local_names
+from treadle.lang.source import function_node
+from treadle.lang.specs import Numerics, ScalarSpec, TensorSpec
+from treadle.lang.state import current
+from treadle.lang.subscript import TensorRef
+from treadle.lang.tile import Tile
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a kernel: `kind` is "tensor", "out", "scalar" or "staged"."""
+
+    name: str
+    kind: str
+    dims: tuple[Dimension, ...] = ()
+    dtype: DType | None = None
+    optional: bool = False
+    default: Any = inspect.Parameter.empty
+
+
+class Definition:
+    """A kernel as written. `parameters` describe it; `capture` gives its program."""
+
+    def __init__(
+        self,
+        fn: types.FunctionType,
+        numerics: Numerics | None = None,
+        names: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.fn = fn
+        self.name = fn.__name__
+        self.numerics = numerics or Numerics()
+        self.options = dict(options or {})
+        self.__doc__ = fn.__doc__
+        self.__name__ = fn.__name__
+        self.__treadle_definition__ = self
+        self.span = Span(fn.__code__.co_filename, fn.__code__.co_firstlineno)
+        self.parameters: dict[str, Parameter] = _parameters(fn, names or {}, self.span)
+        self._programs: dict[Any, Program] = {}
+
+    def __repr__(self) -> str:
+        return f"<treadle kernel {self.name}>"
+
+    @property
+    def tensors(self) -> list[Parameter]:
+        """The tensor parameters, in order, Outs included."""
+        return [p for p in self.parameters.values() if p.kind in ("tensor", "out")]
+
+    def capture(
+        self,
+        arg_dtypes: Mapping[str, DType | None] | None = None,
+        staged: Mapping[str, Any] | None = None,
+        present: set[str] | frozenset[str] | None = None,
+        *,
+        extents: Mapping[str, int] | None = None,
+    ) -> Program:
+        """The verified program for these dtypes and staged values, captured once for each.
+
+        *Requires*: `arg_dtypes` has the dtype of each argument passed (left out: the declared one, else f32);
+        `present` names the parameters passed (left out: all, but optional ones without a dtype); `extents` numbers
+        the dimensions that are specialised.
+
+        *Errors*: those of `lang.errors`; `dims/needs-extent` carries the `name` of a dimension to specialise.
+        """
+        values = self.staged_values(staged or {})
+        dtypes = {k: v for k, v in (arg_dtypes or {}).items() if v is not None}
+        here = self._present(dtypes, present)
+        self._check_dtypes(dtypes)
+        sizes = dict(extents or {})
+        key = _key(dtypes, values, here, sizes)
+        found = self._programs.get(key) if key is not None else None
+        if found is None:
+            found = self._capture(dtypes, values, here, sizes)
+            if key is not None:
+                self._programs[key] = found
+        return found
+
+    def staged_values(self, staged: Mapping[str, Any]) -> dict[str, Any]:
+        """The staged parameters' values, defaults filled in. *Errors*: `capture/staged`."""
+        known = {p.name: p.default for p in self.parameters.values() if p.kind == "staged"}
+        wrong = [n for n in staged if n not in known] + [
+            n for n, d in known.items() if n not in staged and d is inspect.Parameter.empty
+        ]
+        if wrong:
+            raise MissingStaged(
+                doing=f"specialising {self.name}",
+                found=f"{'an unknown' if wrong[0] in staged else 'no'} value for {wrong[0]}",
+                expected=f"the staged parameters {', '.join(known) or '(none)'}",
+                hint=f"pass {wrong[0]}=... by keyword" if wrong[0] in known else "remove the argument",
+                span=self.span,
+            )
+        return {n: staged.get(n, d) for n, d in known.items()}
+
+    def _present(self, dtypes: Mapping[str, DType], present: set[str] | frozenset[str] | None) -> frozenset[str]:
+        params = [p for p in self.parameters.values() if p.kind != "staged"]
+        if present is None:
+            return frozenset(p.name for p in params if not p.optional or p.name in dtypes or p.kind == "out")
+        missing = [p.name for p in params if p.name not in present and p.kind != "out" and not p.optional]
+        if missing:
+            raise BadArgument(
+                doing=f"specialising {self.name}",
+                found=f"no argument for {missing[0]}",
+                expected=f"{', '.join(p.name for p in params if not p.optional)}",
+                hint=f"pass {missing[0]}, or give the parameter the default None",
+                span=self.span,
+            )
+        return frozenset(present) | {p.name for p in params if p.kind == "out"}
+
+    def _check_dtypes(self, dtypes: Mapping[str, DType]) -> None:
+        for name, dtype in dtypes.items():
+            declared = self.parameters[name].dtype if name in self.parameters else None
+            packed = declared is not None and declared.packed and dtype.name == "u8"
+            if declared is not None and dtype != declared and not packed:
+                raise ArgumentDType(
+                    doing=f"specialising {self.name}",
+                    found=f"{name} of {dtype}",
+                    expected=f"{declared}, as declared",
+                    hint=f"convert the argument, or leave the dtype out of the annotation of {name}",
+                    span=self.span,
+                )
+
+    def _capture(
+        self, dtypes: dict[str, DType], values: dict[str, Any], here: frozenset[str], extents: dict[str, int]
+    ) -> Program:
+        guess: dict[str, DType] = {}
+        while True:
+            ctx = Context(self.name, extents)
+            token = current.set(ctx)
+            try:
+                program = self._once(ctx, dtypes, values, here, guess)
+            finally:
+                current.reset(token)
+            stored = {n: d for n, d in ctx.stored_dtypes.items() if guess.get(n, f32) != d}
+            if not stored:
+                return self._finished(ctx, program)
+            guess |= stored
+
+    def _once(
+        self,
+        ctx: Context,
+        dtypes: dict[str, DType],
+        values: dict[str, Any],
+        here: frozenset[str],
+        guess: dict[str, DType],
+    ) -> Program:
+        names: dict[str, Any] = {}
+        ctx.builder.span = self.span
+        for p in self.parameters.values():
+            names[p.name] = self._bound(ctx, p, dtypes, values, here, guess)
+        node = function_node(self.fn)
+        frame = _frame(self.fn, node, names)
+        result = Interpreter(ctx, inline_kernel).run(frame, node)
+        if result is not None:
+            raise BadArgument(
+                doing=f"capturing {self.name}",
+                found="a kernel that returns a value",
+                expected="results stored in td.Out parameters",
+                hint=f"add a parameter Y: td.Out[...] = None and store: Y[...] = value",
+                span=self.span,
+            )
+        return Program(
+            name=self.name,
+            dims=ctx.program_dims,
+            tensors=ctx.tensors,
+            scalars=ctx.scalars,
+            body=ctx.builder.block,
+            lets=ctx.lets,
+            requires=ctx.requires,
+            staged={n: staged_text(v) for n, v in values.items()} | {f"{n}.extent": str(v) for n, v in ctx.extents.items()},
+            numerics=dict(asdict(self.numerics)),
+            span=self.span,
+        )
+
+    def _bound(
+        self,
+        ctx: Context,
+        p: Parameter,
+        dtypes: dict[str, DType],
+        values: dict[str, Any],
+        here: frozenset[str],
+        guess: dict[str, DType],
+    ) -> Any:
+        if p.kind == "staged":
+            return values[p.name]
+        if p.name not in here:
+            return None
+        if p.kind == "scalar":
+            assert p.dtype is not None
+            value = Value(f"%{p.name}", TileType(p.dtype), p.name)
+            ctx.scalars.append(ScalarParam(p.name, value, self.span))
+            safe = p.dtype.is_int
+            return Tile(value.type, ctx.builder.block, value=value, expr=of(Fn(value.name)) if safe else None, safe=safe)
+        declared = p.dtype if p.dtype is not None else dtypes.get(p.name)
+        dtype = declared if declared is not None else guess.get(p.name, f32)
+        tensor = Tensor(
+            p.name,
+            tuple(ctx.program_dim(d.identity) for d in p.dims),
+            dtype,
+            out=p.kind == "out",
+            optional=p.optional,
+            span=self.span,
+        )
+        ctx.tensors.append(tensor)
+        return TensorRef(ctx, tensor, known=declared is not None or p.kind == "tensor")
+
+    def _finished(self, ctx: Context, program: Program) -> Program:
+        if not ctx.stored:
+            raise NoEffect(
+                doing=f"capturing {self.name}",
+                found="a kernel that stores nothing",
+                expected="at least one store into a tensor",
+                hint="store the result: Y[m, n] = value",
+                span=self.span,
+            )
+        drop_dead(program)
+        rename(program)
+        verify(program, pass_name="capture")
+        return program
+
+
+def _key(dtypes: Mapping[str, DType], values: Mapping[str, Any], here: frozenset[str], sizes: Mapping[str, int]) -> Any:
+    """The cache key; `None` where a staged value cannot be hashed. 1, 1.0 and True are different staged values."""
+    typed = tuple((n, type(v), v) for n, v in values.items())
+    key = (tuple(sorted((n, d.name) for n, d in dtypes.items())), typed, here, tuple(sorted(sizes.items())))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def staged_text(value: Any) -> str:
+    """A staged value as text without addresses: numbers and strings as Python shows them, functions by name."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    if isinstance(value, (DType, Dimension)):
+        return str(value)
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if isinstance(name, str):
+        return f"{getattr(value, '__module__', '')}.{name}".lstrip(".")
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(staged_text, value))})"  # type: ignore[arg-type]
+    text = repr(value)
+    return type(value).__name__ if " at 0x" in text else text
+
+
+def _frame(fn: types.FunctionType, node: Any, names: dict[str, Any]) -> Frame:
+    return Frame(fn.__name__, fn.__code__.co_filename, names, local_names(node), fn.__globals__, cell_lookup(fn))
+
+
+# ---- signatures
+
+
+def _parameters(fn: types.FunctionType, names: Mapping[str, Any], span: Span) -> dict[str, Parameter]:
+    found: dict[str, Parameter] = {}
+    for p in inspect.signature(fn).parameters.values():
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            raise _signature(fn, span, f"the parameter *{p.name}", "parameters with names")
+        if p.kind is p.KEYWORD_ONLY:
+            found[p.name] = Parameter(p.name, "staged", default=p.default)
+            continue
+        found[p.name] = _annotated(fn, span, p, _evaluated(fn, p.annotation, names, span))
+    return found
+
+
+def _annotated(fn: types.FunctionType, span: Span, p: inspect.Parameter, spec: Any) -> Parameter:
+    if p.default is not p.empty and p.default is not None:
+        raise _signature(fn, span, f"the default {p.default!r} of {p.name}", "None, or a keyword-only parameter")
+    optional = p.default is None
+    if isinstance(spec, TensorSpec):
+        kind = "out" if spec.out else "tensor"
+        return Parameter(p.name, kind, spec.dims, spec.dtype, optional)
+    if isinstance(spec, ScalarSpec):
+        return Parameter(p.name, "scalar", (), spec.dtype, optional)
+    found = "without annotation" if spec is p.empty else f"annotated {spec!r}"
+    raise _signature(fn, span, f"the parameter {p.name} {found}", "td.Tensor[...], td.Out[...] or td.Scalar[...]")
+
+
+def _signature(fn: types.FunctionType, span: Span, found: str, expected: str) -> BadSignature:
+    return BadSignature(
+        doing=f"reading the parameters of {fn.__name__}",
+        found=found,
+        expected=expected,
+        hint="annotate tensors as X: td.Tensor[M, K]; put staged values behind a bare *",
+        span=span,
+    )
+
+
+def _evaluated(fn: types.FunctionType, annotation: Any, names: Mapping[str, Any], span: Span) -> Any:
+    """Annotations may be strings, of names that the function itself does not use."""
+    if not isinstance(annotation, str):
+        return annotation
+    cells = {n: c.cell_contents for n, c in zip(fn.__code__.co_freevars, fn.__closure__ or ())}
+    try:
+        return eval(annotation, fn.__globals__, {**names, **cells})
+    except NameError as error:
+        raise _signature(fn, span, f"the annotation {annotation!r}: {error}", "names that can be found") from error
+
+
+# ---- the decorator
+
+
+def kernel(fn: Any = None, *, numerics: Numerics | None = None, **options: Any) -> Any:
+    """The `Definition` of a function; also `@kernel(numerics=...)`. Further options are kept for the driver.
+
+    *Errors*: `capture/signature`.
+    """
+    names = dict(sys._getframe(1).f_locals)
+
+    def define(f: types.FunctionType) -> Definition:
+        return Definition(f, numerics, names, options)
+
+    return define(fn) if fn is not None else define
+
+
+# ---- kernels called in kernels
+
+
+def inline_kernel(interp: Interpreter, definition: Definition, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Inlines a kernel: its dimensions stand for the parts passed, its omitted Outs are returned as tiles."""
+    ctx = interp.ctx
+    bound = inspect.signature(definition.fn).bind_partial(*args, **kwargs)
+    staged = definition.staged_values(
+        {n: v for n, v in bound.arguments.items() if definition.parameters[n].kind == "staged"}
+    )
+    given = {n: v for n, v in bound.arguments.items() if n not in staged}
+    table: dict[Dim, Part] = {}
+    for p in definition.tensors:
+        if given.get(p.name) is not None:
+            _stand_in(ctx, definition, p, given[p.name], table)
+    node = function_node(definition.fn)
+    outs = [p for p in definition.tensors if p.kind == "out" and given.get(p.name) is None]
+    dtypes = {p.name: p.dtype for p in outs}
+    while True:
+        mark = len(ctx.builder.block.ops)
+        ctx.stand_ins.append(table)
+        try:
+            names = {p.name: _passed(ctx, definition, p, given, staged, dtypes) for p in definition.parameters.values()}
+            frame = _frame(definition.fn, node, names)
+            interp.run(frame, node)
+        finally:
+            ctx.stand_ins.pop()
+        found = {p.name: frame.inserted[p.name] for p in outs if dtypes[p.name] is None and p.name in frame.inserted}
+        wrong = {n: d for n, d in found.items() if d != f32}
+        if not wrong:
+            break
+        # The tile was made in f32 before its dtype was known: once more, from the stored dtype.
+        del ctx.builder.block.ops[mark:]
+        ctx.caches.pop(ctx.builder.block, None)
+        dtypes |= wrong
+    results = tuple(frame.locals[p.name] for p in outs)
+    return None if not results else results[0] if len(results) == 1 else results
+
+
+def _stand_in(ctx: Context, definition: Definition, p: Parameter, value: Any, table: dict[Dim, Part]) -> None:
+    axes = value.axes if isinstance(value, TensorRef) else value.type.axes if isinstance(value, Tile) else None
+    if axes is None or len(axes) != len(p.dims):
+        raise WrongRank(
+            doing=f"calling {definition.name}",
+            found=f"{p.name} = {value!r}" if axes is None else f"{p.name} with {len(axes)} axes",
+            expected=f"a tensor or tile with {len(p.dims)} axes: {', '.join(map(str, p.dims))}",
+            hint="pass a tile of that rank",
+            span=ctx.span,
+        )
+    for d, part in zip(p.dims, axes):
+        known = table.setdefault(d.identity, part)
+        if known != part:
+            raise DimConflict(
+                doing=f"calling {definition.name}",
+                found=f"{d} as {pointwise.show_part(known)} and as {pointwise.show_part(part)}",
+                expected=f"one part for {d} in all arguments",
+                hint="pass arguments over the same parts",
+                span=ctx.span,
+            )
+
+
+def _passed(
+    ctx: Context,
+    definition: Definition,
+    p: Parameter,
+    given: dict[str, Any],
+    staged: dict[str, Any],
+    dtypes: dict[str, DType | None],
+) -> Any:
+    if p.kind == "staged":
+        return staged[p.name]
+    value = given.get(p.name)
+    if value is None and p.kind == "out":
+        axes = [d.part for d in p.dims]
+        return ctx.tile(ctx.builder.full(None, dtypes[p.name] or f32, axes))
+    if value is None and not p.optional:
+        raise BadArgument(
+            doing=f"calling {definition.name}",
+            found=f"no argument for {p.name}",
+            expected=f"{', '.join(q.name for q in definition.parameters.values() if not q.optional)}",
+            hint=f"pass {p.name}",
+            span=ctx.span,
+        )
+    if p.kind == "out" and isinstance(value, Tile):
+        raise BadArgument(
+            doing=f"calling {definition.name}",
+            found=f"a tile for the Out {p.name}",
+            expected="a tensor, or nothing: the result is returned then",
+            hint=f"leave {p.name} out and use the returned tile",
+            span=ctx.span,
+        )
+    if p.kind == "scalar" and not isinstance(value, Tile) and value is not None:
+        assert p.dtype is not None
+        return ctx.tile(pointwise.constant(ctx, value, p.dtype))
+    if isinstance(value, (Tile, TensorRef)) and p.dtype is not None and value.dtype != p.dtype:
+        raise ArgumentDType(
+            doing=f"calling {definition.name}",
+            found=f"{p.name} of {value.dtype}",
+            expected=f"{p.dtype}, as declared",
+            hint=f"convert it with .to({p.dtype})",
+            span=ctx.span,
+        )
+    return value
+
+

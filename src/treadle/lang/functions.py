@@ -1,0 +1,465 @@
+"""The functions of `td.*` that compute: makers of tiles, elementwise functions, contractions, facts and checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.algebra.dims import Part
+from treadle.algebra.expr import Constraint, eq
+from treadle.dtype import promote as rules
+from treadle.dtype.formats import bool_, f32
+from treadle.ir.core import Order
+from treadle.lang import folds, pointwise, subscript
+from treadle.lang.dims import Dimension, PartRef
+from treadle.lang.dtypes import as_dtype
+from treadle.lang.errors import BadArgument, BadStage, DimConflict, NotBuilt, WrongDType
+from treadle.lang.specs import RegionSpec
+from treadle.lang.state import context
+from treadle.lang.tile import Tile
+
+# ---- regions
+
+unordered: Order = "unordered"
+ordered: Order = "ordered"
+fold_left: Order = "fold_left"
+fold_right: Order = "fold_right"
+
+
+def parallel(*args: Any, name: str = "", scope: str | None = None) -> RegionSpec:
+    """Independent instances, in no order: for `for`. One never reads or writes what another writes."""
+    return RegionSpec("parallel", args, name=name, scope=scope)
+
+
+def serial(*args: Any, name: str = "", versions: int | None = None) -> RegionSpec:
+    """Instances one after another; outer names assigned inside are carried."""
+    return RegionSpec("serial", args, name=name, versions=versions)
+
+
+def pipeline(*args: Any, name: str = "", versions: int | None = None) -> RegionSpec:
+    """Like `serial`, ordered by dependences only: iterations may overlap."""
+    return RegionSpec("pipeline", args, name=name, versions=versions)
+
+
+def reduce(*args: Any, order: Order = "unordered", name: str = "", versions: int | None = None) -> RegionSpec:
+    """A fold of contributions; outer names assigned inside are its states. *Errors*: `capture/argument`."""
+    if order not in folds.ORDERS:
+        raise BadArgument(
+            doing="making td.reduce",
+            found=f"order={order!r}",
+            expected="td.unordered, td.ordered, td.fold_left or td.fold_right",
+            hint="leave order= out",
+            span=context().span,
+        )
+    return RegionSpec("reduce", args, order, name, None, versions)
+
+
+def stage(name: str) -> None:
+    """Begins a named stage of the innermost pipeline or reduce. *Errors*: `region/stage`."""
+    ctx = context()
+    region = ctx.regions[-1] if ctx.regions else None
+    if region is None or region.kind not in ("pipeline", "reduce") or ctx.builder.block is not region.body:
+        raise BadStage(
+            doing=f"beginning the stage {name!r}",
+            found="no td.pipeline or td.reduce directly around it",
+            expected="a statement of the body of one",
+            hint="move td.stage to the body's outermost level",
+            span=ctx.span,
+        )
+    region.stages.append((name, len(region.body.ops)))
+
+
+# ---- tiles
+
+
+def zeros(*axes: Any, dtype: Any = f32) -> Tile:
+    """A tile of zeros over the parts. *Errors*: `capture/argument`, `dims/twice`."""
+    return full(*axes, value=0, dtype=dtype)
+
+
+def full(*axes: Any, value: Any, dtype: Any = None) -> Tile:
+    """A tile full of `value` over the parts, f32 unless `value` is a tile or `dtype` is given."""
+    ctx = context()
+    parts = _axes(axes)
+    x = pointwise.lift(ctx, value, "making a tile")
+    if dtype is None:
+        wanted = x.dtype if isinstance(x, Tile) else f32
+    else:
+        wanted = as_dtype(dtype, "making a tile", ctx.span)
+    if isinstance(x, Tile) and x.rank:
+        raise BadArgument(
+            doing="making a tile with td.full",
+            found=f"the value {x.type}",
+            expected="a number or a scalar",
+            hint="tiles broadcast by themselves in expressions and stores",
+            span=ctx.span,
+        )
+    return ctx.tile(pointwise.broadcast(ctx, x, wanted, parts))
+
+
+def empty(*axes: Any, dtype: Any = f32) -> Tile:
+    """An uninitialised tile over the parts, to be assigned part by part."""
+    ctx = context()
+    return ctx.tile(ctx.builder.full(None, as_dtype(dtype, "making a tile", ctx.span), _axes(axes)))
+
+
+def _axes(axes: tuple[Any, ...]) -> list[Part]:
+    ctx = context()
+    found: list[Part] = []
+    for axis in axes:
+        if not isinstance(axis, PartRef):
+            raise BadArgument(
+                doing="making a tile",
+                found=f"the axis {axis!r}",
+                expected="parts of dimensions",
+                hint='make a dimension of that size: td.dims("D", 64)',
+                span=ctx.span,
+            )
+        ctx.alive(axis)
+        if any(p.dim is axis.part.dim for p in found):
+            raise DimConflict(
+                doing="making a tile",
+                found=f"{axis.part.dim} twice",
+                expected="each dimension once",
+                hint=f"use an alias: {axis.part.dim}2 = {axis.part.dim}.alias(...)",
+                span=ctx.span,
+            )
+        found.append(axis.part)
+    return found
+
+
+# ---- elementwise
+
+
+def where(c: Any, a: Any, b: Any) -> Any:
+    """`a` where `c`, else `b`."""
+    return pointwise.where(context(), c, a, b)
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The greater of both; NaN where either is."""
+    return pointwise.binary(context(), "maximum", a, b)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The lesser of both; NaN where either is."""
+    return pointwise.binary(context(), "minimum", a, b)
+
+
+def exp(x: Any) -> Any:
+    """e to the power of x."""
+    return pointwise.function(context(), "exp", x)
+
+
+def exp2(x: Any) -> Any:
+    """2 to the power of x."""
+    return pointwise.function(context(), "exp2", x)
+
+
+def expm1(x: Any) -> Any:
+    """exp(x) - 1, accurate near 0."""
+    return pointwise.function(context(), "expm1", x)
+
+
+def log(x: Any) -> Any:
+    """The natural logarithm."""
+    return pointwise.function(context(), "log", x)
+
+
+def log2(x: Any) -> Any:
+    """The logarithm to base 2."""
+    return pointwise.function(context(), "log2", x)
+
+
+def log1p(x: Any) -> Any:
+    """log(1 + x), accurate near 0."""
+    return pointwise.function(context(), "log1p", x)
+
+
+def sqrt(x: Any) -> Any:
+    """The square root."""
+    return pointwise.function(context(), "sqrt", x)
+
+
+def rsqrt(x: Any) -> Any:
+    """One over the square root."""
+    return pointwise.function(context(), "rsqrt", x)
+
+
+def sin(x: Any) -> Any:
+    """The sine."""
+    return pointwise.function(context(), "sin", x)
+
+
+def cos(x: Any) -> Any:
+    """The cosine."""
+    return pointwise.function(context(), "cos", x)
+
+
+def tanh(x: Any) -> Any:
+    """The hyperbolic tangent."""
+    return pointwise.function(context(), "tanh", x)
+
+
+def erf(x: Any) -> Any:
+    """The error function."""
+    return pointwise.function(context(), "erf", x)
+
+
+def floor(x: Any) -> Any:
+    """The greatest whole number not above x."""
+    return pointwise.function(context(), "floor", x)
+
+
+def ceil(x: Any) -> Any:
+    """The least whole number not below x."""
+    return pointwise.function(context(), "ceil", x)
+
+
+def round(x: Any) -> Any:
+    """The nearest whole number, ties to even."""
+    return pointwise.function(context(), "round", x)
+
+
+def trunc(x: Any) -> Any:
+    """The whole number towards 0."""
+    return pointwise.function(context(), "trunc", x)
+
+
+def isnan(x: Any) -> Any:
+    """Whether x is NaN."""
+    return pointwise.function(context(), "isnan", x)
+
+
+def isinf(x: Any) -> Any:
+    """Whether x is an infinity."""
+    return pointwise.function(context(), "isinf", x)
+
+
+def abs(x: Any) -> Any:
+    """The absolute value."""
+    return pointwise.unary(context(), "abs", x)
+
+
+def pow(x: Any, y: Any) -> Any:
+    """x to the power of y."""
+    return pointwise.binary(context(), "pow", x, y)
+
+
+# ---- contractions
+
+
+def mma(a: Any, b: Any, acc: Any) -> Tile:
+    """`acc` plus the contraction of `a` and `b` over the dimensions that both have and `acc` lacks, in acc's dtype.
+
+    *Errors*: `dims/missing`, `dims/wrong-dimension`, `dims/part-mismatch`, `dtype/narrowing`, `block/observed`.
+    """
+    return folds.mma(context(), a, b, acc)
+
+
+def dot(a: Any, b: Any, over: Any, dtype: Any = None) -> Tile:
+    """The contraction of `a` and `b` over the named dimensions, from zero. *Errors*: as `mma`."""
+    return folds.dot(context(), a, b, over, dtype)
+
+
+# ---- indices, facts, checks
+
+
+def in_range(i: Any, V: Any) -> Any:
+    """`i`, with the author's promise `0 <= i < V.extent`, which `sanitize` tests."""
+    return subscript.promise(context(), i, V)
+
+
+def let(dim: Dimension, extent: Any) -> None:
+    """Gives a dimension its extent by an expression of others, or checks it. *Errors*: `capture/argument`."""
+    ctx = context()
+    _at_top("td.let")
+    if not isinstance(dim, Dimension):
+        raise BadArgument(
+            doing="stating td.let",
+            found=f"{dim!r}",
+            expected="a dimension that td.dims made",
+            hint="write td.let(Ho, expression)",
+            span=ctx.span,
+        )
+    expr = ctx.expr_of(extent, "the extent of td.let")
+    part = ctx.whole(dim)
+    if ctx.stand_ins or any(part.dim in t.dims for t in ctx.tensors):
+        _require(eq(part.extent, expr))
+    elif not ctx.proves(part.extent - expr) or not ctx.proves(expr - part.extent):
+        ctx.lets[part.dim.name] = expr
+        ctx.facts.append(eq(part.extent, expr))
+
+
+def require(condition: Any) -> None:
+    """A fact about extents and scalar parameters, checked at the call and known to the planner.
+
+    *Errors*: `capture/argument` where it is no comparison of index expressions.
+    """
+    ctx = context()
+    _at_top("td.require")
+    if condition is True:
+        return
+    fact = condition.fact if isinstance(condition, Tile) else None
+    if not fact:
+        raise BadArgument(
+            doing="stating td.require",
+            found="False" if condition is False else f"{condition!r}",
+            expected="a true comparison of extents and integer scalar parameters: ==, <, <=, >, >=, joined by &",
+            hint="write td.require(K.extent % 128 == 0)",
+            span=ctx.span,
+        )
+    for constraint in fact:
+        _require(constraint)
+
+
+def _require(constraint: Constraint) -> None:
+    ctx = context()
+    known = {s for d in ctx.program_dims for s in d.extent.symbols}
+    scalars = {p.value.name for p in ctx.scalars}
+    expr = constraint.expr
+    if expr.constant is not None and (expr.constant == 0 if constraint.equality else expr.constant >= 0):
+        return
+    if not expr.symbols <= known or not expr.functions <= scalars:
+        if ctx.stand_ins:
+            return
+        raise BadArgument(
+            doing="stating a fact about the call",
+            found=f"{constraint}",
+            expected="extents, scalar parameters and numbers",
+            hint="test values that are known only inside the kernel with td.check",
+            span=ctx.span,
+        )
+    if constraint not in ctx.requires:
+        ctx.requires.append(constraint)
+
+
+def _at_top(what: str) -> None:
+    ctx = context()
+    if len(ctx.builder.stack) > 1 and not ctx.stand_ins:
+        raise BadArgument(
+            doing=f"stating {what}",
+            found="a region or branch around it",
+            expected="the top of the kernel",
+            hint="move it before the first region",
+            span=ctx.span,
+        )
+
+
+def print(label: Any, x: Any = None, where: Any = None) -> None:
+    """Shows a whole tile with its coordinates when the kernel runs; changes no result."""
+    ctx = context()
+    if x is None:
+        label, x = "", label
+    value = pointwise.lift(ctx, x, "showing a tile with td.print")
+    tile = value if isinstance(value, Tile) else ctx.tile(pointwise.constant(ctx, value, rules.weak_alone(value)))
+    cond = None if where is None or where is True else _condition(where, "showing a tile with td.print")
+    ctx.builder.print(str(label), tile.value, None if cond is None else cond.value)
+
+
+def check(condition: Any, message: str = "td.check failed") -> None:
+    """Raises after the launch where `condition` was false; changes no result."""
+    ctx = context()
+    if condition is True:
+        return
+    cond = _condition(condition, "stating td.check")
+    ctx.builder.check(cond.value, str(message))
+
+
+def _condition(x: Any, doing: str) -> Tile:
+    ctx = context()
+    found = pointwise.lift(ctx, x, doing)
+    if isinstance(found, bool):
+        return ctx.tile(pointwise.constant(ctx, found, bool_))
+    if not isinstance(found, Tile) or not found.dtype.is_bool:
+        raise WrongDType(
+            doing=doing,
+            found=f"{found.type if isinstance(found, Tile) else repr(found)}",
+            expected="a bool",
+            hint="compare first: x != 0",
+            span=ctx.span,
+        )
+    return found
+
+
+# ---- what this version does not capture
+
+
+class Monoid:
+    """A fold's merge and identity. This version captures the built-in folds only."""
+
+    def __init__(self, identity: Any, merge: Any, lift: Any = None, commutative: bool = False, laws: str = "declared"):
+        self.identity = identity
+        self._merge = merge
+        self.lift = lift
+        self.commutative = commutative
+        self.laws = laws
+
+    def __call__(self, s: Any, x: Any) -> Any:
+        raise not_built("a user's monoid", "write the update with + * & | ^, td.maximum, td.minimum or td.mma")
+
+    def merge(self, s: Any, t: Any) -> Any:
+        """The merge of two states. *Errors*: `limit/form`."""
+        raise not_built("a user's monoid", "write the update with + * & | ^, td.maximum, td.minimum or td.mma")
+
+
+def not_built(what: str, hint: str) -> NotBuilt:
+    """The refusal of a form of the language that this version does not capture."""
+    return NotBuilt(
+        doing=f"capturing {what}",
+        found=f"{what}, which this version does not capture yet",
+        expected="the four regions, mma, elementwise operations and the built-in folds",
+        hint=hint,
+        span=context().span,
+    )
+
+
+def fold(x: Any, over: Any, monoid: Any) -> Any:
+    """*Errors*: `limit/form`."""
+    raise not_built("td.fold", "use .sum, .max, .min, .prod, .any, .all, .mean or .var")
+
+
+def scan(x: Any, over: Any, monoid: Any, exclusive: bool = False, reverse: bool = False) -> Any:
+    """*Errors*: `limit/form`."""
+    raise not_built("td.scan", "carry the prefix through td.serial")
+
+
+def sort(x: Any, over: Any) -> Any:
+    """*Errors*: `limit/form`."""
+    raise not_built("td.sort", "sort before the call")
+
+
+def argsort(x: Any, over: Any) -> Any:
+    """*Errors*: `limit/form`."""
+    raise not_built("td.argsort", "sort before the call")
+
+
+def topk(x: Any, over: Any, to: Any) -> Any:
+    """*Errors*: `limit/form`."""
+    raise not_built("td.topk", "use .argmax and .max for the first")
+
+
+def uniform(seed: Any, *axes: Any) -> Any:
+    """*Errors*: `limit/form`."""
+    raise not_built("td.uniform", "pass random numbers as a tensor")
+
+
+def normal(seed: Any, *axes: Any) -> Any:
+    """*Errors*: `limit/form`."""
+    raise not_built("td.normal", "pass random numbers as a tensor")
+
+
+def bits(seed: Any, *axes: Any) -> Any:
+    """*Errors*: `limit/form`."""
+    raise not_built("td.bits", "pass random numbers as a tensor")
+
+
+def memory(*axes: Any, dtype: Any = f32, layout: Any = None, place: str | None = None) -> Any:
+    """*Errors*: `limit/form`."""
+    raise not_built("td.memory", "use a tile: staging and versions are planned")
+
+
+def einsum(*args: Any) -> Any:
+    """*Errors*: `limit/form`."""
+    raise not_built("td.einsum", "use td.dot or td.mma")
+
+

@@ -1,0 +1,409 @@
+"""Elementwise operations: lifting of numbers and parts, dtype rules, broadcasting by identity.
+
+f16 and bf16 are computed in f32 and rounded once an operation. Scalars that are index expressions stay expressions.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from treadle.algebra.dims import Part
+from treadle.algebra.expr import Constraint, Expr, as_expr, eq, floordiv, ge, gt, le, lt, maximum, minimum
+from treadle.dtype import promote as rules
+from treadle.dtype.formats import DType, bool_, f32, i64
+from treadle.ir.core import TileType, Value
+from treadle.ir.ops.elementwise import ELEMENTWISE
+from treadle.lang.dims import PartRef
+from treadle.lang.errors import BadArgument, DimConflict, WrongDType
+from treadle.lang.tile import Tile, axis_symbol
+
+if TYPE_CHECKING:
+    from treadle.lang.context import Context
+
+Number = bool | int | float
+Operand = Tile | Number
+
+SIGNS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "shl": "<<",
+    "shr": ">>",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+}
+PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": operator.pow,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "shl": operator.lshift,
+    "shr": operator.rshift,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "maximum": max,
+    "minimum": min,
+}
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+COMMUTATIVE = ("add", "mul", "maximum", "minimum", "and", "or", "xor", "eq", "ne")
+INDEX_FUNCTIONS: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "maximum": maximum,
+    "minimum": minimum,
+}
+FACTS: dict[str, Callable[[Expr, Expr], Constraint]] = {"lt": lt, "le": le, "gt": gt, "ge": ge, "eq": eq}
+PYTHON_FUNCTIONS: dict[str, Callable[[float], Any]] = {
+    "exp": math.exp,
+    "log": math.log,
+    "log2": math.log2,
+    "log1p": math.log1p,
+    "expm1": math.expm1,
+    "sqrt": math.sqrt,
+    "sin": math.sin,
+    "cos": math.cos,
+    "tanh": math.tanh,
+    "erf": math.erf,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
+    "round": round,
+    "isnan": math.isnan,
+    "isinf": math.isinf,
+    "abs": abs,
+    "exp2": lambda v: 2.0**v,
+    "rsqrt": lambda v: 1.0 / math.sqrt(v),
+}
+
+
+# ---- operands
+
+
+def lift(ctx: Context, x: Any, doing: str) -> Operand:
+    """`x` as an operand: a tile, or a Python number, which stays weak. *Errors*: `capture/argument`, `capture/gone`."""
+    if isinstance(x, Tile):
+        ctx.alive(x)
+        return x
+    if isinstance(x, (bool, int, float)):
+        return x
+    if isinstance(x, PartRef):
+        return ctx.coords(x)
+    if isinstance(x, np.generic):
+        return lift(ctx, x.item(), doing)
+    raise BadArgument(
+        doing=doing,
+        found=f"an operand of type {type(x).__name__}",
+        expected="a tile, a part of a dimension or a number",
+        hint="subscript a tensor to load a tile: X[m, k]" if hasattr(x, "set_at") else "convert it to a number first",
+        span=ctx.span,
+    )
+
+
+def constant(ctx: Context, number: Number, dtype: DType, axes: Sequence[Part] = ()) -> Value:
+    """A tile full of `number`, rounded to `dtype`."""
+    return ctx.builder.full(rounded(number, dtype), dtype, axes)
+
+
+def rounded(number: Number, dtype: DType) -> Number:
+    """The number that `dtype` holds for it."""
+    if dtype.is_bool:
+        return bool(number)
+    if dtype.is_int:
+        return int(number)
+    with np.errstate(all="ignore"):
+        return float(np.asarray(number, dtype.numpy).astype(np.float64))
+
+
+def materialise(ctx: Context, x: Operand, dtype: DType) -> Value:
+    """The operand as a value of `dtype`."""
+    if isinstance(x, Tile):
+        return convert(ctx, x, dtype).value
+    return constant(ctx, x, dtype)
+
+
+def convert(ctx: Context, x: Tile, dtype: DType, *, saturate: bool = False) -> Tile:
+    """`x` in `dtype`, itself where it has that dtype."""
+    if x.dtype == dtype:
+        return x
+    value = ctx.builder.cast(x.value, dtype, saturate=saturate)
+    widens = x.dtype.is_int and dtype == i64 and not (x.dtype.kind == "uint" and x.dtype.bits == 64)
+    return ctx.tile(value, expr=x.expr if widens else None, safe=widens and (x.dtype.bits <= 32 or x.safe))
+
+
+def join(ctx: Context, operands: Sequence[Operand], doing: str) -> tuple[Part, ...]:
+    """The axes of the result. *Errors*: `dims/part-mismatch`."""
+    joined: list[Part] = []
+    for x in operands:
+        for part in x.type.axes if isinstance(x, Tile) else ():
+            known = next((p for p in joined if p.dim is part.dim), None)
+            if known is None:
+                joined.append(part)
+            elif known != part:
+                raise DimConflict(
+                    doing=doing,
+                    found=f"two parts of {part.dim}: {show_part(known)} and {show_part(part)}",
+                    expected="operands that share a dimension to hold provably the same part of it",
+                    hint=f"use the same block, or rename one side by an alias: {part.dim}2 = {part.dim}.alias(...)",
+                    span=ctx.span,
+                )
+    return tuple(joined)
+
+
+def show_part(part: Part) -> str:
+    """A part by its name and bounds."""
+    bounds = f"{part.dim}[{part.lo} : {part.hi}]"
+    return bounds if not part.label or part.label == part.dim.name else f"{part.label} = {bounds}"
+
+
+# ---- operations
+
+
+def binary(ctx: Context, fn: str, a: Any, b: Any) -> Any:
+    """`fn` of two operands by the dtype rules. *Errors*: `dtype/...`, `dims/part-mismatch`, `capture/argument`."""
+    sign = SIGNS.get(fn, fn)
+    x, y = lift(ctx, a, f"computing {sign}"), lift(ctx, b, f"computing {sign}")
+    if not isinstance(x, Tile) and not isinstance(y, Tile):
+        return PYTHON[fn](x, y)
+    if fn == "pow":
+        return power(ctx, x, y)
+    exact = index_binary(ctx, fn, x, y)
+    if exact is not None and not any(isinstance(t, Tile) and t.rank for t in (x, y)):
+        return ctx.index(exact)
+    dtype = common(ctx, x, y, sign)
+    if fn == "div":
+        dtype = rules.division(dtype)
+    if dtype.is_bool and fn in ("add", "mul"):
+        fn = "or" if fn == "add" else "and"
+    need_kind(ctx, fn, dtype)
+    join(ctx, (x, y), f"computing {sign}")
+    # The operand of higher rank first keeps the order of its axes, so that `x[n] + acc[m, n]` is over m, n.
+    flip = fn in COMMUTATIVE and isinstance(y, Tile) and y.rank > (x.rank if isinstance(x, Tile) else 0)
+    value = compute(ctx, fn, (y, x) if flip else (x, y), dtype)
+    fact = index_fact(ctx, fn, x, y) if fn in COMPARISONS else None
+    if fn in ("and",) and isinstance(x, Tile) and isinstance(y, Tile) and x.fact and y.fact:
+        fact = x.fact + y.fact
+    return ctx.tile(value, expr=exact, safe=exact is not None, fact=fact)
+
+
+def common(ctx: Context, x: Operand, y: Operand, sign: str) -> DType:
+    """The dtype of an operation on both operands."""
+    doing = f"computing {sign}"
+    if isinstance(x, Tile) and isinstance(y, Tile):
+        return rules.promote(x.dtype, y.dtype, doing=doing, span=ctx.span)
+    if isinstance(x, Tile):
+        assert not isinstance(y, Tile)
+        return rules.promote_weak(x.dtype, y, doing=doing, span=ctx.span)
+    assert isinstance(y, Tile)
+    return rules.promote_weak(y.dtype, x, doing=doing, span=ctx.span)
+
+
+def need_kind(ctx: Context, fn: str, dtype: DType) -> None:
+    """*Errors*: `dtype/operand` where `fn` does not take the dtype."""
+    kinds = ELEMENTWISE[fn][1]
+    if dtype.kind[0] in kinds:
+        return
+    words = {"b": "bool", "i": "signed integers", "u": "unsigned integers", "f": "floats"}
+    raise WrongDType(
+        doing=f"computing {SIGNS.get(fn, fn)}",
+        found=f"operands of {dtype}",
+        expected=", ".join(words[k] for k in kinds),
+        hint="convert the operands with .to first",
+        span=ctx.span,
+    )
+
+
+def compute(ctx: Context, fn: str, operands: Sequence[Operand], dtype: DType) -> Value:
+    """The operation in the computing dtype of `dtype`, its result rounded to `dtype` once."""
+    inner = rules.computing(dtype)
+    args: list[Value] = []
+    for x in operands:
+        if isinstance(x, Tile):
+            args.append(convert(ctx, convert(ctx, x, dtype), inner).value)
+        else:
+            args.append(constant(ctx, rounded(x, dtype), inner))
+    value = ctx.builder.elementwise(fn, *args)
+    if ELEMENTWISE[fn][2] == "same" and inner != dtype:
+        value = ctx.builder.cast(value, dtype)
+    return value
+
+
+def index_binary(ctx: Context, fn: str, x: Operand, y: Operand) -> Expr | None:
+    """The result as an index expression, where both operands are exact ones."""
+    a, b = index_operand(x), index_operand(y)
+    if a is None or b is None:
+        return narrow_division(fn, x, y)
+    if fn in INDEX_FUNCTIONS:
+        return INDEX_FUNCTIONS[fn](a, b)
+    if fn in ("floordiv", "mod"):
+        number = b.constant
+        if number is not None and number < 0:
+            a, b = -a, -b
+        if number == 0 or (number is None and not ctx.proves(b - 1) and not ctx.is_extent(b)):
+            return None
+        quotient = floordiv(a, b)
+        if fn == "floordiv":
+            return quotient
+        return a - b * quotient if number is None or number > 0 else -(a - b * quotient)
+    return None
+
+
+def narrow_division(fn: str, x: Operand, y: Operand) -> Expr | None:
+    """`//` and `%` by a positive number cannot wrap, so that the expression of any integer tile may be kept."""
+    small = isinstance(y, int) and not isinstance(y, bool) and y > 0
+    if fn not in ("floordiv", "mod") or not small or not isinstance(x, Tile) or x.expr is None or not x.rank:
+        return None
+    return x.expr // y if fn == "floordiv" else x.expr % y
+
+
+def index_operand(x: Operand) -> Expr | None:
+    """The operand's exact index expression: of i64 tiles of coordinates and of integers."""
+    if isinstance(x, bool):
+        return None
+    if isinstance(x, int):
+        return as_expr(x)
+    if isinstance(x, Tile) and x.dtype == i64 and x.safe:
+        return x.expr
+    return None
+
+
+def index_fact(ctx: Context, fn: str, x: Operand, y: Operand) -> tuple[Constraint, ...] | None:
+    """What a scalar comparison says where it is true."""
+    if any(isinstance(t, Tile) and t.rank for t in (x, y)) or fn not in FACTS:
+        return None
+    a = x.expr if isinstance(x, Tile) else index_operand(x)
+    b = y.expr if isinstance(y, Tile) else index_operand(y)
+    return None if a is None or b is None else (FACTS[fn](a, b),)
+
+
+def unary(ctx: Context, fn: str, a: Any) -> Any:
+    """`fn` of one operand. *Errors*: `dtype/...`."""
+    x = lift(ctx, a, f"computing {fn}")
+    if not isinstance(x, Tile):
+        return {"neg": operator.neg, "abs": abs, "not": operator.invert, "pos": operator.pos}[fn](x)
+    if fn == "pos":
+        return x
+    exact = index_operand(x) if fn == "neg" else None
+    if exact is not None and not x.rank:
+        return ctx.index(-exact)
+    rules.require_arithmetic(x.dtype, doing=f"computing {fn}", span=ctx.span)
+    need_kind(ctx, fn, x.dtype)
+    value = compute(ctx, fn, (x,), x.dtype)
+    return ctx.tile(value, expr=None if exact is None else -exact, safe=exact is not None)
+
+
+def function(ctx: Context, fn: str, a: Any) -> Any:
+    """A float function: integers are taken to f32, f16 and bf16 are computed in f32 and rounded once."""
+    x = lift(ctx, a, f"computing {fn}")
+    if not isinstance(x, Tile):
+        return PYTHON_FUNCTIONS[fn](x)
+    rules.require_arithmetic(x.dtype, doing=f"computing {fn}", span=ctx.span)
+    dtype = rules.function(x.dtype)
+    if ELEMENTWISE[fn][2] == "bool" and not x.dtype.is_float:
+        return ctx.tile(constant(ctx, False, bool_, x.type.axes))
+    if fn in ("floor", "ceil", "round", "trunc") and not x.dtype.is_float:
+        return x
+    return ctx.tile(compute(ctx, fn, (x,), dtype))
+
+
+def power(ctx: Context, x: Operand, y: Operand) -> Any:
+    """`x ** y`: small staged integers multiply, 0.5 and -0.5 are roots, the rest is `pow` on floats."""
+    if isinstance(x, Tile) and isinstance(y, int) and not isinstance(y, bool) and 0 <= y <= 8:
+        if y == 0:
+            return ctx.tile(constant(ctx, 1, x.dtype, x.type.axes))
+        result: Any = x
+        for _ in range(y - 1):
+            result = binary(ctx, "mul", result, x)
+        return result
+    if isinstance(x, Tile) and y == 0.5:
+        return function(ctx, "sqrt", x)
+    if isinstance(x, Tile) and y == -0.5:
+        return function(ctx, "rsqrt", x)
+    dtype = common(ctx, x, y, "**")
+    if not dtype.is_float:
+        raise WrongDType(
+            doing="computing **",
+            found=f"a power of {dtype}",
+            expected="a staged exponent from 0 to 8, or floats",
+            hint="convert the base with .to(f32)",
+            span=ctx.span,
+        )
+    join(ctx, (x, y), "computing **")
+    return ctx.tile(compute(ctx, "pow", (x, y), dtype))
+
+
+def where(ctx: Context, c: Any, a: Any, b: Any) -> Any:
+    """`a` where `c`, else `b`: a selection, exact in the operands' common dtype."""
+    cond = lift(ctx, c, "selecting with td.where")
+    x, y = lift(ctx, a, "selecting with td.where"), lift(ctx, b, "selecting with td.where")
+    if not isinstance(cond, Tile):
+        cond = ctx.tile(constant(ctx, bool(cond), bool_))
+    if not cond.dtype.is_bool:
+        raise WrongDType(
+            doing="selecting with td.where",
+            found=f"a condition of {cond.dtype}",
+            expected="a bool tile",
+            hint="compare first: td.where(x != 0, a, b)",
+            span=ctx.span,
+        )
+    dtype = weak_pair(ctx, x, y)
+    join(ctx, (cond, x, y), "selecting with td.where")
+    args = [materialise(ctx, v, dtype) for v in (x, y)]
+    return ctx.tile(ctx.builder.elementwise("where", cond.value, *args))
+
+
+def weak_pair(ctx: Context, x: Operand, y: Operand) -> DType:
+    """The common dtype of two operands that may both be numbers; equal dtypes without arithmetic are fine."""
+    if isinstance(x, Tile) and isinstance(y, Tile) and x.dtype == y.dtype:
+        return x.dtype
+    if isinstance(x, Tile) or isinstance(y, Tile):
+        return common(ctx, x, y, "td.where")
+    kinds = {rules.weak_alone(x), rules.weak_alone(y)}
+    return f32 if f32 in kinds else i64 if i64 in kinds else bool_
+
+
+def broadcast(ctx: Context, x: Operand, dtype: DType, axes: Sequence[Part]) -> Value:
+    """`x` in `dtype` over `axes`, which include its own."""
+    if not isinstance(x, Tile):
+        return constant(ctx, x, dtype, axes)
+    value = convert(ctx, x, dtype).value
+    if value.type.axes == tuple(axes):
+        return value
+    every = constant(ctx, True, bool_, axes)
+    return ctx.builder.elementwise("where", every, value, value)
+
+
+def coords_type(part: Part) -> TileType:
+    """The type of a tile of coordinates."""
+    return TileType(i64, (part,))
+
+
+def coords_expr(part: Part) -> Expr:
+    """The element expression of a tile of coordinates."""
+    return axis_symbol(part.dim.name)

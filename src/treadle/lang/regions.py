@@ -1,0 +1,467 @@
+"""Capturing a region: its arguments, what it carries, and the rules of its kind.
+
+Which names a region carries is found by capturing its body: names that the text assigns are carried from the start;
+whatever else turns out to differ at the end of the body is added and the body captured again. A Python number enters
+as itself until its update shows the type to carry.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from treadle.algebra.dims import Part
+from treadle.algebra.expr import Constraint, const, maximum
+from treadle.dtype import promote as rules
+from treadle.ir.core import Block, If, Op, Region, RegionArg, TileType, Value
+from treadle.ir.ops.access import Insert
+from treadle.lang import merging, pointwise
+from treadle.lang.context import Bounds, Context
+from treadle.lang.dims import PartRef
+from treadle.lang.errors import (
+    BadRegion,
+    CarriedKind,
+    CarriedType,
+    DimTwice,
+    ObservedBlock,
+    OutOfRange,
+    ParallelAssign,
+)
+from treadle.lang.frames import (
+    Frame,
+    GoneName,
+    Nest,
+    Path,
+    Snapshot,
+    containers,
+    copied,
+    frame_leaves,
+    mapped,
+    path_hint,
+    path_text,
+    with_leaf,
+)
+from treadle.lang.source import assigned_names
+from treadle.lang.specs import RegionSpec
+from treadle.lang.states import check_states
+from treadle.lang.subscript import TensorRef
+from treadle.lang.tile import Tile
+
+if TYPE_CHECKING:
+    from treadle.lang.statements import Statements
+
+MAX_TRIES = 12
+
+
+@dataclass
+class Attempt:
+    """One capture of a region's body."""
+
+    region: Region
+    paths: list[Path]
+    finals: dict[str, Any]
+
+
+class RegionCapture:
+    """Captures one `for` over a region."""
+
+    def __init__(self, interp: Statements, frame: Frame, node: ast.For, spec: RegionSpec) -> None:
+        self.interp = interp
+        self.ctx: Context = interp.ctx
+        self.frame = frame
+        self.node = node
+        self.spec = spec
+        self.span = self.ctx.span
+        self.args, self.binders = self.arguments()
+        self.target_names = set(assigned_names([_target_only(node)])[0])
+        self.before = Snapshot(frame)
+        self.old = frame_leaves(self.before.locals)
+        self.types: dict[Path, TileType | None] = {}
+
+    # ---- arguments
+
+    def arguments(self) -> tuple[list[RegionArg], list[Callable[[Block], Any]]]:
+        names = self.argument_names()
+        args: list[RegionArg] = []
+        binders: list[Callable[[Block], Any]] = []
+        for given, name in zip(self.spec.args, names):
+            arg, binder = self.argument(given, name)
+            if any(arg.domain.dim is a.domain.dim for a in args):
+                raise DimTwice(
+                    doing=f"making td.{self.spec.kind}",
+                    found=f"{arg.domain.dim} twice",
+                    expected="each dimension once",
+                    hint=f"use an alias: {arg.domain.dim}2 = {arg.domain.dim}.alias(...)",
+                    span=self.span,
+                )
+            args.append(arg)
+            binders.append(binder)
+        if not args:
+            raise BadRegion(
+                doing=f"making td.{self.spec.kind}",
+                found="no argument",
+                expected="dimensions, parts of them, or a number",
+                hint=f"write td.{self.spec.kind}(M)",
+                span=self.span,
+            )
+        return args, binders
+
+    def argument_names(self) -> list[str]:
+        target, count = self.node.target, len(self.spec.args)
+        if count == 1 and isinstance(target, ast.Name):
+            return [target.id]
+        if isinstance(target, (ast.Tuple, ast.List)):
+            if len(target.elts) != count:
+                raise BadRegion(
+                    doing=f"making td.{self.spec.kind}",
+                    found=f"{len(target.elts)} loop names for {count} arguments",
+                    expected="one name an argument",
+                    hint="name every argument: for m, n in td.parallel(M, N):",
+                    span=self.span,
+                )
+            return [e.id if isinstance(e, ast.Name) else f"i{i}" for i, e in enumerate(target.elts)]
+        return [f"{target.id}_{i}" if isinstance(target, ast.Name) else f"i{i}" for i in range(count)]
+
+    def argument(self, given: Any, name: str) -> tuple[RegionArg, Callable[[Block], Any]]:
+        ctx = self.ctx
+        name = "it" if name.strip("_") == "" else name
+        if isinstance(given, PartRef):
+            ctx.alive(given)
+            size = None if given.size is None else const(given.size)
+            arg = RegionArg(ctx.names.fresh(name), given.part, given.mode, size, given.backward)
+        else:
+            if isinstance(given, TensorRef) or isinstance(given, (str, slice, range, list, tuple)):
+                raise BadRegion(
+                    doing=f"making td.{self.spec.kind}",
+                    found=f"an argument of type {type(given).__name__}",
+                    expected="a dimension, a part of one, or an integer",
+                    hint="write td.serial(n) for 0 .. n - 1, and M[lo:hi] for a part",
+                    span=self.span,
+                )
+            count = ctx.expr_of(given, f"an argument of td.{self.spec.kind}")
+            number = count.constant
+            if number is not None and number < 0:
+                raise OutOfRange(
+                    doing=f"making td.{self.spec.kind}",
+                    found=f"the count {number}",
+                    expected="a count of at least 0",
+                    hint="clamp it: max(0, n)",
+                    span=self.span,
+                )
+            stop = count if ctx.proves(count) else maximum(0, count)
+            dim = ctx.anonymous_dim(f"{name}_range", stop)
+            part = Part(dim, const(0), stop)
+            ctx.bounds.setdefault(part, Bounds((const(0),), (stop, count)))
+            arg = RegionArg(ctx.names.fresh(name), part, "each")
+        return arg, self.binder(arg)
+
+    def binder(self, arg: RegionArg) -> Callable[[Block], Any]:
+        if arg.kind == "each":
+            expr = arg.index
+            return lambda block: Tile(TileType(pointwise.i64), block, expr=expr, safe=True)
+        return lambda block: PartRef(arg.part, arg=arg, block=block)
+
+    def facts(self, arg: RegionArg) -> list[Constraint]:
+        """What an instance knows: the part is not empty, and its coordinates keep the domain's bounds."""
+        known = self.ctx.bounds_of(arg.domain)
+        lows, highs = (arg.domain.lo, *known.lows), (arg.domain.hi, *known.highs)
+        if arg.kind == "each":
+            c = arg.index
+            return [Constraint(c - low) for low in lows] + [Constraint(high - 1 - c) for high in highs]
+        start, stop = arg.part.lo, arg.part.hi
+        found = [Constraint(start - low) for low in lows] + [Constraint(high - stop) for high in highs]
+        found.append(Constraint(stop - start - 1))
+        if arg.size is not None:
+            found.append(Constraint(start + arg.size - stop))
+        return found
+
+    # ---- the loop of attempts
+
+    def run(self) -> None:
+        """Captures the body until what it carries is settled, and binds the results."""
+        self.types = self.guess()
+        for _ in range(MAX_TRIES):
+            attempt = self.attempt()
+            if self.settled(attempt):
+                self.finish(attempt)
+                return
+            self.before.restore()
+        raise CarriedType(
+            doing=f"capturing td.{self.spec.kind}",
+            found="carried names whose dtype or dimensions change with every iteration",
+            expected="names that keep them",
+            hint="give the name its final dtype and dimensions before the region",
+            span=self.span,
+        )
+
+    def guess(self) -> dict[Path, TileType | None]:
+        """Leaves that the text of the body assigns, with the types of those that are tiles."""
+        whole, partly = assigned_names(self.node.body)
+        names = partly if self.spec.kind == "parallel" else [*whole, *partly]
+        found: dict[Path, TileType | None] = {}
+        for path, leaf in self.old.items():
+            if path[0] not in names or path[0] in self.target_names:
+                continue
+            if isinstance(leaf, Tile):
+                found[path] = leaf.type
+            elif merging.is_number(leaf) and self.spec.kind != "parallel":
+                found[path] = None
+        return found
+
+    def attempt(self) -> Attempt:
+        ctx, frame = self.ctx, self.frame
+        ctx.builder.span = self.span
+        paths = [p for p, t in self.types.items() if t is not None]
+        inits = [self.initial(p) for p in paths]
+        region = Region(
+            kind=self.spec.kind,
+            args=self.args,
+            inits=inits,
+            carried=[ctx.builder.value(v.type, path_hint(p)) for p, v in zip(paths, inits)],
+            order=self.spec.order,
+            name=self.spec.name,
+            scope=self.spec.scope,
+            versions=self.spec.versions,
+            span=self.span,
+        )
+        body = region.body
+        for path, value in zip(paths, region.carried):
+            carried = Tile(value.type, body, value=value)
+            frame.locals[path[0]] = with_leaf(frame.locals[path[0]], path[1:], carried)
+        for arg in self.args:
+            if self.opens(arg):
+                ctx.open_parts[arg.part] = arg.name
+        frame.nest.append(self.nest())
+        ctx.regions.append(region)
+        try:
+            with ctx.scope(body, [f for a in self.args for f in self.facts(a)]):
+                bound = [b(body) for b in self.binders]
+                self.bind(bound)
+                self.interp.block(frame, self.node.body)
+        finally:
+            frame.nest.pop()
+            ctx.regions.pop()
+        return Attempt(region, paths, dict(frame.locals))
+
+    def nest(self) -> Nest:
+        existing = {n for n, v in self.before.locals.items() if not isinstance(v, GoneName)} - self.target_names
+        return Nest(self.spec.kind, existing, containers(self.before.locals))
+
+    def opens(self, arg: RegionArg) -> bool:
+        """Whether the block is one whose open size nothing may observe."""
+        if self.spec.kind != "parallel" or arg.kind != "block":
+            return False
+        return arg.size is None or arg.domain in self.ctx.open_parts
+
+    def bind(self, bound: list[Any]) -> None:
+        value = bound[0] if len(bound) == 1 and not isinstance(self.node.target, (ast.Tuple, ast.List)) else tuple(bound)
+        self.interp.assign(self.frame, self.node.target, value)
+
+    def initial(self, path: Path) -> Value:
+        type = self.types[path]
+        assert type is not None
+        value = merging.conform(self.ctx, self.old[path], type)
+        assert value is not None
+        return value
+
+    # ---- after an attempt
+
+    def settled(self, attempt: Attempt) -> bool:
+        """Whether the guess was right; else it is improved."""
+        after = frame_leaves({n: v for n, v in attempt.finals.items() if n in self.before.locals})
+        carried = dict(zip(attempt.paths, attempt.region.carried))
+        good = True
+        for path, entry in self.old.items():
+            if path[0] in self.target_names or isinstance(entry, GoneName):
+                continue
+            if path not in after:
+                if self.path_gone(attempt, path):
+                    continue
+                raise self.wrong_kind(path, entry, attempt.finals.get(path[0]))
+            new = after[path]
+            if path in carried:
+                good = self.keeps_type(path, carried[path], entry, new) and good
+            elif not merging.same_leaf(entry, new):
+                self.add(path, entry, new)
+                good = False
+            elif path in self.types:
+                del self.types[path]
+        added = [p for p in after if p not in self.old and self.follows(p[0])]
+        if added:
+            raise self.wrong_kind(added[0], self.before.locals[added[0][0]], attempt.finals[added[0][0]])
+        return good
+
+    def follows(self, name: str) -> bool:
+        """Whether a name that had a value before the region must keep its structure."""
+        return name not in self.target_names and not isinstance(self.before.locals[name], GoneName)
+
+    def path_gone(self, attempt: Attempt, path: Path) -> bool:
+        return isinstance(attempt.finals.get(path[0]), GoneName) and path[0] in self.target_names
+
+    def keeps_type(self, path: Path, carried: Value, entry: Any, new: Any) -> bool:
+        if isinstance(new, Tile) and new.known_value is carried:
+            del self.types[path]
+            return False
+        type = self.types[path]
+        assert type is not None
+        if isinstance(new, Tile):
+            if new.dtype == type.dtype and set(new.type.axes) == set(type.axes):
+                return True
+            if merging.is_number(entry):
+                self.types[path] = new.type
+                return False
+        elif merging.is_number(new):
+            if _holds(type, new):
+                return True
+            if merging.is_number(entry):
+                self.types[path] = TileType(rules.weak_alone(_plain(new)), type.axes)
+                return False
+        else:
+            raise self.wrong_kind(path, entry, new)
+        found = str(new.type) if isinstance(new, Tile) else repr(new)
+        raise CarriedType(
+            doing=f"carrying {path_text(path)} through td.{self.spec.kind}",
+            found=f"{path_text(path)} enters an iteration as {type} and leaves it as {found}",
+            expected="the same dtype and dimensions",
+            hint=f"convert the update with .to({type.dtype}), or start from a tile of the final dtype and dimensions",
+            span=self.frame.written.get(path[0]) or self.span,
+            notes=[(self.span, "the region")],
+        )
+
+    def add(self, path: Path, entry: Any, new: Any) -> None:
+        """A leaf that the body changed is carried from now on."""
+        if isinstance(entry, Tile):
+            self.types[path] = entry.type
+        elif merging.is_number(entry) and isinstance(new, Tile):
+            self.types[path] = new.type
+        elif merging.is_number(entry) and merging.is_number(new):
+            self.types[path] = TileType(rules.weak_alone(_plain(new)))
+        else:
+            raise self.wrong_kind(path, entry, new)
+        if self.spec.kind == "parallel" and not isinstance(entry, Tile):
+            raise self.parallel_assign(path)
+
+    def wrong_kind(self, path: Path, entry: Any, new: Any) -> CarriedKind:
+        return CarriedKind(
+            doing=f"carrying {path_text(path)} through td.{self.spec.kind}",
+            found=f"{merging.describe(entry)} before and {merging.describe(new)} after an iteration",
+            expected="tiles, numbers, or lists, tuples and dataclasses of them that keep their structure",
+            hint="use another name inside the region, or start from a tile or number",
+            span=self.frame.written.get(path[0]) or self.span,
+            notes=[(self.span, "the region")],
+        )
+
+    def parallel_assign(self, path: Path) -> ParallelAssign:
+        return ParallelAssign(
+            doing=f"assigning {path_text(path)} in td.parallel",
+            found=f"{path_text(path)}, which exists before the region",
+            expected="new names, or a part of an outer tile",
+            hint="instances of td.parallel have no order; use td.serial or td.reduce",
+            span=self.frame.written.get(str(path[0])) or self.span,
+        )
+
+    # ---- the result
+
+    def finish(self, attempt: Attempt) -> None:
+        ctx, region, frame = self.ctx, attempt.region, self.frame
+        after = frame_leaves({n: v for n, v in attempt.finals.items() if n in self.before.locals})
+        with ctx.scope(region.body):
+            yields = [merging.conform(ctx, after[p], v.type) for p, v in zip(attempt.paths, region.carried)]
+        region.body.yields = [v for v in yields if v is not None]
+        assert len(region.body.yields) == len(region.inits)
+        self.check(attempt)
+        region.results = [ctx.builder.value(v.type, v.hint) for v in region.carried]
+        ctx.builder.block.ops.append(region)
+        results = {p: ctx.tile(v) for p, v in zip(attempt.paths, region.results)}
+        rebound = self.rebound(attempt, results)
+        self.before.restore()
+        for path, tile in results.items():
+            if path[0] not in rebound:
+                frame.locals[path[0]] = with_leaf(frame.locals[path[0]], path[1:], tile)
+        frame.locals.update(rebound)
+        for name in attempt.finals:
+            if name not in self.before.locals or name in self.target_names:
+                frame.locals[name] = GoneName(f"td.{self.spec.kind}", frame.written.get(name))
+
+    def rebound(self, attempt: Attempt, results: dict[Path, Tile]) -> dict[str, Any]:
+        """Names that the body gave new containers: copies with the region's results as leaves."""
+        found: dict[str, Any] = {}
+        for name in {p[0] for p in results}:
+            final = attempt.finals[name]
+            if final is self.before.locals[name] and not isinstance(final, tuple):
+                continue
+            found[name] = mapped(copied(final), lambda path, leaf, n=name: results.get((n, *path), leaf))
+        return found
+
+    def check(self, attempt: Attempt) -> None:
+        region = attempt.region
+        if self.spec.kind == "parallel":
+            for path, carried, value in zip(attempt.paths, region.carried, region.body.yields):
+                if not only_inserts(region.body, carried, value):
+                    raise self.parallel_assign(path)
+        if self.spec.kind == "reduce":
+            names = [path_text(p) for p in attempt.paths]
+            spans = [self.frame.written.get(p[0]) or self.span for p in attempt.paths]
+            check_states(region, names, spans)
+            self.check_open(attempt)
+
+    def check_open(self, attempt: Attempt) -> None:
+        """A fold over the elements of an open block of `parallel` would observe its size."""
+        for arg in attempt.region.args:
+            block = self.ctx.open_parts.get(arg.domain)
+            for path, state in zip(attempt.paths, attempt.region.carried):
+                if block is not None and arg.domain.dim not in state.type.dims:
+                    raise ObservedBlock(
+                        doing=f"folding {path_text(path)} with td.reduce",
+                        found=f"the open block {block} of {arg.domain.dim} of a td.parallel",
+                        expected="a result that no block size changes",
+                        hint=f"fold over the whole dimension {arg.domain.dim}, or fix the size with .by",
+                        span=self.span,
+                    )
+
+
+def only_inserts(body: Block, carried: Value, value: Value) -> bool:
+    """Whether `value` is `carried` with parts replaced."""
+    makers: dict[Value, Op] = {r: op for op in body.ops for r in op.results}
+    while value is not carried:
+        op = makers.get(value)
+        if isinstance(op, Insert):
+            value = op.source
+        elif isinstance(op, Region):
+            i = op.results.index(value)
+            if not only_inserts(op.body, op.carried[i], op.body.yields[i]):
+                return False
+            value = op.inits[i]
+        elif isinstance(op, If):
+            i = op.results.index(value)
+            return all(only_inserts(_seen(body, b), carried, b.yields[i]) for b in op.blocks)
+        else:
+            return False
+    return True
+
+
+def _seen(outer: Block, inner: Block) -> Block:
+    """The operations of both blocks, to look definitions up in."""
+    return Block([*outer.ops, *inner.ops], inner.yields)
+
+
+def _plain(x: Any) -> Any:
+    return x.item() if isinstance(x, np.generic) else x
+
+
+def _holds(type: TileType, x: Any) -> bool:
+    number = _plain(x)
+    if type.dtype.is_bool:
+        return isinstance(number, bool)
+    return not (type.dtype.is_int and isinstance(number, float))
+
+
+def _target_only(node: ast.For) -> ast.stmt:
+    """A statement that assigns just the loop's target."""
+    return ast.copy_location(ast.Assign(targets=[node.target], value=ast.Constant(None)), node)
+
+

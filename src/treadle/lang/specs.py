@@ -1,0 +1,130 @@
+"""What annotations and region constructors make: plain descriptions that capture reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from treadle.dtype.formats import DType
+from treadle.ir.core import Order, RegionKind
+from treadle.lang.dims import Dimension
+from treadle.lang.dtypes import as_dtype
+from treadle.lang.errors import BadArgument, BadRegion, DimTwice
+from treadle.lang.state import maybe_context
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """`td.Tensor[M, K, bf16]` or `td.Out[M, N]`."""
+
+    dims: tuple[Dimension, ...]
+    dtype: DType | None
+    out: bool
+
+
+@dataclass(frozen=True)
+class ScalarSpec:
+    """`td.Scalar[f32]`."""
+
+    dtype: DType
+
+
+def _tensor_spec(items: Any, out: bool) -> TensorSpec:
+    listed = list(items) if isinstance(items, tuple) else [items]  # type: ignore[arg-type]
+    word = "td.Out" if out else "td.Tensor"
+    dims: list[Dimension] = []
+    dtype: DType | None = None
+    for i, item in enumerate(listed):
+        if isinstance(item, Dimension):
+            dims.append(item)
+        elif i == len(listed) - 1 and not isinstance(item, int):
+            dtype = as_dtype(item, f"reading {word}[...]")
+        else:
+            raise BadArgument(
+                doing=f"reading {word}[...]",
+                found=f"{item!r} as a dimension",
+                expected="dimensions that td.dims made, and a dtype last",
+                hint='make a fixed dimension with td.dims("D", 64)',
+            )
+    if len({d.identity for d in dims}) != len(dims):
+        raise DimTwice(
+            doing=f"reading {word}[...]",
+            found=", ".join(map(str, dims)),
+            expected="each dimension once",
+            hint=f"use an alias for a square matrix: {dims[0]}2 = {dims[0]}.alias(...)",
+        )
+    return TensorSpec(tuple(dims), dtype, out)
+
+
+class Tensor:
+    """A tensor parameter: `td.Tensor[M, K]`, with a dtype last if it is fixed. *Errors*: `capture/argument`."""
+
+    def __class_getitem__(cls, items: Any) -> Any:
+        return _tensor_spec(items, out=False)
+
+
+class Out:
+    """A tensor that the kernel writes, which a call may leave out: `td.Out[M, N]`; `td.Out[()]` is rank 0."""
+
+    def __class_getitem__(cls, items: Any) -> Any:
+        return _tensor_spec(items, out=True)
+
+
+class Scalar:
+    """A scalar parameter: `td.Scalar[f32]`."""
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        return ScalarSpec(as_dtype(item, "reading td.Scalar[...]"))
+
+
+@dataclass
+class RegionSpec:
+    """What `td.parallel(...)` and its kin give to the `for` statement."""
+
+    kind: RegionKind
+    args: tuple[Any, ...]
+    order: Order = "unordered"
+    name: str = ""
+    scope: str | None = None
+    versions: int | None = None
+
+    def __iter__(self) -> NoReturn:
+        ctx = maybe_context()
+        raise BadRegion(
+            doing=f"iterating over td.{self.kind}",
+            found="no `for` statement of a captured function",
+            expected="a `for` statement in a kernel or in a Python function that it calls",
+            hint=f"write for i in td.{self.kind}(...): in the kernel",
+            span=None if ctx is None else ctx.span,
+        )
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """What a kernel permits and demands numerically."""
+
+    tf32: bool = False
+    contract: bool = True
+    functions: str = "2ulp"
+    subnormals: str = "keep"
+    fp8_accumulate: str = "promote"
+    mma_subnormals: str = "any"
+    repeatable: str | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("functions", self.functions, ("exact", "2ulp", "storage", "fast"))
+        _one_of("subnormals", self.subnormals, ("keep", "flush"))
+        _one_of("fp8_accumulate", self.fp8_accumulate, ("promote", "hardware"))
+        _one_of("mma_subnormals", self.mma_subnormals, ("any", "keep"))
+        if self.repeatable is not None:
+            _one_of("repeatable", self.repeatable, ("run", "batch"))
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise BadArgument(
+            doing="reading td.Numerics",
+            found=f"{name}={value!r}",
+            expected=" or ".join(repr(a) for a in allowed),
+            hint=f"leave {name}= out for the default",
+        )

@@ -1,0 +1,442 @@
+"""Interpreting statements: assignments, staged and traced control flow. Region loops are in `regions`."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from treadle.base.errors import TreadleError
+from treadle.ir.core import Block
+from treadle.lang import merging, subscript
+from treadle.lang.dims import PartRef
+from treadle.lang.errors import BadArgument, BadAssignment, Jump, ParallelAssign, PythonError, TracedWhile
+from treadle.lang.expressions import BINARY, INPLACE, Expressions
+from treadle.lang.frames import (
+    Frame,
+    GoneName,
+    Nest,
+    Snapshot,
+    copied,
+    frame_leaves,
+    with_leaf,
+)
+from treadle.lang.merging import Merge
+from treadle.lang.specs import RegionSpec
+from treadle.lang.subscript import TensorRef
+from treadle.lang.tile import Tile
+
+
+class Returned(Exception):
+    """`return` on its way to the call."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
+class Broke(Exception):
+    """`break` on its way to its loop."""
+
+
+class Continued(Exception):
+    """`continue` on its way to its loop."""
+
+
+JUMPS = (Returned, Broke, Continued)
+
+
+class Statements(Expressions):
+    """Executes statement nodes in a frame."""
+
+    def region_loop(self, frame: Frame, node: ast.For, spec: RegionSpec) -> None:
+        """Captures a `for` over a region."""
+        raise NotImplementedError
+
+    def block(self, frame: Frame, nodes: list[ast.stmt]) -> None:
+        """Executes statements in order."""
+        for node in nodes:
+            self.execute(frame, node)
+
+    def execute(self, frame: Frame, node: ast.stmt) -> None:
+        """Executes one statement. *Errors*: treadle's own; Python's as `capture/python-error`."""
+        method: Callable[[Frame, Any], None] | None = getattr(self, f"exec_{type(node).__name__}", None)
+        if method is None:
+            raise self.unsupported(frame, node)
+        self.at(frame, node)
+        try:
+            method(frame, node)
+        except (TreadleError, *JUMPS):
+            raise
+        except RecursionError:
+            raise
+        except Exception as error:
+            raise PythonError(
+                doing=f"running {frame.name} at capture",
+                found=f"{type(error).__name__}: {error}",
+                expected="Python code that runs",
+                hint="the code around the marked place runs when the kernel is captured; see the cause above",
+                span=self.ctx.span,
+            ) from error
+
+    # ---- plain statements
+
+    def exec_Pass(self, frame: Frame, node: ast.Pass) -> None:
+        pass
+
+    def exec_Expr(self, frame: Frame, node: ast.Expr) -> None:
+        self.eval(frame, node.value)
+
+    def exec_Assert(self, frame: Frame, node: ast.Assert) -> None:
+        value = self.eval(frame, node.test)
+        self.at(frame, node)
+        found = self.truth(value)
+        if isinstance(found, Tile):
+            raise BadArgument(
+                doing=f"checking an assert in {frame.name}",
+                found="a traced condition",
+                expected="a staged one",
+                hint='write td.check(condition, "message")',
+                span=self.ctx.span,
+            )
+        if not found:
+            message = "" if node.msg is None else str(self.eval(frame, node.msg))
+            raise AssertionError(message)
+
+    def exec_Raise(self, frame: Frame, node: ast.Raise) -> None:
+        error = None if node.exc is None else self.eval(frame, node.exc)
+        self.at(frame, node)
+        raise error if error is not None else RuntimeError("raise without an exception")
+
+    def exec_Import(self, frame: Frame, node: ast.Import) -> None:
+        for alias in node.names:
+            module = importlib.import_module(alias.name)
+            top = module if alias.asname else importlib.import_module(alias.name.split(".")[0])
+            frame.locals[alias.asname or alias.name.split(".")[0]] = top
+
+    def exec_ImportFrom(self, frame: Frame, node: ast.ImportFrom) -> None:
+        module = importlib.import_module(node.module or "", frame.globals.get("__package__"))
+        for alias in node.names:
+            frame.locals[alias.asname or alias.name] = getattr(module, alias.name)
+
+    def exec_FunctionDef(self, frame: Frame, node: ast.FunctionDef) -> None:
+        if node.decorator_list:
+            raise self.unsupported(frame, node.decorator_list[0])
+        self.assign_name(frame, node.name, self.closure(frame, node))
+
+    def exec_Return(self, frame: Frame, node: ast.Return) -> None:
+        self.jump(frame, "return")
+        raise Returned(None if node.value is None else self.eval(frame, node.value))
+
+    def exec_Break(self, frame: Frame, node: ast.Break) -> None:
+        self.jump(frame, "break")
+        raise Broke
+
+    def exec_Continue(self, frame: Frame, node: ast.Continue) -> None:
+        self.jump(frame, "continue")
+        raise Continued
+
+    def jump(self, frame: Frame, word: str) -> None:
+        """*Errors*: `capture/jump` where a region or traced branch lies between the word and its target."""
+        inner = frame.nest
+        if word != "return":
+            last = max((i for i, n in enumerate(inner) if n.kind == "loop"), default=-1)
+            inner = inner[last + 1 :]
+        blocking = next((n.kind for n in reversed(inner) if n.kind != "loop"), None)
+        if blocking is None:
+            return
+        place = "a traced if" if blocking == "if" else f"td.{blocking}"
+        raise Jump(
+            doing=f"capturing {word} in {frame.name}",
+            found=f"{word} inside {place}",
+            expected="regions and traced branches that run to their end",
+            hint="carry a flag: if not done: ...; or assign a name and return it afterwards",
+            span=self.ctx.span,
+        )
+
+    # ---- assignment
+
+    def exec_Assign(self, frame: Frame, node: ast.Assign) -> None:
+        value = self.eval(frame, node.value)
+        for target in node.targets:
+            self.at(frame, node)
+            self.assign(frame, target, value)
+
+    def exec_AnnAssign(self, frame: Frame, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            value = self.eval(frame, node.value)
+            self.at(frame, node)
+            self.assign(frame, node.target, value)
+
+    def exec_AugAssign(self, frame: Frame, node: ast.AugAssign) -> None:
+        target = node.target
+        read: ast.expr
+        if isinstance(target, ast.Name):
+            read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
+        elif isinstance(target, ast.Attribute):
+            read = ast.copy_location(ast.Attribute(target.value, target.attr, ast.Load()), target)
+        else:
+            read = ast.copy_location(ast.Subscript(target.value, target.slice, ast.Load()), target)
+        old = self.eval(frame, read)
+        value = self.eval(frame, node.value)
+        self.at(frame, node)
+        self.operands("an update", old, value)
+        table = BINARY if isinstance(old, (Tile, PartRef)) else INPLACE
+        result = table[type(node.op)](old, value)
+        self.assign(frame, target, result)
+
+    def assign(self, frame: Frame, target: ast.expr, value: Any) -> None:
+        match target:
+            case ast.Name(id=name):
+                self.assign_name(frame, name, value)
+            case ast.Tuple(elts=elts) | ast.List(elts=elts):
+                self.unpack(frame, elts, value)
+            case ast.Subscript():
+                self.assign_subscript(frame, target, value)
+            case ast.Attribute():
+                self.assign_attribute(frame, target, value)
+            case _:
+                raise self.unsupported(frame, target)
+
+    def assign_name(self, frame: Frame, name: str, value: Any, *, part: bool = False) -> None:
+        """Gives a name a value; `part` says that only a part of the tile it holds was replaced."""
+        if not part:
+            self.not_in_parallel(frame, name)
+        if isinstance(value, Tile):
+            made = value.known_value
+            if made is not None and made.hint is None:
+                made.hint = name
+        frame.locals[name] = value
+        frame.written[name] = self.ctx.span
+
+    def not_in_parallel(self, frame: Frame, name: str) -> None:
+        """*Errors*: `region/parallel-assign` for a name that exists outside an enclosing `parallel`."""
+        if not any(n.kind == "parallel" and name in n.existing for n in frame.nest):
+            return
+        raise ParallelAssign(
+            doing=f"assigning {name} in td.parallel",
+            found=f"{name}, a name that exists before the region",
+            expected=f"new names, or a part of an outer tile: {name}[m] = value",
+            hint="instances of td.parallel have no order; use another name inside, or td.serial or td.reduce",
+            span=self.ctx.span,
+        )
+
+    def unpack(self, frame: Frame, elts: list[ast.expr], value: Any) -> None:
+        values = list(self.iterate(frame, elts[0], value))
+        starred = next((i for i, e in enumerate(elts) if isinstance(e, ast.Starred)), None)
+        wrong = len(values) != len(elts) if starred is None else len(values) < len(elts) - 1
+        if wrong:
+            raise ValueError(f"{len(elts)} names for {len(values)} values")
+        if starred is not None:
+            tail = len(elts) - starred - 1
+            middle = values[starred : len(values) - tail]
+            values = [*values[:starred], middle, *values[len(values) - tail :]]
+        for element, item in zip(elts, values):
+            inner = element.value if isinstance(element, ast.Starred) else element
+            self.assign(frame, inner, item)
+
+    def assign_subscript(self, frame: Frame, target: ast.Subscript, value: Any) -> None:
+        holder = self.eval(frame, target.value)
+        key = self.eval(frame, target.slice)
+        self.at(frame, target)
+        if isinstance(holder, TensorRef):
+            holder[key] = value
+        elif isinstance(holder, Tile):
+            if isinstance(target.value, ast.Name) and isinstance(value, Tile):
+                frame.inserted.setdefault(target.value.id, value.dtype)
+            self.assign_part(frame, target.value, subscript.insert(self.ctx, holder, key, value))
+        elif isinstance(holder, PartRef):
+            raise BadAssignment(
+                doing=f"assigning in {frame.name}",
+                found=f"an assignment to {holder}[...], a part of a dimension",
+                expected="a tensor, a tile or a Python container",
+                hint="make a tile first: T = td.empty(...)",
+                span=self.ctx.span,
+            )
+        else:
+            self.container_in_parallel(frame, holder)
+            holder[key] = value
+
+    def assign_part(self, frame: Frame, place: ast.expr, tile: Tile) -> None:
+        """Gives the name, attribute or entry that held a tile the tile with a part replaced."""
+        match place:
+            case ast.Name(id=name):
+                if name not in frame.locals:
+                    raise BadAssignment(
+                        doing=f"assigning a part of {name} in {frame.name}",
+                        found=f"{name}, a name of an outer function",
+                        expected="a tile that a name of this function holds",
+                        hint="pass the tile as an argument and return the new one",
+                        span=self.ctx.span,
+                    )
+                self.assign_name(frame, name, tile, part=True)
+            case ast.Attribute(value=owner, attr=attr):
+                holder = self.eval(frame, owner)
+                self.note_part(frame, owner)
+                object.__setattr__(holder, attr, tile)
+            case ast.Subscript(value=owner, slice=key_node):
+                holder = self.eval(frame, owner)
+                self.note_part(frame, owner)
+                holder[self.eval(frame, key_node)] = tile
+            case _:
+                raise BadAssignment(
+                    doing=f"assigning a part of a tile in {frame.name}",
+                    found="a tile that no name holds",
+                    expected="a name, attribute or entry",
+                    hint="give the tile a name first",
+                    span=self.ctx.span,
+                )
+
+    def note_part(self, frame: Frame, owner: ast.expr) -> None:
+        root = owner
+        while isinstance(root, (ast.Attribute, ast.Subscript)):
+            root = root.value
+        if isinstance(root, ast.Name):
+            frame.written[root.id] = self.ctx.span
+
+    def assign_attribute(self, frame: Frame, target: ast.Attribute, value: Any) -> None:
+        holder = self.eval(frame, target.value)
+        self.at(frame, target)
+        if isinstance(holder, (Tile, PartRef, TensorRef)):
+            raise BadAssignment(
+                doing=f"assigning in {frame.name}",
+                found=f"an assignment to an attribute of {type(holder).__name__}",
+                expected="a name, a part of a tile or tensor, or an attribute of an object of yours",
+                hint="assign to a name",
+                span=self.ctx.span,
+            )
+        self.container_in_parallel(frame, holder)
+        self.note_part(frame, target.value)
+        setattr(holder, target.attr, value)
+
+    def container_in_parallel(self, frame: Frame, holder: Any) -> None:
+        """*Errors*: `region/parallel-assign` for an object that exists outside an enclosing `parallel`."""
+        if any(n.kind == "parallel" and id(holder) in n.containers for n in frame.nest):
+            raise ParallelAssign(
+                doing=f"assigning into an object in td.parallel in {frame.name}",
+                found=f"a {type(holder).__name__} that exists before the region",
+                expected="new objects, or a part of an outer tile",
+                hint="instances of td.parallel have no order; make the object inside the region",
+                span=self.ctx.span,
+            )
+
+    # ---- loops and branches
+
+    def exec_For(self, frame: Frame, node: ast.For) -> None:
+        value = self.eval(frame, node.iter)
+        self.at(frame, node)
+        if isinstance(value, RegionSpec):
+            if node.orelse:
+                raise self.unsupported(frame, node.orelse[0])
+            self.region_loop(frame, node, value)
+            return
+        frame.nest.append(Nest("loop"))
+        try:
+            for item in self.iterate(frame, node.iter, value):
+                self.assign(frame, node.target, item)
+                try:
+                    self.block(frame, node.body)
+                except Continued:
+                    continue
+                except Broke:
+                    break
+            else:
+                self.block(frame, node.orelse)
+        finally:
+            frame.nest.pop()
+
+    def iterate(self, frame: Frame, node: ast.AST, value: Any) -> Iterator[Any]:
+        self.at(frame, node)
+        self.refuse_iteration(value)
+        return iter(value)
+
+    def exec_While(self, frame: Frame, node: ast.While) -> None:
+        frame.nest.append(Nest("loop"))
+        try:
+            while self.while_truth(frame, node):
+                try:
+                    self.block(frame, node.body)
+                except Continued:
+                    continue
+                except Broke:
+                    break
+            else:
+                self.block(frame, node.orelse)
+        finally:
+            frame.nest.pop()
+
+    def while_truth(self, frame: Frame, node: ast.While) -> bool:
+        value = self.eval(frame, node.test)
+        self.at(frame, node.test)
+        found = self.truth(value)
+        if isinstance(found, Tile):
+            raise TracedWhile(
+                doing=f"capturing while in {frame.name}",
+                found="a condition that is known only when the kernel runs",
+                expected="a staged condition",
+                hint="use td.serial(limit) with a carried flag: if not done: ...",
+                span=self.ctx.span,
+            )
+        return found
+
+    def exec_If(self, frame: Frame, node: ast.If) -> None:
+        value = self.eval(frame, node.test)
+        self.at(frame, node.test)
+        cond = self.truth(value)
+        if not isinstance(cond, Tile):
+            self.block(frame, node.body if cond else node.orelse)
+            return
+        self.traced_if(frame, node, cond)
+
+    def traced_if(self, frame: Frame, node: ast.If, cond: Tile) -> None:
+        """Both branches captured from the same state; names that differ afterwards become results of the `if`."""
+        span = self.ctx.span
+        before = Snapshot(frame)
+        old = frame_leaves(before.locals)
+        states: list[dict[str, Any]] = []
+        blocks: list[Block] = []
+        facts = (cond.fact or (), merging.negated(cond.fact))
+        for body, known in zip((node.body, node.orelse), facts):
+            block = Block()
+            frame.nest.append(Nest("if"))
+            try:
+                with self.ctx.scope(block, known):
+                    self.block(frame, body)
+            finally:
+                frame.nest.pop()
+            states.append({name: (x, copied(x)) for name, x in frame.locals.items()})
+            blocks.append(block)
+            before.restore()
+        merge = Merge(self.ctx, cond, blocks[0], blocks[1], span)
+        self.at(frame, node.test)
+        for name in dict.fromkeys([*states[0], *states[1]]):
+            self.merge_name(frame, name, states, before, old, merge)
+        merge.finish()
+
+    def merge_name(
+        self,
+        frame: Frame,
+        name: str,
+        states: list[dict[str, Any]],
+        before: Snapshot,
+        old: dict[Any, Any],
+        merge: Merge,
+    ) -> None:
+        """What a name holds after a traced `if`."""
+        first, second = (s.get(name) for s in states)
+        gone = GoneName("one branch of an if", frame.written.get(name))
+        if first is None or second is None or isinstance(first[0], GoneName) or isinstance(second[0], GoneName):
+            frame.locals[name] = gone
+            return
+        entry = before.locals.get(name)
+        if first[0] is entry and second[0] is entry and name in before.locals:
+            mine, other = (frame_leaves({name: s[1]}) for s in (first, second))
+            if mine.keys() != other.keys():
+                merge.tree(name, first[1], second[1])
+            for path, leaf in mine.items():
+                merged = merge.leaf(name, leaf, other[path], name)
+                if merged is not old.get(path):
+                    frame.locals[name] = with_leaf(frame.locals[name], path[1:], merged)
+            return
+        frame.locals[name] = merge.tree(name, first[1], second[1], name)
