@@ -69,13 +69,16 @@ def unrolled_loops(body: Body, frags: dict[str, Frag]) -> set[str]:
     return found
 
 
-def choose(body: Body, frags: dict[str, Frag], static: set[str], captured: set[str]) -> dict[str, Layout]:
-    """The layout of every fragment. `static` are loop variables that are numbers when the text is written."""
+def choose(
+    body: Body, frags: dict[str, Frag], static: set[str], captured: set[str], pairs: frozenset[str] = frozenset()
+) -> dict[str, Layout]:
+    """The layout of every fragment. `static` are loop variables that are numbers when the text is written; `pairs` are
+    read with one coordinate more than they have."""
     uses: dict[str, list[Read]] = {name: [] for name in frags}
     for stmt in walk(body):
-        for read in reads(stmt, frags):
-            if read[0] in uses:
-                uses[read[0]].append(read)
+        for name, coords, axis in reads(stmt, frags):
+            if name in uses:
+                uses[name].append((name, coords[:-1] if coords and name in pairs else coords, axis))
     return {name: _layout(frag, uses[name], static, name in captured) for name, frag in frags.items()}
 
 

@@ -22,6 +22,7 @@ from treadle.targets.cpu.emit.errors import EmitFeature, unsupported
 from treadle.targets.cpu.emit.index import Counter
 from treadle.targets.cpu.emit.lanes import Vec, lane_type
 from treadle.targets.cpu.emit.layouts import choose, reads, unrolled_loops, written
+from treadle.targets.cpu.emit.pairs import narrowed, paired
 from treadle.targets.cpu.emit.scope import Pool, Scope, Setting
 from treadle.targets.cpu.emit.text import Function, Module
 from treadle.targets.cpu.emit.tiles import grids
@@ -210,12 +211,14 @@ class _Program:
     def _setting(self, of: tuple[Kernel, Role] | None) -> Setting:
         accuracy = str(self.source.numerics.get("functions") or "2ulp")
         if of is None:
-            return Setting(self.width, accuracy, self.attributes, {}, {}, {}, frozenset(), (), self.plan)
+            return Setting(self.width, accuracy, self.attributes, {}, {}, {}, frozenset(), (), self.plan, self.features)
         kernel, role = of
         frags = {f.name: f for f in kernel.frags}
         captured = _captured(role, set(frags))
         unrolled = unrolled_loops(role.body, frags)
-        layouts = choose(role.body, frags, unrolled, set(captured))
+        pairs = paired(role.body, frags)
+        frags |= {name: narrowed(frags[name]) for name in pairs}
+        layouts = choose(role.body, frags, unrolled, set(captured), pairs)
         return Setting(
             self.width,
             accuracy,
@@ -226,6 +229,8 @@ class _Program:
             frozenset(unrolled),
             captured,
             self.plan,
+            self.features,
+            pairs,
         )
 
 

@@ -37,6 +37,8 @@ class Setting:
     unrolled: frozenset[str]
     captured: tuple[str, ...]
     plan: BufferPlan
+    features: frozenset[str]
+    pairs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

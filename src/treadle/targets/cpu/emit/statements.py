@@ -28,6 +28,7 @@ from treadle.targets.cpu.emit.index import Counter, Point, conjuncts, corner
 from treadle.targets.cpu.emit.lanes import Vec, constant, vector
 from treadle.targets.cpu.emit.layouts import Layout, conditions
 from treadle.targets.cpu.emit.masks import Mask
+from treadle.targets.cpu.emit.pairs import ATOM, dot_product, load_of_pairs
 from treadle.targets.cpu.emit.scope import Scope
 
 
@@ -88,6 +89,8 @@ class Statements:
             case Mma():
                 if self._is_tile(stmt.dst):
                     self.scope.tiles.product(stmt)
+                elif stmt.atom == ATOM:
+                    dot_product(self.registers, stmt, self.scope.setting.features)
                 else:
                     self.scope.folds.mma(stmt)
             case Let():
@@ -114,8 +117,11 @@ class Statements:
     def _load(self, stmt: Load, where: Sequence[Constraint]) -> None:
         if self._is_tile(stmt.dst):
             self.scope.tiles.load(stmt, self.memory(stmt.src), where)
-        else:
-            self.scope.access.load(stmt, self.memory(stmt.src), where)
+            return
+        memory = self.memory(stmt.src)
+        if stmt.dst in self.scope.setting.pairs:
+            stmt, memory = load_of_pairs(stmt, memory, lambda stride: self.fn.floordiv(stride, 2))
+        self.scope.access.load(stmt, memory, where)
 
     def _store(self, stmt: Store, where: Sequence[Constraint]) -> None:
         if self._is_tile(stmt.src.name):
