@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.base.errors import InternalError, LimitError, UserError
+from treadle.base.errors import InternalError, UserError
 
 
 class ArgumentMissing(UserError):
@@ -57,18 +57,6 @@ class TargetAbsent(UserError):
     """A target that this machine cannot run."""
 
     code = "plan/target-absent"
-
-
-class NothingRuns(LimitError):
-    """No plan of any family, the universal one included, for a program."""
-
-    code = "plan/none"
-
-
-class PlanFile(UserError):
-    """A saved plan that cannot be used."""
-
-    code = "plan/file"
 
 
 class UniversalUnverified(InternalError):

@@ -1,0 +1,188 @@
+"""From the arguments of a Python call to names, views and what the specialisation depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from treadle.algebra.expr import sym
+from treadle.driver.errors import ArgumentMissing, DTypeWrong
+from treadle.dtype.formats import DType, named
+from treadle.lang.definition import Definition, Parameter
+from treadle.lang.dtypes import as_dtype
+from treadle.runtime.arrays import ArrayView, check_output, same_device, view
+from treadle.runtime.dlpack import contiguous
+
+
+@dataclass(frozen=True)
+class Like:
+    """The description of an array that need not exist: `td.like(bf16, 4096, 4096)`. Units: strides in elements,
+    `align` in bytes."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    align: int = 16
+
+    def view(self, name: str) -> ArrayView:
+        """As an argument that lies at an address with that alignment and no more."""
+        strides = contiguous(self.shape) if self.strides is None else self.strides
+        return ArrayView(self.align, self.shape, strides, self.dtype.name, "cpu", True, self)
+
+
+def like(dtype: Any, *shape: int, strides: tuple[int, ...] | None = None, align: int = 16) -> Like:
+    """A stand-in for an array, for planning: dtype, extents, strides in elements (row-major), alignment in bytes."""
+    return Like(as_dtype(dtype, "reading td.like"), tuple(int(n) for n in shape), strides, align)
+
+
+@dataclass
+class Call:
+    """A call on its way: views by parameter name, scalars, staged values, and the key of its specialisation."""
+
+    views: dict[str, ArrayView]
+    scalars: dict[str, Any]
+    staged: dict[str, Any]
+    dtypes: dict[str, DType | None]
+    key: Any
+    arrays: dict[str, Any] = field(default_factory=dict[str, Any])
+    extents: dict[str, int] = field(default_factory=dict[str, int])
+    outs: Any = None
+
+    def give(self, name: str, array: Any) -> None:
+        """Adds an output that the call left out."""
+        self.arrays[name] = array
+        self.views[name] = view(array, name=name)
+
+    def order_outs(self, names: list[str]) -> None:
+        """Decides what the call returns: one output, a tuple of several, or None."""
+        found = [self.arrays.get(n) for n in names]
+        self.outs = found[0] if len(found) == 1 else tuple(found) if found else None
+
+
+def bind_arguments(definition: Definition, args: tuple[Any, ...], staged: Mapping[str, Any]) -> Call:
+    """Names, views and the specialisation key of a call.
+
+    *Errors*: `call/arguments`, `call/dtype`, `array/*`.
+    """
+    given = _by_name(definition, args, staged)
+    views: dict[str, ArrayView] = {}
+    arrays: dict[str, Any] = {}
+    scalars: dict[str, Any] = {}
+    dtypes: dict[str, DType | None] = {}
+    for parameter in _arrays_and_scalars(definition):
+        value = given.get(parameter.name)
+        if parameter.kind == "scalar":
+            if value is not None:
+                scalars[parameter.name] = _scalar(definition, parameter, value)
+        elif value is not None:
+            seen = value.view(parameter.name) if isinstance(value, Like) else view(value, name=parameter.name)
+            views[parameter.name] = check_output(seen, name=parameter.name) if parameter.kind == "out" else seen
+            arrays[parameter.name] = value
+            dtypes[parameter.name] = _dtype(definition, parameter, seen)
+    same_device(views.items())
+    values = definition.staged_values({n: v for n, v in staged.items() if n in _staged_names(definition)})
+    key = (tuple(dtypes.items()), tuple(scalars), _hashable(values))
+    return Call(views, scalars, values, dtypes, key, arrays)
+
+
+def _arrays_and_scalars(definition: Definition) -> list[Parameter]:
+    return [p for p in definition.parameters.values() if p.kind != "staged"]
+
+
+def _staged_names(definition: Definition) -> set[str]:
+    return {p.name for p in definition.parameters.values() if p.kind == "staged"}
+
+
+def _by_name(definition: Definition, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = _arrays_and_scalars(definition)
+    staged = _staged_names(definition)
+    if len(args) > len(parameters):
+        raise _wrong(definition, f"{len(args)} positional arguments", f"at most {len(parameters)}")
+    given = dict(zip((p.name for p in parameters), args, strict=False))
+    names = {p.name for p in parameters}
+    for name, value in keywords.items():
+        if name in names:
+            if name in given:
+                raise _wrong(definition, f"{name} twice", "each argument once")
+            given[name] = value
+        elif name not in staged:
+            raise _wrong(definition, f"an unknown keyword {name}", "the kernel's own parameters")
+    for parameter in parameters:
+        if given.get(parameter.name) is None and parameter.kind != "out" and not parameter.optional:
+            raise _wrong(definition, f"no {parameter.name}", "every argument without a default")
+    return given
+
+
+def _wrong(definition: Definition, found: str, expected: str) -> ArgumentMissing:
+    listed = ", ".join(p.name for p in _arrays_and_scalars(definition))
+    staged = ", ".join(sorted(_staged_names(definition)))
+    return ArgumentMissing(
+        doing=f"calling {definition.name}",
+        found=found,
+        expected=expected,
+        hint=f"call {definition.name}({listed}{', *, ' + staged if staged else ''})",
+        span=definition.span,
+    )
+
+
+def _dtype(definition: Definition, parameter: Parameter, seen: ArrayView) -> DType:
+    declared = parameter.dtype
+    have = named(seen.dtype)
+    if declared is None or declared == have:
+        return have
+    if declared.packed and have.name == "u8":
+        return declared
+    raise DTypeWrong(
+        doing=f"calling {definition.name}",
+        found=f"{parameter.name} of {have.name}",
+        expected=f"{declared.name}, which the parameter declares",
+        hint=f"convert it before the call: {parameter.name}.astype({declared.numpy})",
+        span=definition.span,
+    )
+
+
+def _scalar(definition: Definition, parameter: Parameter, value: Any) -> int | float | bool:
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        value = value.item()
+    dtype = parameter.dtype
+    fits = isinstance(value, (bool, int)) or (isinstance(value, float) and dtype is not None and dtype.is_float)
+    if not fits:
+        raise DTypeWrong(
+            doing=f"calling {definition.name}",
+            found=f"{parameter.name} = {value!r} of type {type(value).__name__}",
+            expected=f"a number of dtype {dtype}",
+            hint="pass a Python number",
+            span=definition.span,
+        )
+    return value
+
+
+def _hashable(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Staged values as part of a key; values that cannot be hashed count by identity."""
+    out: list[tuple[str, Any]] = []
+    for name, value in sorted(values.items()):
+        try:
+            hash(value)
+            out.append((name, (type(value), value)))
+        except TypeError:
+            out.append((name, id(value)))
+    return tuple(out)
+
+
+def known_extents(definition: Definition, call: Call, names: tuple[str, ...]) -> dict[str, int]:
+    """Extents of the named dimensions, as far as a call's arguments tell them directly."""
+    found: dict[str, int] = {}
+    for parameter in definition.tensors:
+        seen = call.views.get(parameter.name)
+        if seen is None or len(seen.shape) != len(parameter.dims):
+            continue
+        for dimension, extent in zip(parameter.dims, seen.shape, strict=True):
+            symbols = dimension.identity.extent.symbols
+            if len(symbols) == 1 and dimension.identity.extent == sym(next(iter(symbols))):
+                name = next(iter(symbols))
+                if name in names:
+                    found.setdefault(name, extent)
+    return found

@@ -1,0 +1,147 @@
+"""Making a variant: plans, best first, until one is realised, verified, emitted and assembled.
+
+A plan whose machine program the judge does not verify never runs. It is noted, and the next plan is tried; the universal
+plan comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from treadle.base.errors import LimitError, TreadleError
+from treadle.checker import check
+from treadle.checker.verdict import Verdict
+from treadle.driver.candidates import Candidate, candidates
+from treadle.driver.errors import UniversalUnverified
+from treadle.driver.facts import CallFacts
+from treadle.driver.pipeline import Timeline
+from treadle.driver.record import Record
+from treadle.ir.core import Program
+from treadle.ir.printer import print_program
+from treadle.ir.verifier import verify
+from treadle.machine.form import MachineProgram
+from treadle.machine.text import fact_text, print_machine
+from treadle.plan.pins import NoPlan, Pin
+from treadle.runtime.cache import content_key
+from treadle.runtime.host import host_features
+from treadle.targets.cpu.emit.program import emit as emit_cpu
+from treadle.toolchain.features import LEVELS
+from treadle.toolchain.llvm import compile_ir
+
+
+@dataclass
+class Built:
+    """A chosen plan on its way: machine program, verdict, and what was tried before it."""
+
+    candidate: Candidate
+    machine: MachineProgram
+    verdict: Verdict
+    notes: list[str] = field(default_factory=list[str])
+    timeline: Timeline = field(default_factory=Timeline)
+
+
+def choose(program: Program, target: str, facts: CallFacts, pins: Sequence[Pin] = ()) -> Built:
+    """The best plan that the judge verifies.
+
+    *Errors*: `plan/none`, `plan/universal-unverified`, `plan/*` for a pin that cannot be met.
+    """
+    timeline = Timeline()
+    with timeline.stage("verify"):
+        verify(program, pass_name="capture")
+    notes: list[str] = []
+    refusals: list[str] = []
+    with timeline.stage("plan"):
+        found = candidates(program, target, facts, pins, refusals)
+    for candidate in _timed(found, timeline):
+        try:
+            with timeline.stage("realise"):
+                machine = candidate.build()
+        except LimitError as error:
+            notes.append(f"{candidate.plan.line()}: {error.found}")
+            continue
+        with timeline.stage("judge"):
+            verdict = check(machine)
+        if verdict.status == "verified":
+            return Built(candidate, machine, verdict, [*refusals, *notes], timeline)
+        notes.append(f"{candidate.plan.line()}: {verdict}")
+        if candidate.universal:
+            raise _unverified(program, target, machine, verdict)
+    raise NoPlan(
+        doing=f"planning {program.name} for {target}",
+        found="; ".join([*refusals, *notes]) or "no family",
+        expected="a family that admits the program, or the universal plan",
+        hint="look at kernel.plan(...).explain(), or use kernel.reference",
+        span=program.span,
+    )
+
+
+def _timed(found: Iterator[Candidate], timeline: Timeline) -> Iterator[Candidate]:
+    """The candidates; drawing each counts as planning."""
+    while True:
+        with timeline.stage("plan"):
+            candidate = next(found, None)
+        if candidate is None:
+            return
+        yield candidate
+
+
+def _unverified(program: Program, target: str, machine: MachineProgram, verdict: Verdict) -> TreadleError:
+    return UniversalUnverified(
+        doing=f"judging the universal plan of {program.name} for {target}",
+        found=str(verdict),
+        expected="verified",
+        pass_name="judge",
+        before=print_machine(machine),
+    )
+
+
+def digest_of(built: Built) -> str:
+    """What makes two plans the same code, before it is compiled."""
+    return content_key("variant", built.machine.target, print_machine(built.machine))
+
+
+def assemble(built: Built) -> Record:
+    """The record of a verified plan: text, object, and what its loader needs."""
+    machine = built.machine
+    kind = machine.target.partition(":")[0]
+    maker = {"cpu": _assemble_cpu}[kind]
+    text = print_machine(machine)
+    source, code, extra = maker(built)
+    meta = {
+        "target": machine.target,
+        "plan": built.candidate.plan.line(),
+        "family": built.candidate.plan.family,
+        "decisions": built.candidate.plan.to_json(),
+        "program": print_program(machine.program),
+        "verdict": asdict(built.verdict),
+        "guard": [fact_text(f) for f in machine.guard.facts],
+        "notes": built.notes,
+        "seconds": dict(built.timeline.seconds),
+        **extra,
+    }
+    return Record(text, source, code, meta)
+
+
+def _assemble_cpu(built: Built) -> tuple[str, bytes, dict[str, Any]]:
+    machine, timeline = built.machine, built.timeline
+    level = machine.target.partition(":")[2]
+    # A level's own flags, and what this machine has beyond them: the text is compiled for where it will run.
+    features = LEVELS[level] | (host_features() & LEVELS["amx"] if level != "avx2" else frozenset[str]())
+    with timeline.stage("emit"):
+        emitted = emit_cpu(machine, features if level == "amx" else LEVELS[level])
+    with timeline.stage("assemble"):
+        compiled = compile_ir(emitted.text, cpu_features=emitted.features, name=machine.program.name)
+    return (
+        emitted.text,
+        compiled.object,
+        {
+            "entry": emitted.entry,
+            "workspace": emitted.workspace_function,
+            "tensors": list(emitted.tensors),
+            "scalars": list(emitted.scalars),
+            "features": sorted(emitted.features),
+            "parallel": emitted.parallel,
+        },
+    )

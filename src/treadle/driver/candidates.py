@@ -1,0 +1,110 @@
+"""Plans for a program on a target, best first; the universal plan last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from treadle.driver.facts import CallFacts
+from treadle.ir.core import Program
+from treadle.ir.guard import Guard
+from treadle.machine.form import MachineProgram
+from treadle.plan.facts import CallFacts as PlanFacts
+from treadle.plan.family import Family
+from treadle.plan.pins import NoPlan, Pin, PinRefused
+from treadle.plan.plan import Plan
+from treadle.planner.enumerate import Choice, choose, realised
+from treadle.realise.universal import universal
+from treadle.runtime.host import host_features
+from treadle.runtime.pool import workers
+CPU_FAMILIES: tuple = ()
+from treadle.toolchain.features import LEVELS
+
+UNIVERSAL = "universal"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan that can be built. `choice` is the planner's whole answer, for `explain`."""
+
+    plan: Plan
+    build: Callable[[], MachineProgram] = field(repr=False)
+    choice: Choice | None = field(default=None, repr=False)
+
+    @property
+    def universal(self) -> bool:
+        """Whether nothing comes after it."""
+        return self.plan.family == UNIVERSAL
+
+
+def families(target: str) -> Sequence[Family[MachineProgram]]:
+    """The families of a target."""
+    return {"cpu": CPU_FAMILIES}[target.partition(":")[0]]
+
+
+def candidates(
+    program: Program, target: str, facts: CallFacts, pins: Sequence[Pin], refusals: list[str]
+) -> Iterator[Candidate]:
+    """The plans to try, in order of predicted time; the universal plan last, unless pins ask for something else.
+
+    Families that refuse the program append their reasons to `refusals`.
+    *Errors*: `plan/pin-refused`.
+    """
+    planned = plan_facts(program, target, facts)
+    known = families(target)
+    try:
+        choice = choose(program, planned, known, pins)
+    except NoPlan as error:
+        refusals.append(error.found)
+        choice = None
+    except PinRefused:
+        raise
+    if choice is not None:
+        refusals += [f"{r.family}: {'; '.join(r.reasons)}" for r in choice.rejected]
+        for found in (choice.best, *choice.others):
+            yield Candidate(found.plan, _builder(found.plan, program, planned, known), choice)
+    yield universal_candidate(program, target, disjoint=planned.disjoint)
+
+
+def _builder(
+    plan: Plan, program: Program, facts: PlanFacts, known: Sequence[Family[MachineProgram]]
+) -> Callable[[], MachineProgram]:
+    return lambda: realised(plan, program, facts, known)
+
+
+def universal_candidate(program: Program, target: str, *, disjoint: bool) -> Candidate:
+    """The universal plan."""
+    plan = Plan(program.name, target, UNIVERSAL, {"disjoint": disjoint}, Guard())
+    return Candidate(plan, lambda: universal(program, target, disjoint=disjoint))
+
+
+def plan_facts(program: Program, target: str, facts: CallFacts) -> PlanFacts:
+    """A call's facts as the planner takes them."""
+    unit: set[tuple[str, int]] = set()
+    aligned: dict[str, int] = {}
+    for tensor in program.tensors:
+        array = facts.arrays.get(tensor.name)
+        if array is None:
+            continue
+        steps = [(i, s) for i, (n, s) in enumerate(zip(array.shape, array.strides)) if n > 1]
+        # An axis of at most one element is never stepped along: the last such axis counts as contiguous.
+        unit |= {(tensor.name, i) for i, s in steps if s == 1}
+        if not any(s == 1 for _, s in steps) and array.shape and array.shape[-1] <= 1:
+            unit.add((tensor.name, len(array.shape) - 1))
+        size = tensor.dtype.bits // 8 or 1
+        offsets = [array.address, *(s * size for _, s in steps if s != 1)]
+        aligned[tensor.name] = next(a for a in (64, 32, 16, 8, 4, 2, 1) if all(o % a == 0 for o in offsets))
+    names = sorted(facts.arrays)
+    apart = all(facts.apart(a, b) for i, a in enumerate(names) for b in names[i + 1 :])
+    kind, _, level = target.partition(":")
+    features = LEVELS[level] | (host_features() if level != "avx2" else frozenset[str]()) if kind == "cpu" else None
+    return PlanFacts(
+        target=target,
+        extents=dict(facts.extents),
+        unit=frozenset(unit),
+        aligned=aligned,
+        disjoint=apart,
+        features=features or frozenset(),
+        workers=workers() if kind == "cpu" else 1,
+    )

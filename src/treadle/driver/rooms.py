@@ -1,0 +1,31 @@
+"""The rooms that only planning needs, loaded when a call finds nothing in memory or cache.
+
+This is the one place where the driver imports by name: a kernel compiled yesterday runs without planner, judge, emitters
+and compilers in memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from types import ModuleType
+
+_HEAVY = {
+    "build": "treadle.driver.build",
+    "plan": "treadle.driver.plan",
+    "interpreter": "treadle.evaluate.interpreter",
+    "sanitize": "treadle.evaluate.sanitize",
+    "cuts": "treadle.evaluate.cuts",
+    "llvm": "treadle.toolchain.llvm",
+}
+
+
+@functools.cache
+def room(name: str) -> ModuleType:
+    """The module behind a name of the table."""
+    return importlib.import_module(_HEAVY[name])
+
+
+def compile_native(text: str, name: str) -> bytes:
+    """The compiler of the runtime's own machine code, loaded on first use."""
+    return room("llvm").compile_ir(text, cpu_features="", name=name).object
