@@ -1,8 +1,8 @@
 """The programs on the pages of errors: a wrong one raises the code that it stands under, a right one runs.
 
 A block begins with ```python wrong or ```python right and belongs to the last heading that names a code. Each is
-written to a file of its own and run from there, so that a captured function has a source. `needs X` behind it skips
-the block where the module X is not installed.
+written to a file of its own and run from there, so that a captured function has a source; the text of ```python before
+blocks above it on the page stands before it. `needs X` behind it skips the block where the module X is not installed.
 """
 
 from __future__ import annotations
@@ -44,16 +44,20 @@ def programs(page: Path) -> list[Program]:
     inside = [range(f.start(), f.end()) for f in fences]
     headings = [h for h in HEADING.finditer(text) if not any(h.start() in r for r in inside)]
     found: list[Program] = []
+    before = ""
     for fence in fences:
         words = fence["info"].split()
         if words[:1] != ["python"] or len(words) == 1:
+            continue
+        if words[1] == "before":
+            before += fence["text"] + "\n"
             continue
         assert words[1] in ("wrong", "right"), f"{page.name}: a block that is neither wrong nor right: {fence['info']}"
         above = [h["code"] for h in headings if h.start() < fence.start()]
         assert above, f"{page.name}: a block before the first code"
         needs = tuple(words[3:]) if words[2:3] == ["needs"] else ()
         line = text.count("\n", 0, fence.start("text")) + 1
-        found.append(Program(page, above[-1], words[1], needs, line, fence["text"]))
+        found.append(Program(page, above[-1], words[1], needs, line, before + fence["text"]))
     return found
 
 
@@ -84,9 +88,9 @@ def test_a_wrong_program_has_a_right_twin() -> None:
 
 def test_blocks_are_read_from_a_page(tmp_path: Path) -> None:
     page = tmp_path / "family.md"
-    block = "```python wrong needs numpy\n# # family/other\nx = 1\n```\n"
-    page.write_text(f"# family\n\n## `family/word`\n\n```python\nshown = 0\n```\n\n{block}\n```python right\n```\n")
+    head = "# family\n\n## `family/word`\n\n```python\nshown = 0\n```\n\n```python before\ny = 1\n```\n\n"
+    page.write_text(head + "```python wrong needs numpy\n# # family/other\nx = y\n```\n\n```python right\n```\n")
     wrong, right = programs(page)
-    assert (wrong.code, wrong.kind, wrong.needs, wrong.line) == ("family/word", "wrong", ("numpy",), 10)
-    assert wrong.text == "# # family/other\nx = 1\n"
-    assert (right.code, right.kind, right.text) == ("family/word", "right", "")
+    assert (wrong.code, wrong.kind, wrong.needs, wrong.line) == ("family/word", "wrong", ("numpy",), 14)
+    assert wrong.text == "y = 1\n\n# # family/other\nx = y\n"
+    assert (right.code, right.kind, right.text) == ("family/word", "right", "y = 1\n\n")
