@@ -1,0 +1,88 @@
+"""What the CPU families have in common: conditions on every program, the guard of a call, pins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treadle.ir.core import Region
+from treadle.ir.guard import Guard, Unit
+from treadle.ir.ops.debug import Check, Print
+from treadle.ir.ops.fold import ArgReduce, Reduce
+from treadle.plan.facts import CallFacts
+from treadle.plan.pins import AtomPin, Pin, PlacePin, TilePin, VersionsPin
+from treadle.realise.choices import Choices
+from treadle.realise.universal import base_facts
+from treadle.targets.cpu.shape import Shape
+
+
+def common_reasons(shape: Shape) -> list[str]:
+    """Why no family but the universal one takes the program."""
+    reasons: list[str] = []
+    if not shape.facts.disjoint:
+        reasons.append("an output may overlap another argument")
+    if not any(r.kind == "parallel" for r in shape.regions):
+        reasons.append("it has no parallel region")
+    for op in shape.program.body.walk():
+        if isinstance(op, Print | Check | ArgReduce):
+            reasons.append(f"it has an operation `{op.keyword}`")
+        if isinstance(op, Reduce) and op.order != "unordered" and op.source.type.dtype.is_float:
+            reasons.append(f"a fold of floats in the order {op.order}")
+        if isinstance(op, Region) and any(a.reversed for a in op.args) and op.kind != "parallel":
+            reasons.append(f"region {shape.names[id(op)]} runs backwards")
+    return list(dict.fromkeys(reasons))
+
+
+def call_guard(shape: Shape) -> Guard:
+    """Facts that a vector plan uses: stores hit distinct elements of tensors apart from others, contiguous last axes."""
+    facts = base_facts(shape.program, shape.uses, disjoint=True)
+    used = set(shape.uses.loaded) | set(shape.uses.stored)
+    facts += [Unit(name, axis) for name, axis in sorted(shape.facts.unit) if name in used]
+    return Guard(tuple(facts))
+
+
+def worker_counts(facts: CallFacts) -> tuple[int, ...]:
+    """How many workers a plan may use."""
+    return (facts.workers, 1) if facts.workers > 1 else (1,)
+
+
+def pins_refused(shape: Shape, choices: Choices, pins: Sequence[Pin]) -> list[str]:
+    """The pins that a point does not meet, each with the fact that refuses it."""
+    reasons: list[str] = []
+    for pin in pins:
+        match pin:
+            case TilePin(sizes):
+                for name, size in sizes.items():
+                    reasons += _tile(shape, choices, name, size)
+            case AtomPin(value, atom):
+                if atom.split(".")[0] != choices.atom.split(".")[0]:
+                    reasons.append(f"{value} is contracted by {choices.atom}, not {atom}")
+            case PlacePin(value, where):
+                reasons += _place(shape, choices, value, where)
+            case VersionsPin(tensor, count):
+                if count != 1:
+                    reasons.append(f"{tensor}: the CPU has no asynchronous copies, blocks have one version")
+    return reasons
+
+
+def _tile(shape: Shape, choices: Choices, name: str, size: int) -> list[str]:
+    keys = {key: arg for _, arg, key in shape.arguments() if name in (arg.name, key)}
+    if not keys:
+        return [f"no region has an open block {name}"]
+    return [
+        f"{key} is cut by {choices.cuts.get(key, 1)}, not {size}" for key in keys if choices.cuts.get(key, 1) != size
+    ]
+
+
+def _place(shape: Shape, choices: Choices, value: str, where: str) -> list[str]:
+    named = [v for v in shape.uses.of_value.values() if value in (v.name, v.hint)]
+    if not named:
+        return [f"no value is called {value}"]
+    if where not in ("register", "local"):
+        return [f"the CPU has no memory {where}"]
+    carried = [
+        r for r in shape.regions for v in (*r.carried, *r.results) if any(v.name == n.name or v.hint == value for n in named)
+    ]
+    held = any(shape.names[id(r)] in choices.wrap for r in carried)
+    if carried and held != (where == "register"):
+        return [f"{value} lives in {'registers' if held else 'a local buffer'} at this point"]
+    return []

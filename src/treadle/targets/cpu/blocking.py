@@ -1,0 +1,250 @@
+"""Blocks of contractions on the CPU: from a register block and cache blocks to decisions of the lowering engine.
+
+One dimension of each accumulator lies along the vector registers (its lane), another is the row of the register block,
+the rest are loops. The operand with the lane is packed in panels of the block's columns, the other in panels of its rows;
+both hold a cache block of the contracted dimension. Values computed between contractions are kept in local buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil
+
+from treadle.algebra.dims import Dim
+from treadle.analysis.uses import PURE
+from treadle.ir.core import Region, Value
+from treadle.ir.ops.access import Load
+from treadle.ir.ops.fold import Mma
+from treadle.realise.choices import Choices, Digit, Pack
+from treadle.targets.cpu.shape import Contraction, Shape
+
+
+@dataclass(frozen=True)
+class Block:
+    """A point: register rows and columns (`rows` x `columns` elements), block sizes, where accumulators live.
+
+    `lane`: the dimension along the registers, for accumulators that have it. `outer`, `inner`, `deep`: cut of row
+    dimensions, lane dimensions, contracted dimensions. `held`: accumulators stay in registers across the whole fold.
+    """
+
+    lane: str
+    rows: int
+    columns: int
+    outer: int
+    inner: int
+    deep: int
+    held: bool = False
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The dimensions of one contraction under a choice of lanes."""
+
+    found: Contraction
+    lane: Dim
+    lane_operand: Value
+    row_operand: Value
+    row: Dim | None
+
+
+def lanes_of(shape: Shape) -> list[str]:
+    """Candidates for the lane: dimensions of accumulators, those contiguous in memory first."""
+    counts: dict[str, int] = {}
+    for found in shape.contractions:
+        for dim in (*found.only_a, *found.only_b):
+            counts[dim.name] = counts.get(dim.name, 0) + 1
+    # A lane shared by all accumulators keeps values in one orientation from contraction to contraction.
+    return sorted(counts, key=lambda n: (-counts[n], -shape.contiguous.get(n, 0)))
+
+
+def roles(shape: Shape, found: Contraction, lane: str) -> Roles | None:
+    """Who is what in a contraction; None when it has no lane at all."""
+    only = (*found.only_a, *found.only_b)
+    if not only:
+        return None
+    dim = next((d for d in only if d.name == lane), None)
+    if dim is None:
+        dim = max(only, key=lambda d: shape.contiguous.get(d.name, 0))
+    in_a = dim in found.only_a
+    others = found.only_b if in_a else found.only_a
+    mine = found.only_a if in_a else found.only_b
+    row = max(others or tuple(d for d in mine if d is not dim), key=shape.extent, default=None)
+    a, b = found.op.a, found.op.b
+    return Roles(found, dim, a if in_a else b, b if in_a else a, row if row in others else None)
+
+
+def fitting(extent: int | None, most: int) -> int:
+    """The height of a register block along a row dimension: the largest that wastes least of a known extent."""
+    if extent is None:
+        return most
+    return min(range(max(1, most // 2), most + 1), key=lambda r: (ceil(extent / r) * r / extent - r * 1e-3, -r))
+
+
+def round_to(size: int, multiple: int) -> int:
+    """The multiple nearest below `size`, at least one."""
+    return max(multiple, size // multiple * multiple)
+
+
+class Blocking:
+    """Decisions for a block, for one program."""
+
+    def __init__(self, shape: Shape, block: Block) -> None:
+        self.shape = shape
+        self.block = block
+        self.roles = [r for c in shape.contractions if (r := roles(shape, c, block.lane)) is not None]
+        self.lanes = tuple(dict.fromkeys(r.lane.name for r in self.roles))
+        self.deep = {d.name for r in self.roles for d in self.folded(r)}
+        self.tile = self.tiles()
+
+    def folded(self, role: Roles) -> tuple[Dim, ...]:
+        """Every dimension that a contraction sums over, in its statement or by iterations."""
+        return (*role.found.contracted, *self.shape.contracted_by_region(role.found))
+
+    def tiles(self) -> dict[str, int]:
+        """Slots of the register block along each dimension."""
+        found: dict[str, int] = dict.fromkeys(self.lanes, self.block.columns)
+        for role in self.roles:
+            if role.row is not None and role.row.name not in found:
+                found[role.row.name] = fitting(role.row.extent.constant, self.block.rows)
+        return found
+
+    def wrapped(self) -> frozenset[str]:
+        """Regions whose accumulators are held in registers."""
+        if not self.block.held:
+            return frozenset()
+        return frozenset(self.shape.names[id(r)] for r in self.folding_regions())
+
+    def folding_regions(self) -> list[Region]:
+        """Ordered regions right around contractions."""
+        found = [self.shape.owner(r.found.op) for r in self.roles]
+        return list(dict.fromkeys(r for r in found if r is not None and r.kind != "parallel"))
+
+    def cuts(self) -> dict[str, int]:
+        """Block sizes of region arguments."""
+        wrapped = self.wrapped()
+        found: dict[str, int] = {}
+        for region, arg, key in self.shape.arguments():
+            name = arg.domain.dim.name
+            tile = self.tile.get(name, 1)
+            if self.shape.names[id(region)] in wrapped:
+                size = 1
+            elif name in self.deep:
+                size = round_to(self.block.deep, tile)
+            elif name in self.lanes:
+                size = round_to(self.block.inner, tile)
+            elif name in self.tile:
+                size = round_to(self.block.outer, tile)
+            else:
+                size = 1 if region.kind == "parallel" else 16
+            found[key] = size
+        return found
+
+    # ---- operands
+
+    def packs(self) -> tuple[tuple[Pack, ...], frozenset[str]]:
+        """Packed operands, and values that are kept for contractions in the accumulator's dtype."""
+        packs: dict[str, Pack] = {}
+        kept: set[str] = set()
+        for role in self.roles:
+            for value, dim in ((role.lane_operand, role.lane), (role.row_operand, role.row)):
+                if value.name in packs or value.name in kept:
+                    continue
+                if self.computed_here(value, role.found.op):
+                    if self.only_contractions(value):
+                        kept.add(value.name)
+                    continue
+                packs[value.name] = self.pack(value, dim, role)
+        return tuple(packs.values()), frozenset(kept)
+
+    def only_contractions(self, value: Value) -> bool:
+        """Whether nothing but contractions reads a pure value."""
+        users = self.shape.uses.users.get(value.name, [])
+        pure = isinstance(self.shape.uses.definition.get(value.name), PURE)
+        return pure and all(isinstance(u, Mma) for u in users)
+
+    def computed_here(self, value: Value, reader: Mma) -> bool:
+        """Whether a value comes from a fold, contraction or carried value of the block in which it is contracted."""
+        uses = self.shape.uses
+        home = uses.home[id(reader)]
+        todo = [value]
+        while todo:
+            one = todo.pop()
+            op = uses.definition.get(one.name)
+            if op is None:
+                continue
+            if isinstance(op, PURE):
+                if not (isinstance(op, Load) and not uses.stable(op)):
+                    todo += uses.direct(op)
+                    continue
+            if isinstance(op, Region) and any(v is one for v in op.carried):
+                if op.body is home:
+                    return True
+            elif uses.home[id(op)] is home:
+                return True
+        return False
+
+    def pack(self, value: Value, dim: Dim | None, role: Roles) -> Pack:
+        """How an operand is copied: panels of its lane or row, whole along everything else."""
+        tile = 1 if dim is None else self.tile.get(dim.name, 1)
+        source = self.shape.source_unit(value)
+        others = [d for d in value.type.dims if d is not dim]
+        rest: list[Digit] = [(d.name, "all", 1) for d in others]
+        # A row operand whose source runs along the contracted dimension keeps that order: its panel is read as scalars.
+        straight = dim is not None and dim is not role.lane and source is not dim and source is not None
+        if dim is None or tile == 1:
+            layout: tuple[Digit, ...] = tuple((d.name, "all", 1) for d in value.type.dims)
+        elif straight and self.short(role):
+            layout = ((dim.name, "panel", tile), (dim.name, "lane", tile), *rest)
+        else:
+            layout = ((dim.name, "panel", tile), *rest, (dim.name, "lane", tile))
+        slots: list[tuple[str, int]] = [] if dim is None or tile == 1 else [(dim.name, tile)]
+        if source is not None and source is not dim and source in value.type.dims:
+            slots.append((source.name, 16))
+        return Pack(value.name, self.level(value, role), layout, tuple(slots))
+
+    def short(self, role: Roles) -> bool:
+        """Whether the folded dimensions are cut short: rows far apart by a power of two would share cache sets."""
+        cut = {
+            a.domain.dim for r in self.shape.chain(role.found.op) if self.shape.names[id(r)] not in self.wrapped()
+            for a in r.args
+        }
+        return all(d in cut or (d.extent.constant or 1 << 20) <= 512 for d in self.folded(role))
+
+    def level(self, value: Value, role: Roles) -> str:
+        """The region on entry to which an operand is packed: where it is loaded, but outside held accumulators."""
+        uses = self.shape.uses
+        op = uses.definition[value.name]
+        wrapped = self.wrapped()
+        region = self.shape.owner(op)
+        # A chain of pure operations stands where its innermost part does.
+        while region is not None and self.shape.names[id(region)] in wrapped:
+            region = self.shape.parents[id(region)]
+        return "" if region is None else self.shape.names[id(region)]
+
+    # ---- all together
+
+    def choices(self, sweep: Iterable[tuple[str, int]] = ()) -> Choices:
+        """The decisions. `sweep` adds widths for groups without a contraction."""
+        packs, kept = self.packs()
+        widths: dict[str, int] = dict.fromkeys(self.lanes, self.block.columns)
+        for name in self.shape.contiguous:
+            widths.setdefault(name, 16)
+        for name in self.deep:
+            widths.setdefault(name, 4)
+        widths |= dict(sweep)
+        others = tuple(n for n in self.shape.contiguous if n not in self.lanes)
+        rows = tuple(r.row.name for r in self.roles if r.row is not None)
+        return Choices(
+            cuts=self.cuts(),
+            tasks=frozenset(self.shape.tasks),
+            sweep=widths,
+            tile=self.tile,
+            vector=(*others, *(n for n in reversed(self.lanes) if n != self.block.lane), self.block.lane),
+            wrap=self.wrapped(),
+            keep_wide=kept,
+            packs=packs,
+            fuse=True,
+            row_order=(*self.lanes, *rows),
+            unroll=4,
+        )

@@ -1,0 +1,246 @@
+"""The families `tiled contraction` and `tiled regions`: register blocks, cache blocks, packed operands.
+
+They differ in what they admit and in the block sizes they try: the first takes programs whose ordered regions only
+contract (products of matrices with any prologue and epilogue), the second takes bodies that mix contractions with folds
+and elementwise work, whose values live in local buffers between the contractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+
+from treadle.ir.core import Program
+from treadle.ir.guard import Guard
+from treadle.ir.ops.access import Load
+from treadle.ir.ops.elementwise import Bitcast, Cast, Full
+from treadle.ir.ops.fold import Mma
+from treadle.machine.form import MachineProgram
+from treadle.plan.cost import CostVector
+from treadle.plan.facts import CallFacts
+from treadle.plan.family import Axis, Point
+from treadle.plan.pins import Pin
+from treadle.realise.blocks import realise
+from treadle.targets.cpu.admission import call_guard, common_reasons, pins_refused, worker_counts
+from treadle.targets.cpu.blocking import Block, Blocking, Roles, lanes_of, round_to
+from treadle.targets.cpu.rates import Rates, rates, traffic
+from treadle.targets.cpu.shape import Shape, shape_of
+
+COLUMNS = {16: (32, 48, 16, 64), 8: (16, 24, 8)}
+"""Columns of register blocks, by lanes of a vector."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Cache block sizes to try, the preferred first: rows, columns, contracted."""
+
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+    deep: tuple[int, ...]
+
+
+class Contracting:
+    """What both families share."""
+
+    name = ""
+    sizes = Sizes((), (), ())
+
+    def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
+        raise NotImplementedError
+
+    def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
+        shape = shape_of(program, facts)
+        return [
+            Axis("lanes", tuple(lanes_of(shape)[:2])),
+            Axis("columns", COLUMNS[rates(facts).lanes]),
+            Axis("outer", self.sizes.outer),
+            Axis("inner", self.sizes.inner),
+            Axis("deep", self.sizes.deep),
+            Axis("held", (False, True)),
+            Axis("workers", worker_counts(facts)),
+        ]
+
+    def block(self, shape: Shape, point: Point) -> Block:
+        """The point as block sizes; rows of the register block are what the registers leave."""
+        rate = rates(shape.facts)
+        columns = int(point["columns"])
+        vectors = columns // rate.lanes
+        together = max((shape.uses.contractions(c.block).__len__() for c in shape.contractions), default=1)
+        joined = together if self.joined(shape) else 1
+        rows = max(1, (rate.registers - 1 - vectors * joined) // vectors // joined)
+        return Block(
+            lane=str(point["lanes"]),
+            rows=min(rows, 16),
+            columns=columns,
+            outer=int(point["outer"]),
+            inner=int(point["inner"]),
+            deep=int(point["deep"]),
+            held=bool(point["held"]),
+        )
+
+    def joined(self, shape: Shape) -> bool:
+        """Whether contractions of a block share their accumulators' nest."""
+        first = shape.contractions[0]
+        return all(
+            c.op.result.type.axes == first.op.result.type.axes and c.block is first.block for c in shape.contractions
+        )
+
+    def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
+        shape = shape_of(program, facts)
+        return pins_refused(shape, Blocking(shape, self.block(shape, point)).choices(), pins)
+
+    def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
+        return call_guard(shape_of(program, facts))
+
+    def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
+        shape = shape_of(program, facts)
+        choices = Blocking(shape, self.block(shape, point)).choices()
+        return realise(program, choices, guard, facts.target, shape.uses)
+
+    # ---- cost
+
+    def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
+        shape = shape_of(program, facts)
+        rate, workers = rates(facts), int(point["workers"])
+        blocking = Blocking(shape, self.block(shape, point))
+        if self.footprint(blocking) > rate.l2 * 0.8:
+            return CostVector(compute=inf)
+        compute = cache = packing = 0.0
+        for role in blocking.roles:
+            compute += self.arithmetic(blocking, role, rate)
+            cache += self.accumulators(blocking, role, rate)
+            packing += self.copies(blocking, role, rate)
+        compute += self.pointwise(shape) / rate.lanes / rate.simple
+        tasks = self.tasks(blocking)
+        waves = ceil(tasks / workers) if tasks else 1
+        even = workers * (tasks / (waves * workers) if tasks else 1.0)
+        return CostVector(
+            compute=compute / even,
+            cache=cache / even,
+            memory=traffic(rate, shape.bytes(), workers),
+            packing=packing / even,
+            launch=(rate.fork if workers > 1 else 0.0) + waves * rate.task,
+        )
+
+    def footprint(self, blocking: Blocking) -> float:
+        """Bytes of blocks that an instance works on."""
+        shape, block = blocking.shape, blocking.block
+        total = 0.0
+        for role in blocking.roles:
+            deep = shape.size(blocking.folded(role))
+            deep = deep if block.held else min(block.deep, deep)
+            inner = min(block.inner, shape.extent(role.lane))
+            outer = 1 if role.row is None else min(block.outer, shape.extent(role.row))
+            total += 4.0 * (deep * inner + deep * outer + (0 if block.held else inner * outer))
+        return total
+
+    def arithmetic(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
+        """Seconds of the register blocks, padding included."""
+        shape, columns = blocking.shape, blocking.block.columns
+        rows = 1 if role.row is None else blocking.tile[role.row.name]
+        waste = _waste(shape.extent(role.lane), columns)
+        if role.row is not None:
+            waste *= _waste(shape.extent(role.row), rows)
+        vectors = columns / rate.lanes
+        products = rows * vectors
+        step = max(max(products, 9.0) / rate.fma, (rows + vectors) / rate.loads)
+        steps = shape.products(role.found) * waste / (products * rate.lanes)
+        deep = shape.size(blocking.folded(role)) if blocking.block.held else blocking.block.deep
+        # A panel longer than half the first cache is read from the second in every block.
+        far = 4.0 * deep * (columns + rows) > rate.l1 * 1.5
+        return steps * (step + (4.0 * (columns + rows) / rate.l2_rate * 0.5 if far else 0.0))
+
+    def accumulators(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
+        """Seconds to load and store accumulators between blocks of the contracted dimension."""
+        shape = blocking.shape
+        total = max(1, shape.size(blocking.folded(role)))
+        made = shape.products(role.found) / total
+        trips = 1 if blocking.block.held else ceil(total / blocking.block.deep) + 1
+        return made * 8.0 * trips / rate.l2_rate
+
+    def copies(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
+        """Seconds to pack both operands, as often as their blocks come round."""
+        shape, block = blocking.shape, blocking.block
+        around = {a.domain.dim for r in shape.chain(role.found.op) for a in r.args}
+        row_trips = lane_trips = 1
+        if role.row is not None and role.row in around:
+            row_trips = ceil(shape.extent(role.row) / round_to(block.outer, blocking.tile[role.row.name]))
+        if role.lane in around:
+            lane_trips = ceil(shape.extent(role.lane) / round_to(block.inner, block.columns))
+        total = 0.0
+        for value, trips in ((role.lane_operand, row_trips), (role.row_operand, lane_trips)):
+            size = shape.elements(role.found.op, value.type.dims) * (4.0 + shape.source_bytes(value))
+            turned = shape.source_unit(value) not in (role.lane, role.row)
+            total += size * trips * (1.6 if turned and value is role.lane_operand else 1.0)
+        return total / rate.packing_rate
+
+    def pointwise(self, shape: Shape) -> float:
+        """Simple instructions outside contractions."""
+        return shape.pointwise_work()
+
+    def tasks(self, blocking: Blocking) -> int:
+        """Tasks of the first parallel region."""
+        shape, cuts = blocking.shape, blocking.cuts()
+        total = 1
+        for name in shape.tasks[:1]:
+            for arg in shape.named(name).args:
+                total *= ceil(shape.facts.value(arg.domain.extent) / cuts.get(f"{name}.{arg.name}", 1))
+        return total
+
+
+def _waste(extent: int, tile: int) -> float:
+    return ceil(extent / tile) * tile / extent if extent else 1.0
+
+
+def mixed(shape: Shape) -> bool:
+    """Whether a block that contracts also folds or computes, other than converting operands."""
+    simple = Load | Cast | Bitcast | Full | Mma
+    for found in shape.contractions:
+        region = shape.owner(found.op)
+        if region is not None and region.kind != "parallel":
+            if any(not isinstance(op, simple) for op in found.block.ops):
+                return True
+    first = shape.contractions[0]
+    return any(c.block is first.block and c.op.result.type.axes != first.op.result.type.axes for c in shape.contractions)
+
+
+class TiledContraction(Contracting):
+    """Contractions with any prologue and epilogue."""
+
+    name = "tiled contraction"
+    sizes = Sizes((224, 112, 448, 56, 14), (192, 384, 96, 768), (384, 256, 192))
+
+    def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
+        shape = shape_of(program, facts)
+        reasons = common_reasons(shape)
+        if not shape.contractions:
+            return [*reasons, "it has no contraction"]
+        if mixed(shape):
+            reasons.append("a block mixes contractions with other work")
+        return reasons + _types(shape)
+
+
+class TiledRegions(Contracting):
+    """Bodies that mix contractions, folds and elementwise work."""
+
+    name = "tiled regions"
+    sizes = Sizes((128, 64), (128, 64, 32), (128, 256, 64))
+
+    def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
+        shape = shape_of(program, facts)
+        reasons = common_reasons(shape)
+        if not shape.contractions:
+            return [*reasons, "it has no contraction"]
+        if not mixed(shape):
+            reasons.append("no block mixes contractions with other work")
+        return reasons + _types(shape)
+
+    def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
+        return [Axis("held", (False,)) if a.name == "held" else a for a in super().axes(program, facts)]
+
+
+def _types(shape: Shape) -> list[str]:
+    """Accumulators that vector multiply-adds do not have."""
+    bad = {c.op.result.type.dtype.name for c in shape.contractions} - {"f32", "f64", "i32"}
+    return [f"no vector instruction accumulates in {name}" for name in sorted(bad)]

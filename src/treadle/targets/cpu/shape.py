@@ -1,0 +1,222 @@
+"""What the CPU families see of a program: regions and their arguments, contractions and the roles of their dimensions,
+which dimensions are contiguous in memory, and how much there is to compute and move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+from treadle.algebra.dims import Dim
+from treadle.analysis.uses import PURE, WEIGHT, Uses, flat_subs
+from treadle.ir.core import Block, Op, Program, Region, RegionArg, Value
+from treadle.ir.ops.access import Load, Store
+from treadle.ir.ops.elementwise import Cast, Elementwise
+from treadle.ir.ops.fold import Mma, Reduce
+from treadle.plan.facts import CallFacts
+from treadle.realise.universal import task_regions
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """One `mma`: its operation, the dimensions of its accumulator that only `a` or only `b` has, those of both, and
+    the contracted ones. `block` is the block it stands in."""
+
+    op: Mma
+    block: Block
+    only_a: tuple[Dim, ...]
+    only_b: tuple[Dim, ...]
+    both: tuple[Dim, ...]
+    contracted: tuple[Dim, ...]
+
+
+@dataclass
+class Shape:
+    """Facts about one program under the strides of a call."""
+
+    program: Program
+    facts: CallFacts
+    uses: Uses
+    names: dict[int, str] = field(default_factory=dict[int, str])
+    regions: list[Region] = field(default_factory=list[Region])
+    parents: dict[int, Region | None] = field(default_factory=dict[int, "Region | None"])
+    contractions: list[Contraction] = field(default_factory=list[Contraction])
+    tasks: list[str] = field(default_factory=list[str])
+    contiguous: dict[str, int] = field(default_factory=dict[str, int])
+
+    def __post_init__(self) -> None:
+        self.tasks = task_regions(self.program)
+        self._visit(self.program.body, None)
+        for op in self.program.body.walk():
+            if isinstance(op, Load | Store):
+                dim = self.unit_dim(op)
+                if dim is not None:
+                    self.contiguous[dim.name] = self.contiguous.get(dim.name, 0) + 1
+
+    def _visit(self, block: Block, owner: Region | None) -> None:
+        for op in block.ops:
+            if isinstance(op, Region):
+                self.names[id(op)] = op.name or f"R{len(self.names)}"
+                self.regions.append(op)
+                self.parents[id(op)] = owner
+            if isinstance(op, Mma):
+                self.contractions.append(_contraction(op, block))
+            for inner in op.blocks:
+                self._visit(inner, op if isinstance(op, Region) else owner)
+
+    # ---- regions
+
+    def named(self, name: str) -> Region:
+        """The region of that name."""
+        return next(r for r in self.regions if self.names[id(r)] == name)
+
+    def owner(self, op: Op) -> Region | None:
+        """The innermost region around an operation."""
+        holder: Op | None = self.uses.owner[id(self.uses.home[id(op)])]
+        while holder is not None and not isinstance(holder, Region):
+            holder = self.uses.owner[id(self.uses.home[id(holder)])]
+        return holder
+
+    def chain(self, op: Op) -> list[Region]:
+        """The regions around an operation, outermost first."""
+        found: list[Region] = []
+        region = self.owner(op)
+        while region is not None:
+            found.insert(0, region)
+            region = self.parents[id(region)]
+        return found
+
+    def arguments(self) -> Iterator[tuple[Region, RegionArg, str]]:
+        """All block arguments of open size: region, argument, key of `Choices.cuts`."""
+        for region in self.regions:
+            for arg in region.args:
+                if arg.kind == "block" and arg.size is None:
+                    yield region, arg, f"{self.names[id(region)]}.{arg.name}"
+
+    # ---- extents
+
+    def extent(self, dim: Dim) -> int:
+        """The representative extent of a dimension."""
+        return self.facts.value(dim.extent)
+
+    def size(self, dims: tuple[Dim, ...]) -> int:
+        """How many coordinates a product of dimensions has."""
+        return prod(self.extent(d) for d in dims)
+
+    def instances(self, op: Op) -> int:
+        """How many single coordinates the regions around an operation enumerate."""
+        return prod(self.facts.value(a.domain.extent) for r in self.chain(op) for a in r.args)
+
+    def elements(self, op: Op, dims: tuple[Dim, ...]) -> int:
+        """How many elements along `dims` there are over all single coordinates of the regions around an operation."""
+        around = {a.domain.dim for r in self.chain(op) for a in r.args if a.kind == "each"}
+        return self.size(tuple(around | set(dims)))
+
+    def products(self, found: Contraction) -> int:
+        """How many products a contraction sums in all."""
+        around = {a.domain.dim for r in self.chain(found.op) for a in r.args}
+        free = {*found.op.result.type.dims, *found.contracted} - around
+        return self.instances(found.op) * self.size(tuple(free))
+
+    # ---- memory
+
+    def unit_dim(self, op: Load | Store) -> Dim | None:
+        """The dimension along which an access moves by one element."""
+        tensor = op.tensor
+        if not tensor.dims or (tensor.name, len(tensor.dims) - 1) not in self.facts.unit:
+            return None
+        last = op.subs[-1]
+        sub = last[-1] if isinstance(last, tuple) else last
+        return None if sub.part is None else sub.part.dim
+
+    def source_unit(self, value: Value) -> Dim | None:
+        """The contiguous dimension of the first load that a value is computed from."""
+        todo = [value]
+        while todo:
+            op = self.uses.definition.get(todo.pop(0).name)
+            if isinstance(op, Load):
+                return self.unit_dim(op)
+            if isinstance(op, PURE):
+                todo += op.operands
+        return None
+
+    def source_bytes(self, value: Value) -> int:
+        """Bytes of an element where it is loaded."""
+        todo = [value]
+        while todo:
+            op = self.uses.definition.get(todo.pop(0).name)
+            if isinstance(op, Load):
+                return max(1, op.tensor.dtype.bits // 8)
+            if isinstance(op, PURE):
+                todo += op.operands
+        return 4
+
+    def bytes(self) -> int:
+        """Bytes of all tensors together."""
+        return sum(self.size(t.dims) * max(1, t.dtype.bits // 8) for t in self.program.tensors)
+
+    def stored_bytes(self) -> int:
+        """Bytes of the tensors that are stored to."""
+        return sum(
+            self.size(t.dims) * max(1, t.dtype.bits // 8) for t in self.program.tensors if t.name in self.uses.stored
+        )
+
+    def pointwise_work(self) -> float:
+        """Elements times simple instructions of everything but contractions."""
+        total = 0.0
+        for op in self.program.body.walk():
+            if isinstance(op, Elementwise | Cast | Reduce | Load | Store) and (op.results or isinstance(op, Store)):
+                value = op.value if isinstance(op, Store) else op.source if isinstance(op, Reduce) else op.result
+                weight = WEIGHT.get(op.fn, 1) if isinstance(op, Elementwise) else 1
+                total += weight * self.elements(op, value.type.dims)
+        return total
+
+    def contracted_by_region(self, found: Contraction) -> tuple[Dim, ...]:
+        """Dimensions contracted by a fold of iterations: of arguments of ordered regions around the operation that the
+        accumulator lacks."""
+        kept = found.op.result.type.dims
+        return tuple(
+            a.domain.dim
+            for r in self.chain(found.op)
+            if r.kind != "parallel"
+            for a in r.args
+            if a.domain.dim not in kept
+        )
+
+
+_recent: list[tuple[Program, CallFacts, Shape]] = []
+
+
+def shape_of(program: Program, facts: CallFacts) -> Shape:
+    """The shape of a program under a call's facts; the last few are remembered (a family asks at every point)."""
+    for known, under, shape in _recent:
+        if known is program and under is facts:
+            return shape
+    made = Shape(program, facts, Uses(program))
+    _recent.append((program, facts, made))
+    del _recent[:-8]
+    return made
+
+
+def _contraction(op: Mma, block: Block) -> Contraction:
+    kept, in_a, in_b = op.result.type.dims, op.a.type.dims, op.b.type.dims
+    return Contraction(
+        op,
+        block,
+        tuple(d for d in kept if d in in_a and d not in in_b),
+        tuple(d for d in kept if d in in_b and d not in in_a),
+        tuple(d for d in kept if d in in_a and d in in_b),
+        op.contracted,
+    )
+
+
+def index_dims(program: Program) -> set[str]:
+    """Dimensions that accesses reach through integer tiles or expressions (their order in memory is not the loop's)."""
+    found: set[str] = set()
+    for op in program.body.walk():
+        if isinstance(op, Load | Store):
+            for sub, dim in zip(flat_subs(op.subs), op.tensor.dims, strict=False):
+                if sub.part is None:
+                    found.add(dim.name)
+    return found

@@ -1,0 +1,123 @@
+"""The family `vector sweep`: rows of elementwise work and folds, lanes along a contiguous dimension.
+
+Each task has a number of rows; in a row the operations run as fused passes over fragments of a few vectors, folds keep
+one accumulator a lane, values that a later pass reads again are kept in a row of scratch when that is cheaper than
+computing them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treadle.ir.core import Program
+from treadle.ir.guard import Guard
+from treadle.machine.form import MachineProgram
+from treadle.plan.cost import CostVector
+from treadle.plan.facts import CallFacts
+from treadle.plan.family import Axis, Point
+from treadle.plan.pins import Pin
+from treadle.realise.blocks import realise
+from treadle.realise.choices import Choices
+from treadle.targets.cpu.admission import call_guard, common_reasons, pins_refused, worker_counts
+from treadle.targets.cpu.rates import rates, traffic
+from treadle.targets.cpu.shape import Shape, shape_of
+
+ROWS = (16, 4, 1, 64, 256)
+STREAM_FROM = 24 << 20
+"""Bytes stored from which non-temporal stores win: the output does not stay in the last cache anyway."""
+
+
+class VectorSweep:
+    """Parallel regions without contractions."""
+
+    name = "vector sweep"
+
+    def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
+        shape = shape_of(program, facts)
+        reasons = common_reasons(shape)
+        if shape.contractions:
+            reasons.append("it has a contraction")
+        if not shape.contiguous:
+            reasons.append("no access is contiguous along a dimension")
+        return reasons
+
+    def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
+        shape = shape_of(program, facts)
+        lanes = rates(facts).lanes
+        ranked = sorted(shape.contiguous, key=lambda n: -shape.contiguous[n])
+        has_rows = any(arg.domain.dim.name not in ranked[:1] for _, arg, _ in shape.arguments())
+        return [
+            Axis("lanes", tuple(ranked[:2])),
+            Axis("vector", (4 * lanes, 2 * lanes, lanes)),
+            Axis("rows", ROWS if has_rows else (1,)),
+            Axis("columns", (4096, 1024)),
+            Axis("workers", worker_counts(facts)),
+        ]
+
+    def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
+        shape = shape_of(program, facts)
+        return pins_refused(shape, self.choices(shape, point), pins)
+
+    def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
+        return call_guard(shape_of(program, facts))
+
+    def choices(self, shape: Shape, point: Point) -> Choices:
+        """The point as decisions of the lowering engine."""
+        lane, width, rows = str(point["lanes"]), int(point["vector"]), int(point["rows"])
+        vector = (*(n for n in shape.contiguous if n != lane), lane)
+        cuts: dict[str, int] = {}
+        left = rows
+        for _, arg, key in reversed(list(shape.arguments())):
+            name = arg.domain.dim.name
+            if name in shape.contiguous:
+                cuts[key] = int(point["columns"])
+            else:
+                # Rows are shared out from the innermost argument outwards.
+                cuts[key] = max(1, min(left, shape.extent(arg.domain.dim) or 1))
+                left = max(1, left // cuts[key])
+        stream = shape.stored_bytes() >= STREAM_FROM
+        return Choices(
+            cuts=cuts,
+            tasks=frozenset(shape.tasks),
+            sweep=dict.fromkeys(shape.contiguous, width),
+            vector=vector,
+            fuse=True,
+            store_tags=("stream",) if stream else (),
+        )
+
+    def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
+        shape = shape_of(program, facts)
+        rate, workers = rates(facts), int(point["workers"])
+        lane, width, rows = str(point["lanes"]), int(point["vector"]), int(point["rows"])
+        extent = max(1, shape.extent(next(d for d in program.dims if d.name == lane)))
+        padded = -(-extent // width) * width / extent
+        scattered = sum(1 for n, c in shape.contiguous.items() if n != lane for _ in range(c))
+        share = 1.0 + 4.0 * scattered / max(1, sum(shape.contiguous.values()))
+        # Fewer vectors in a fragment leave latencies of folds uncovered.
+        latency = {4: 1.0, 2: 1.1, 1: 1.4}.get(width // rate.lanes, 1.0)
+        compute = shape.pointwise_work() / rate.lanes / rate.simple * padded * share * latency
+        tasks = self.task_count(shape, point)
+        waves = -(-tasks // workers)
+        even = tasks / (waves * workers) if tasks else 1.0
+        size = shape.bytes()
+        return CostVector(
+            compute=compute / (workers * even),
+            memory=traffic(rate, size, workers) * share / even,
+            launch=(rate.fork if workers > 1 else 0.0) + waves * rate.task + rows * 1e-9,
+        )
+
+    def task_count(self, shape: Shape, point: Point) -> int:
+        """How many tasks the first parallel region has."""
+        cuts = self.choices(shape, point).cuts
+        total = 1
+        for name in shape.tasks[:1]:
+            region = shape.named(name)
+            for arg in region.args:
+                cut = cuts.get(f"{name}.{arg.name}", 1)
+                total *= -(-shape.facts.value(arg.domain.extent) // cut)
+        return total
+
+    def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
+        shape = shape_of(program, facts)
+        return realise(program, self.choices(shape, point), guard, facts.target, shape.uses)
+
