@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,10 @@ from treadle.lang.dtypes import as_dtype
 from treadle.runtime.arrays import ArrayView, check_output, same_device, view
 from treadle.runtime.dlpack import contiguous
 
+# Stand-ins for arrays lie this far apart: no two overlap.
+_PLACE_BITS = 48
+_places = itertools.count(1)
+
 
 @dataclass(frozen=True)
 class Like:
@@ -28,9 +33,10 @@ class Like:
     align: int = 16
 
     def view(self, name: str) -> ArrayView:
-        """As an argument that lies at an address with that alignment and no more."""
+        """As an argument that lies apart from all others, at an address with that alignment and no more."""
         strides = contiguous(self.shape) if self.strides is None else self.strides
-        return ArrayView(self.align, self.shape, strides, self.dtype.name, "cpu", True, self)
+        address = (next(_places) << _PLACE_BITS) + self.align
+        return ArrayView(address, self.shape, strides, self.dtype.name, "cpu", True, self)
 
 
 def like(dtype: Any, *shape: int, strides: tuple[int, ...] | None = None, align: int = 16) -> Like:
@@ -145,19 +151,17 @@ def _dtype(definition: Definition, parameter: Parameter, seen: ArrayView) -> DTy
 
 
 def _scalar(definition: Definition, parameter: Parameter, value: Any) -> int | float | bool:
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
-        value = value.item()
+    number: Any = value.item() if isinstance(value, (np.generic, np.ndarray)) and np.ndim(value) == 0 else value
     dtype = parameter.dtype
-    fits = isinstance(value, (bool, int)) or (isinstance(value, float) and dtype is not None and dtype.is_float)
-    if not fits:
-        raise DTypeWrong(
-            doing=f"calling {definition.name}",
-            found=f"{parameter.name} = {value!r} of type {type(value).__name__}",
-            expected=f"a number of dtype {dtype}",
-            hint="pass a Python number",
-            span=definition.span,
-        )
-    return value
+    if isinstance(number, (bool, int)) or (isinstance(number, float) and dtype is not None and dtype.is_float):
+        return number
+    raise DTypeWrong(
+        doing=f"calling {definition.name}",
+        found=f"{parameter.name} = {value!r} of type {type(value).__name__}",
+        expected=f"a number of dtype {dtype}",
+        hint="pass a Python number",
+        span=definition.span,
+    )
 
 
 def _hashable(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -1,7 +1,7 @@
 """Making a variant: plans, best first, until one is realised, verified, emitted and assembled.
 
-A plan whose machine program the judge does not verify never runs. It is noted, and the next plan is tried; the universal
-plan comes last.
+A plan whose machine program the judge does not verify never runs. It is noted, and the next plan is tried; the
+universal plan comes last.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 from treadle.base.errors import LimitError, TreadleError
 from treadle.checker import check
 from treadle.checker.verdict import Verdict
-from treadle.driver.candidates import Candidate, candidates
-from treadle.driver.errors import UniversalUnverified
+from treadle.driver.candidates import Candidate, candidates, saved_candidate
+from treadle.driver.errors import PlanUnverified, UniversalUnverified
 from treadle.driver.facts import CallFacts
 from treadle.driver.pipeline import Timeline
 from treadle.driver.record import Record
@@ -24,6 +24,7 @@ from treadle.ir.verifier import verify
 from treadle.machine.form import MachineProgram
 from treadle.machine.text import fact_text, print_machine
 from treadle.plan.pins import NoPlan, Pin
+from treadle.plan.plan import Plan
 from treadle.runtime.cache import content_key
 from treadle.runtime.host import host_features
 from treadle.targets.cpu.emit.program import emit as emit_cpu
@@ -95,6 +96,25 @@ def _unverified(program: Program, target: str, machine: MachineProgram, verdict:
         pass_name="judge",
         before=print_machine(machine),
     )
+
+
+def restore(plan: Plan, program: Program) -> Built:
+    """A saved plan, realised and judged again. *Errors*: `plan/none`, `plan/unverified`."""
+    timeline = Timeline()
+    candidate = saved_candidate(plan, program)
+    with timeline.stage("realise"):
+        machine = candidate.build()
+    with timeline.stage("judge"):
+        verdict = check(machine)
+    if verdict.status != "verified":
+        raise PlanUnverified(
+            doing=f"judging a saved plan of {program.name}",
+            found=str(verdict),
+            expected="verified",
+            hint="plan the kernel again",
+            span=program.span,
+        )
+    return Built(candidate, machine, verdict, [], timeline)
 
 
 def digest_of(built: Built) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from treadle.driver.facts import CallFacts
 from treadle.ir.core import Program
-from treadle.ir.guard import Guard
+from treadle.ir.guard import Guard, Unit
 from treadle.machine.form import MachineProgram
 from treadle.plan.facts import CallFacts as PlanFacts
 from treadle.plan.family import Family
@@ -18,7 +17,7 @@ from treadle.planner.enumerate import Choice, choose, realised
 from treadle.realise.universal import universal
 from treadle.runtime.host import host_features
 from treadle.runtime.pool import workers
-CPU_FAMILIES: tuple = ()
+from treadle.targets.cpu.families import FAMILIES as CPU_FAMILIES
 from treadle.toolchain.features import LEVELS
 
 UNIVERSAL = "universal"
@@ -108,3 +107,15 @@ def plan_facts(program: Program, target: str, facts: CallFacts) -> PlanFacts:
         features=features or frozenset(),
         workers=workers() if kind == "cpu" else 1,
     )
+
+
+def saved_candidate(plan: Plan, program: Program) -> Candidate:
+    """A saved plan as a candidate: its family builds it from its point and guard alone."""
+    if plan.family == UNIVERSAL:
+        return universal_candidate(program, plan.target, disjoint=bool(plan.point.get("disjoint", True)))
+    facts = PlanFacts(plan.target, features=plan.features, workers=plan.workers, unit=_units(plan.guard))
+    return Candidate(plan, _builder(plan, program, facts, families(plan.target)))
+
+
+def _units(guard: Guard) -> frozenset[tuple[str, int]]:
+    return frozenset((f.tensor, f.axis) for f in guard.facts if isinstance(f, Unit))

@@ -63,3 +63,15 @@ class UniversalUnverified(InternalError):
     """The judge did not verify a universal plan."""
 
     code = "plan/universal-unverified"
+
+
+class GuardBroken(UserError):
+    """A plan called with arguments that its guard excludes."""
+
+    code = "plan/guard"
+
+
+class PlanUnverified(UserError):
+    """A saved plan that the judge does not verify any more."""
+
+    code = "plan/unverified"

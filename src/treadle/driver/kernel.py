@@ -8,7 +8,7 @@ arguments; a variant found once is found again by one dictionary look-up.
 from __future__ import annotations
 
 import functools
-import sys
+import inspect
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -55,7 +55,7 @@ class Kernel:
     # ---- running
 
     def __call__(self, *args: Any, **staged: Any) -> Any:
-        special, call = self._prepare(args, staged)
+        special, call = self.prepare(args, staged)
         return special.run(call)
 
     def bind(self, *args: Any, **staged: Any) -> Launch:
@@ -63,19 +63,19 @@ class Kernel:
 
         Arguments are checked once and kept alive; omitted Outs are allocated once.
         """
-        special, call = self._prepare(args, staged)
+        special, call = self.prepare(args, staged)
         return special.bind(call)
 
     def reference(self, *args: Any, **staged: Any) -> Any:
         """What a call does, by the reference interpreter: no planner, no generated code. Returns the Outs."""
-        special, call = self._prepare(args, staged)
+        special, call = self.prepare(args, staged)
         arrays = {name: np.asarray(a) for name, a in call.arrays.items()}
         room("interpreter").evaluate(special.program, arrays, call.scalars, extents=call.extents)
         return call.outs
 
     def sanitize(self, *args: Any, **staged: Any) -> list[Any]:
         """Findings of the checked interpreter on these arguments, which stay as they are; empty when all is well."""
-        special, call = self._prepare(args, staged)
+        special, call = self.prepare(args, staged)
         arrays = {name: np.asarray(a) for name, a in call.arrays.items()}
         return room("sanitize").sanitize(special.program, arrays, call.scalars, call.extents)
 
@@ -86,7 +86,7 @@ class Kernel:
 
         `where` pins decisions: `td.tile(...)`, `td.place(...)`, `td.atom(...)`, `td.versions(...)`.
         """
-        special, call = self._prepare(args, staged, allocate=False)
+        special, call = self.prepare(args, staged, allocate=False)
         return room("plan").plan_call(self, special, call, target, where)
 
     @property
@@ -96,11 +96,11 @@ class Kernel:
 
     def program(self, *args: Any, **staged: Any) -> Program:
         """The captured program for these arguments (arrays or `td.like`)."""
-        return self._prepare(args, staged, allocate=False)[0].program
+        return self.prepare(args, staged, allocate=False)[0].program
 
     # ---- the way to a call
 
-    def _prepare(
+    def prepare(
         self, args: tuple[Any, ...], staged: dict[str, Any], *, allocate: bool = True
     ) -> tuple[Specialisation, Call]:
         """The specialisation for a call, and the call with its extents known and omitted Outs allocated."""
@@ -151,8 +151,11 @@ def kernel(function: Any = None, /, *, numerics: Any = None, variants: int = 8) 
     `variants` bounds how many plans the kernel may keep for different shapes.
     *Errors*: `capture/no-source` when the function's source cannot be read; `capture/*` for a signature that is wrong.
     """
-    if function is None:
-        names = dict(sys._getframe(1).f_locals)
-        return lambda f: Kernel(Definition(f, numerics, names), variants=variants)
-    names = dict(sys._getframe(1).f_locals)  # string annotations may name what only the defining scope knows
-    return Kernel(Definition(function, numerics, names), variants=variants)
+    # String annotations may name what only the defining scope knows.
+    frame = inspect.currentframe()
+    names: dict[str, Any] = dict(frame.f_back.f_locals) if frame is not None and frame.f_back is not None else {}
+
+    def define(fn: Any) -> Kernel:
+        return Kernel(Definition(fn, numerics, names), variants=variants)
+
+    return define if function is None else define(function)

@@ -1,13 +1,13 @@
 """The way of a kernel, stage by stage, in one list: program -> plan -> machine program -> verdict -> text -> artifact.
 
-`STAGES` names them in order; `Timeline` records how long each took. A stage takes what the one before gives, and nothing
-else happens between them.
+`STAGES` names them in order; `Timeline` records how long each took. A stage takes what the one before gives, and
+nothing else happens between them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -30,7 +30,7 @@ class Timeline:
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str) -> Generator[None]:
         """Adds the time of a block to a stage."""
         start = time.perf_counter()
         try:

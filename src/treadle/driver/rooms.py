@@ -1,7 +1,7 @@
 """The rooms that only planning needs, loaded when a call finds nothing in memory or cache.
 
-This is the one place where the driver imports by name: a kernel compiled yesterday runs without planner, judge, emitters
-and compilers in memory.
+This is the one place where the driver imports by name: a kernel compiled yesterday runs without planner, judge,
+emitters and compilers in memory.
 """
 
 from __future__ import annotations

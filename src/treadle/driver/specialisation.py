@@ -12,7 +12,7 @@ from treadle.driver.facts import ArrayFacts, CallFacts
 from treadle.driver.record import fetch, keep, record_key
 from treadle.driver.rooms import room
 from treadle.driver.targets import host_target
-from treadle.driver.variants import Variant, call_class, load
+from treadle.driver.variants import Interpreted, Variant, call_class, load
 from treadle.ir.printer import print_program
 from treadle.lang.definition import Definition
 from treadle.runtime.arrays import overlaps
@@ -42,13 +42,33 @@ class Specialisation:
     def run(self, call: Call) -> Any:
         """Runs the call's variant; returns the Outs."""
         block = self._block(call)
-        self._variant(call, block).kernel.run(block)
+        if not block.apart and self._overlaps(call):
+            Interpreted().run(self.program, call)
+        else:
+            self._variant(call, block).kernel.run(block)
         return call.outs
 
     def bind(self, call: Call) -> CpuLaunch:
-        """The call, made ready."""
+        """The call, made ready. *Errors*: `call/overlap` when an output overlaps another argument."""
         block = self._block(call)
+        if not block.apart and self._overlaps(call):
+            raise self._overlap_refused("an output shares memory with another argument")
         return CpuLaunch(self._variant(call, block).kernel, block, call.outs)
+
+    def _overlaps(self, call: Call) -> bool:
+        """Whether an output really shares elements with another argument."""
+        facts = self.facts(call)
+        names = sorted(facts.arrays)
+        return not all(facts.apart(a, b) for i, a in enumerate(names) for b in names[i + 1 :])
+
+    def _overlap_refused(self, found: str) -> ArgumentsOverlap:
+        return ArgumentsOverlap(
+            doing=f"calling {self.program.name}",
+            found=found,
+            expected="outputs that share no element with another argument",
+            hint="pass arrays of their own, or call the kernel without bind",
+            span=self.program.span,
+        )
 
     def _block(self, call: Call) -> Block:
         return self.packer.pack(self.arguments(call))
@@ -91,13 +111,7 @@ class Specialisation:
         for i, first in enumerate(outs):
             for second in outs[i + 1 :]:
                 if not are_apart(first, second):
-                    raise ArgumentsOverlap(
-                        doing=f"calling {self.program.name}",
-                        found=f"the outputs {first} and {second} share memory",
-                        expected="outputs that share no element",
-                        hint="pass two arrays of their own",
-                        span=self.program.span,
-                    )
+                    raise self._overlap_refused(f"the outputs {first} and {second} share memory")
         # Only pairs with an output matter: inputs may overlap one another freely.
         stored = set(outs)
 

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from treadle.driver.arguments import Call
 from treadle.driver.facts import ArrayFacts, CallFacts, holds
 from treadle.driver.record import Record
+from treadle.driver.rooms import room
+from treadle.ir.core import Program
 from treadle.ir.guard import Guard
 from treadle.machine.parse import parse_machine
 from treadle.runtime.cpu import load_object
@@ -43,6 +48,20 @@ class Variant:
     def admits(self, facts: CallFacts) -> bool:
         """Whether the plan holds for a call."""
         return holds(self.guard, facts)
+
+
+class Interpreted:
+    """What runs a call whose outputs overlap other arguments: the reference interpreter, which works in place.
+
+    No plan is judged for such calls yet; the meaning of the program is exact, the speed is the interpreter's.
+    """
+
+    plan = "reference interpreter (an output overlaps another argument)"
+
+    def run(self, program: Program, call: Call) -> None:
+        """Evaluates the program on the call's own arrays."""
+        arrays = {name: np.asarray(a) for name, a in call.arrays.items()}
+        room("interpreter").evaluate(program, arrays, call.scalars, extents=call.extents)
 
 
 def load(record: Record, signature: Signature) -> Variant:

@@ -1,0 +1,176 @@
+"""What a user holds of a plan: why it was chosen, the machine program, the verdict, the text; running and saving it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from treadle.checker import check as judge
+from treadle.checker.verdict import Verdict
+from treadle.driver.arguments import Call
+from treadle.driver.build import Built, assemble, choose, restore
+from treadle.driver.errors import GuardBroken, TargetAbsent
+from treadle.driver.facts import first_broken
+from treadle.driver.record import Record
+from treadle.driver.specialisation import Specialisation
+from treadle.driver.targets import host_target, resolve
+from treadle.driver.variants import Variant
+from treadle.driver.variants import load as load_variant
+from treadle.ir.guard import Guard
+from treadle.ir.parser import parse_program
+from treadle.ir.printer import print_program
+from treadle.machine.form import MachineProgram
+from treadle.machine.text import print_machine
+from treadle.plan.pins import Pin
+from treadle.plan.plan import Plan as Decisions
+from treadle.plan.plan import PlanUnreadable
+
+if TYPE_CHECKING:
+    from treadle.driver.kernel import Kernel
+
+_MARK = "\n--- program\n"
+
+
+class Plan:
+    """A verified plan: calling it runs it on arguments that meet its guard.
+
+    `decisions` are what is saved; `guard` the facts under which it holds.
+    """
+
+    def __init__(self, built: Built, kernel: Kernel | None = None, special: Specialisation | None = None) -> None:
+        self._built = built
+        self._kernel = kernel
+        self._special = special
+        self._record: Record | None = None
+        self._variant: Variant | None = None
+
+    def __repr__(self) -> str:
+        return f"<plan {self.decisions.line()}: {self._built.verdict.status}>"
+
+    @property
+    def decisions(self) -> Decisions:
+        """Family and point."""
+        return self._built.candidate.plan
+
+    @property
+    def guard(self) -> Guard:
+        """The facts of a call under which the plan holds."""
+        return self._built.machine.guard
+
+    @property
+    def program(self) -> MachineProgram:
+        """The machine program."""
+        return self._built.machine
+
+    def explain(self) -> str:
+        """Why this plan: its cost and bottleneck, the alternatives, what refused them, what was tried and not taken."""
+        built = self._built
+        lines = [built.candidate.choice.explain() if built.candidate.choice else self.decisions.line()]
+        lines += [f"  {note}" for note in built.notes if not any(note in line for line in lines)]
+        lines.append(f"  judged: {built.verdict}")
+        lines += ["  holds when:", *(f"    {line}" for line in str(self.guard).splitlines())]
+        took = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in built.timeline.seconds.items())
+        lines.append(f"  took: {took}")
+        return "\n".join(lines)
+
+    def machine(self) -> str:
+        """The machine text that was judged."""
+        return print_machine(self._built.machine)
+
+    def check(self) -> Verdict:
+        """The independent checker's verdict, judged anew."""
+        return judge(self._built.machine)
+
+    def source(self) -> str:
+        """The emitted text: LLVM IR or CUDA C++."""
+        return self.record.source
+
+    @property
+    def record(self) -> Record:
+        """The compiled form; compiled on first use."""
+        if self._record is None:
+            self._record = assemble(self._built)
+        return self._record
+
+    def save(self, path: str | Path) -> None:
+        """Writes the decisions and the program they are for. Equal plans give equal bytes."""
+        text = self.decisions.to_json() + _MARK + print_program(self._built.machine.program)
+        Path(path).write_text(text)
+
+    def __call__(self, *args: Any, **staged: Any) -> Any:
+        """Runs the plan; returns the Outs.
+
+        *Errors*: `plan/guard` when a fact of the guard does not hold; `plan/target-absent` on another machine.
+        """
+        special, call = self._called(args, staged)
+        broken = first_broken(self.guard, special.facts(call))
+        if broken is not None:
+            raise GuardBroken(
+                doing=f"running a plan of {special.program.name}",
+                found=f"arguments for which this does not hold: {broken}",
+                expected="every fact of the plan's guard: " + "; ".join(str(self.guard).splitlines()),
+                hint="call the kernel itself, which plans for the arguments",
+                span=special.program.span,
+            )
+        if self._variant is None:
+            _runs_here(self.decisions.target)
+            self._variant = load_variant(self.record, special.signature)
+        self._variant.kernel.run(special.packer.pack(special.arguments(call)))
+        return call.outs
+
+    def _called(self, args: tuple[Any, ...], staged: dict[str, Any]) -> tuple[Specialisation, Call]:
+        if self._kernel is None:
+            raise TargetAbsent(
+                doing="running a plan",
+                found="a plan that was loaded without its kernel",
+                expected="td.load(path, kernel)",
+                hint="pass the kernel when loading, to run the plan",
+            )
+        special, call = self._kernel.prepare(args, staged)
+        if special.text != print_program(self._built.machine.program):
+            raise GuardBroken(
+                doing=f"running a plan of {special.program.name}",
+                found="arguments of other dtypes, other staged values, or other optional arguments",
+                expected="those that the plan was made for",
+                hint="call the kernel itself, which plans for the arguments",
+                span=special.program.span,
+            )
+        return special, call
+
+
+def _runs_here(target: str) -> None:
+    if target != host_target() and target.startswith("cpu"):
+        host = host_target().partition(":")[2]
+        levels = ["avx2", "avx512", "amx"]
+        if levels.index(target.partition(":")[2]) > levels.index(host):
+            raise TargetAbsent(
+                doing=f"running a plan for {target}",
+                found=f"a machine of level {host}",
+                expected=target,
+                hint="plan for this machine: leave target= out",
+            )
+
+
+def plan_call(kernel: Kernel, special: Specialisation, call: Call, target: str | None, where: Sequence[Pin]) -> Plan:
+    """The plan for a call, on the arguments' device unless a target is named."""
+    name = resolve(target) if target is not None else host_target()
+    built = choose(special.program, name, special.facts(call), where)
+    return Plan(built, kernel, special)
+
+
+def load(path: str | Path, kernel: Kernel | None = None) -> Plan:
+    """The plan saved at `path`, realised and judged again. With `kernel` it can run.
+
+    *Errors*: `plan/unreadable`.
+    """
+    text = Path(path).read_text()
+    decisions, mark, program = text.partition(_MARK)
+    if not mark:
+        raise PlanUnreadable(
+            doing=f"loading {path}",
+            found="no program behind the decisions",
+            expected="a file written by Plan.save",
+            hint="plan the kernel again and save it",
+        )
+    return Plan(restore(Decisions.from_json(decisions), parse_program(program, str(path))), kernel)
