@@ -144,9 +144,7 @@ class Interpreter(Statements):
         bound = fn.signature().bind(*args, **kwargs)
         bound.apply_defaults()
         outer = fn.frame
-        frame = Frame(
-            fn.__name__, outer.file, dict(bound.arguments), fn.names, outer.globals, fn.look, parent=outer
-        )
+        frame = Frame(fn.__name__, outer.file, dict(bound.arguments), fn.names, outer.globals, fn.look, parent=outer)
         return self.inlined(fn.__name__, lambda: self.run(frame, fn.node))
 
     def run(self, frame: Frame, node: FunctionNode) -> Any:
@@ -207,7 +205,20 @@ class Interpreter(Statements):
         if package not in OPAQUE_PACKAGES or not any(map(is_traced, (*args, *kwargs.values()))):
             return
         name = getattr(fn, "__name__", type(fn).__name__)
-        known = name in ("exp", "log", "sqrt", "sin", "cos", "tanh", "where", "maximum", "minimum", "floor", "abs", "erf")
+        known = name in (
+            "exp",
+            "log",
+            "sqrt",
+            "sin",
+            "cos",
+            "tanh",
+            "where",
+            "maximum",
+            "minimum",
+            "floor",
+            "abs",
+            "erf",
+        )
         raise Opaque(
             doing=f"calling {package}.{name}",
             found="a traced value as an argument",

@@ -35,10 +35,11 @@ class Bounds:
 
 @dataclass
 class Cache:
-    """Values of index expressions and coordinates made in one block."""
+    """Values of index expressions, coordinates and scalar constants made in one block."""
 
     index: dict[Expr, Value] = field(default_factory=dict[Expr, Value])
     coords: dict[Part, Tile] = field(default_factory=dict[Part, Tile])
+    numbers: dict[tuple[DType, str], Value] = field(default_factory=dict[tuple[DType, str], Value])
 
 
 class Context:
@@ -395,5 +396,3 @@ class Context:
         expr = self.expr_of(value, what).constant
         assert expr is not None
         return expr
-
-

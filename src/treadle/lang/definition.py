@@ -187,7 +187,7 @@ class Definition:
                 doing=f"capturing {self.name}",
                 found="a kernel that returns a value",
                 expected="results stored in td.Out parameters",
-                hint=f"add a parameter Y: td.Out[...] = None and store: Y[...] = value",
+                hint="add a parameter Y: td.Out[...] = None and store: Y[...] = value",
                 span=self.span,
             )
         return Program(
@@ -198,7 +198,8 @@ class Definition:
             body=ctx.builder.block,
             lets=ctx.lets,
             requires=ctx.requires,
-            staged={n: staged_text(v) for n, v in values.items()} | {f"{n}.extent": str(v) for n, v in ctx.extents.items()},
+            staged={n: staged_text(v) for n, v in values.items()}
+            | {f"{n}.extent": str(v) for n, v in ctx.extents.items()},
             numerics=dict(asdict(self.numerics)),
             span=self.span,
         )
@@ -221,7 +222,9 @@ class Definition:
             value = Value(f"%{p.name}", TileType(p.dtype), p.name)
             ctx.scalars.append(ScalarParam(p.name, value, self.span))
             safe = p.dtype.is_int
-            return Tile(value.type, ctx.builder.block, value=value, expr=of(Fn(value.name)) if safe else None, safe=safe)
+            return Tile(
+                value.type, ctx.builder.block, value=value, expr=of(Fn(value.name)) if safe else None, safe=safe
+            )
         declared = p.dtype if p.dtype is not None else dtypes.get(p.name)
         dtype = declared if declared is not None else guess.get(p.name, f32)
         tensor = Tensor(
@@ -448,5 +451,3 @@ def _passed(
             span=ctx.span,
         )
     return value
-
-

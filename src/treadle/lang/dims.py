@@ -196,7 +196,9 @@ class Dimension(PartRef):
 
     def alias(self, names: str) -> Any:
         """Further identities with this extent: one bare, several as a tuple."""
-        made = [Dimension(Dim(n, self.identity.extent, self.identity, static=self.identity.static)) for n in _names(names)]
+        made = [
+            Dimension(Dim(n, self.identity.extent, self.identity, static=self.identity.static)) for n in _names(names)
+        ]
         return made[0] if len(made) == 1 else tuple(made)
 
     def __str__(self) -> str:

@@ -312,5 +312,3 @@ def matmul(ctx: Context, a: Any, b: Any) -> Tile:
     pointwise.join(ctx, (x, y), doing)
     axes = tuple(p for side in (x, y) for p in side.type.axes if p.dim is not shared[0])
     return mma(ctx, x, y, ctx.tile(pointwise.constant(ctx, 0, wide, axes)))
-
-

@@ -85,7 +85,9 @@ def cell_lookup(fn: types.FunctionType) -> Callable[[str], tuple[bool, Any]]:
 
 def is_container(x: Any) -> bool:
     """Whether leaves are looked for inside `x`."""
-    return isinstance(x, (list, tuple, dict)) or (dataclasses.is_dataclass(x) and not isinstance(x, type) and is_user(x))
+    return isinstance(x, (list, tuple, dict)) or (
+        dataclasses.is_dataclass(x) and not isinstance(x, type) and is_user(x)
+    )
 
 
 def is_user(x: Any) -> bool:

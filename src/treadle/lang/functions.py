@@ -461,5 +461,3 @@ def memory(*axes: Any, dtype: Any = f32, layout: Any = None, place: str | None =
 def einsum(*args: Any) -> Any:
     """*Errors*: `limit/form`."""
     raise not_built("td.einsum", "use td.dot or td.mma")
-
-

@@ -127,8 +127,17 @@ def lift(ctx: Context, x: Any, doing: str) -> Operand:
 
 
 def constant(ctx: Context, number: Number, dtype: DType, axes: Sequence[Part] = ()) -> Value:
-    """A tile full of `number`, rounded to `dtype`."""
-    return ctx.builder.full(rounded(number, dtype), dtype, axes)
+    """A tile full of `number`, rounded to `dtype`; scalars are made once a block."""
+    found = rounded(number, dtype)
+    if axes:
+        return ctx.builder.full(found, dtype, axes)
+    key = (dtype, repr(found))
+    for block in ctx.builder.stack:
+        if (known := ctx.cached(block).numbers.get(key)) is not None:
+            return known
+    made = ctx.builder.full(found, dtype)
+    ctx.cached(ctx.builder.block).numbers[key] = made
+    return made
 
 
 def rounded(number: Number, dtype: DType) -> Number:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import gcd
 
-from treadle.algebra.expr import Atom, Constraint, Expr, Floor, Max, Min, Monomial, Sym, of
+from treadle.algebra.expr import Atom, Constraint, Expr, Floor, Max, Min, Monomial, of
 
 Row = dict[Monomial, int]  # sum of coefficient * monomial >= 0; the monomial () is the constant
 
@@ -200,5 +200,3 @@ def _tight(row: Row) -> Row:
     if common <= 1:
         return row
     return {m: c // common for m, c in row.items() if m or c // common}
-
-

@@ -16,6 +16,7 @@ import numpy as np
 
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, const, maximum
+from treadle.base.source import Span
 from treadle.dtype import promote as rules
 from treadle.ir.core import Block, If, Op, Region, RegionArg, TileType, Value
 from treadle.ir.ops.access import Insert
@@ -40,6 +41,7 @@ from treadle.lang.frames import (
     containers,
     copied,
     frame_leaves,
+    is_container,
     mapped,
     path_hint,
     path_text,
@@ -258,7 +260,9 @@ class RegionCapture:
         return arg.size is None or arg.domain in self.ctx.open_parts
 
     def bind(self, bound: list[Any]) -> None:
-        value = bound[0] if len(bound) == 1 and not isinstance(self.node.target, (ast.Tuple, ast.List)) else tuple(bound)
+        value = (
+            bound[0] if len(bound) == 1 and not isinstance(self.node.target, (ast.Tuple, ast.List)) else tuple(bound)
+        )
         self.interp.assign(self.frame, self.node.target, value)
 
     def initial(self, path: Path) -> Value:
@@ -328,7 +332,7 @@ class RegionCapture:
             found=f"{path_text(path)} enters an iteration as {type} and leaves it as {found}",
             expected="the same dtype and dimensions",
             hint=f"convert the update with .to({type.dtype}), or start from a tile of the final dtype and dimensions",
-            span=self.frame.written.get(path[0]) or self.span,
+            span=self.written(path),
             notes=[(self.span, "the region")],
         )
 
@@ -346,14 +350,24 @@ class RegionCapture:
             raise self.parallel_assign(path)
 
     def wrong_kind(self, path: Path, entry: Any, new: Any) -> CarriedKind:
+        found = f"{merging.describe(entry)} before and {merging.describe(new)} after an iteration"
+        if is_container(entry) or is_container(new):
+            kind = type(entry if is_container(entry) else new).__name__
+            found = f"a {kind} whose entries change in number or kind in an iteration"
         return CarriedKind(
             doing=f"carrying {path_text(path)} through td.{self.spec.kind}",
-            found=f"{merging.describe(entry)} before and {merging.describe(new)} after an iteration",
+            found=found,
             expected="tiles, numbers, or lists, tuples and dataclasses of them that keep their structure",
             hint="use another name inside the region, or start from a tile or number",
-            span=self.frame.written.get(path[0]) or self.span,
+            span=self.written(path),
             notes=[(self.span, "the region")],
         )
+
+    def written(self, path: Path) -> Span | None:
+        """Where the body assigned the name last; the region where it did not."""
+        found = self.frame.written.get(str(path[0]))
+        inside = found is not None and self.span is not None and found.line >= self.span.line
+        return found if inside else self.span
 
     def parallel_assign(self, path: Path) -> ParallelAssign:
         return ParallelAssign(
@@ -361,7 +375,7 @@ class RegionCapture:
             found=f"{path_text(path)}, which exists before the region",
             expected="new names, or a part of an outer tile",
             hint="instances of td.parallel have no order; use td.serial or td.reduce",
-            span=self.frame.written.get(str(path[0])) or self.span,
+            span=self.written(path),
         )
 
     # ---- the result
@@ -405,7 +419,7 @@ class RegionCapture:
                     raise self.parallel_assign(path)
         if self.spec.kind == "reduce":
             names = [path_text(p) for p in attempt.paths]
-            spans = [self.frame.written.get(p[0]) or self.span for p in attempt.paths]
+            spans = [self.written(p) for p in attempt.paths]
             check_states(region, names, spans)
             self.check_open(attempt)
 
@@ -463,5 +477,3 @@ def _holds(type: TileType, x: Any) -> bool:
 def _target_only(node: ast.For) -> ast.stmt:
     """A statement that assigns just the loop's target."""
     return ast.copy_location(ast.Assign(targets=[node.target], value=ast.Constant(None)), node)
-
-

@@ -80,7 +80,13 @@ def span_of(file: str, node: ast.AST) -> Span | None:
     line = getattr(node, "lineno", None)
     if line is None:
         return None
-    return Span(file, line, getattr(node, "col_offset", 0), getattr(node, "end_lineno", None), getattr(node, "end_col_offset", None))
+    return Span(
+        file,
+        line,
+        getattr(node, "col_offset", 0),
+        getattr(node, "end_lineno", None),
+        getattr(node, "end_col_offset", None),
+    )
 
 
 def assigned_names(nodes: list[ast.stmt]) -> tuple[list[str], list[str]]:

@@ -220,7 +220,9 @@ def subscripts(ctx: Context, name: str, axes: Sequence[Part], key: Any, *, check
         items = group[0] if len(group) == 1 else group
         factors = axis.dim.factors
         if len(items) != len(factors):
-            raise _rank(ctx, doing, f"{len(items)} subscripts for {axis.dim}", f"one for each of {len(factors)} factors")
+            raise _rank(
+                ctx, doing, f"{len(items)} subscripts for {axis.dim}", f"one for each of {len(factors)} factors"
+            )
         subs.append(tuple(_sub(ctx, doing, f.whole(), k, checked) for f, k in zip(factors, items)))
     joined(ctx, doing, subs)
     return tuple(subs)
@@ -403,4 +405,3 @@ def promise(ctx: Context, i: Any, dim: Any) -> Any:
         )
     ctx.promises += [Constraint(x.expr - part.lo), Constraint(part.hi - 1 - x.expr)]
     return Tile(x.type, x.block, value=x.known_value, expr=x.expr, safe=True, fact=x.fact)
-
