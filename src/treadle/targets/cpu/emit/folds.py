@@ -67,12 +67,12 @@ class Folds:
                 for (start, n), vec in zip(chunks(shape[last], self.width), vectors):
                     self._finish(stmt, Point((*key, start), len(key), n), vec, merge)
             return
-        ones = {key: self._fold_lanes(vectors, shape[last], merge) for key, vectors in rows.items()}
+        ones = self._fold_lanes(rows, shape[last], merge)
         for point in self.registers.points(stmt.dst):
             if point.lanes is None:
-                self._finish(stmt, point, ones[point.at], merge)
+                self._finish(stmt, point, self.lanes.element(*ones[point.at]), merge)
                 continue
-            parts = [(ones[point.lane(i).at], 0) for i in range(point.lanes)]
+            parts = [ones[point.lane(i).at] for i in range(point.lanes)]
             self._finish(stmt, point, self.lanes.assemble(parts), merge)
 
     def _finish(self, stmt: Fold, point: Point, value: Vec, merge: Callable[[Vec, Vec], Vec]) -> None:
@@ -97,7 +97,48 @@ class Folds:
             length = half
         return {(*key[:place], *key[place + 1 :]): vectors for key, vectors in rows.items()}
 
-    def _fold_lanes(self, vectors: list[Vec], length: int, merge: Callable[[Vec, Vec], Vec]) -> Vec:
+    def _fold_lanes(
+        self, rows: Rows, length: int, merge: Callable[[Vec, Vec], Vec]
+    ) -> dict[tuple[int, ...], tuple[Vec, int]]:
+        """For each row the vector and lane that hold its fold along the last axis.
+
+        Rows are folded together, as many as a row has lanes: a step takes the lower halves of two vectors' rows and
+        their upper halves, and one merge serves both. The order inside each row is the documented one.
+        """
+        found: dict[tuple[int, ...], tuple[Vec, int]] = {}
+        keys = list(rows)
+        vectors = [self._to_power_of_two(rows[key], length, merge) for key in keys]
+        size = vectors[0].lanes or 1
+        for start in range(0, len(keys), size):
+            group = vectors[start : start + size]
+            lanes, count = size, 1
+            while lanes > 1:
+                group = [
+                    self._fold_pair(group[i], group[i + 1] if i + 1 < len(group) else None, count, lanes, merge)
+                    for i in range(0, len(group), 2)
+                ]
+                lanes //= 2
+                count *= 2 if len(keys) > 1 else 1
+            for i, key in enumerate(keys[start : start + size]):
+                found[key] = group[0], i
+        return found
+
+    def _fold_pair(self, a: Vec, b: Vec | None, count: int, lanes: int, merge: Callable[[Vec, Vec], Vec]) -> Vec:
+        """`count` rows of `lanes` lanes in `a`, as many in `b`: all rows with half the lanes."""
+        half = lanes // 2
+        low = [row * lanes + i for row in range(count) for i in range(half)]
+        high = [i + half for i in low]
+        if b is None:
+            return merge(self.lanes.shuffle(a, None, low), self.lanes.shuffle(a, None, high))
+        total = a.lanes or 1
+        wide = self.lanes.widen(b, total)
+        return merge(
+            self.lanes.shuffle(a, wide, low + [total + i for i in low]),
+            self.lanes.shuffle(a, wide, high + [total + i for i in high]),
+        )
+
+    def _to_power_of_two(self, vectors: list[Vec], length: int, merge: Callable[[Vec, Vec], Vec]) -> Vec:
+        """A row folded to one vector of a power of two of lanes, at most a vector's width."""
         vectors = list(vectors)
         while length > self.width:
             half = power_below(length)
@@ -107,17 +148,12 @@ class Folds:
             vectors = vectors[: half // self.width]
             length = half
         (vec,) = vectors
-        while length > 1:
-            half = power_below(length)
-            rest = length - half
-            low = self.lanes.shuffle(vec, None, list(range(rest)))
-            high = self.lanes.shuffle(vec, None, list(range(half, length)))
-            folded = merge(low, high)
-            if rest < half:
-                wide = self.lanes.widen(folded, vec.lanes or 1)
-                folded = self.lanes.shuffle(wide, vec, [i if i < rest else (vec.lanes or 1) + i for i in range(half)])
-            vec, length = folded, half
-        return self.lanes.element(vec, 0)
+        if length & (length - 1) == 0:
+            return vec
+        half = power_below(length)
+        rest = length - half
+        front = self.lanes.shuffle(vec, None, list(range(half)))
+        return self._merged_front(front, self.lanes.shuffle(vec, None, list(range(half, half + rest))), merge)
 
     def _merged_front(self, into: Vec, other: Vec, merge: Callable[[Vec, Vec], Vec]) -> Vec:
         """`other` merged into the first lanes of `into`."""

@@ -1,8 +1,8 @@
 """How each fragment is kept: decided once for a role from all its uses.
 
 - `VECTOR`: its last axis in vectors of the target's lanes, one variable a vector (LLVM makes registers of them).
-- `SCALAR`: one variable an element, for fragments that are only ever read one element at a time: a broadcast from
-  memory is then one instruction, where a broadcast from a vector's lane would be a shuffle.
+- `SCALAR`: one variable an element, for fragments that are loaded and only ever read one element at a time: a
+  broadcast from memory is then one instruction, where a broadcast from a vector's lane would be a shuffle.
 - `MEMORY`: an array, for fragments that are read at coordinates which are not numbers.
 - `TILE`: matrix-unit registers.
 """
@@ -79,10 +79,21 @@ def choose(
         for name, coords, axis in reads(stmt, frags):
             if name in uses:
                 uses[name].append((name, coords[:-1] if coords and name in pairs else coords, axis))
-    return {name: _layout(frag, uses[name], static, name in captured) for name, frag in frags.items()}
+    together = captured | _computed(body)
+    return {name: _layout(frag, uses[name], static, name in together) for name, frag in frags.items()}
 
 
-def _layout(frag: Frag, uses: list[Read], static: set[str], captured: bool) -> Layout:
+def _computed(body: Body) -> set[str]:
+    """Fragments that are computed, which is cheaper a vector at a time however they are read."""
+    found: set[str] = set()
+    for stmt in walk(body):
+        plain = isinstance(stmt, Compute) and stmt.fn == "copy" and not isinstance(stmt.args[0], FragRef)
+        if isinstance(stmt, Compute | Fold | Mma) and not plain:
+            found.add(stmt.dst)
+    return found
+
+
+def _layout(frag: Frag, uses: list[Read], static: set[str], together: bool) -> Layout:
     if frag.place == "tile":
         return Layout.TILE
     known = static | {coordinate(i) for i in range(16)}
@@ -94,7 +105,7 @@ def _layout(frag: Frag, uses: list[Read], static: set[str], captured: bool) -> L
     elements = 1
     for n in frag.shape:
         elements *= n
-    if frag.shape and uses and not captured and elements <= MOST_SCALARS and all(map(_one_element, uses)):
+    if frag.shape and uses and not together and elements <= MOST_SCALARS and all(map(_one_element, uses)):
         return Layout.SCALAR
     return Layout.VECTOR
 
