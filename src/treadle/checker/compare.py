@@ -37,7 +37,12 @@ class Compare:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self._numbers: dict[int, tuple[object, int]] = {}
         self._memo: dict[tuple[int, Term, Term, object], tuple[Facts, Gap | None]] = {}
+
+    def number(self, what: object) -> int:
+        """A number for an object, kept alive: distinct objects have distinct numbers."""
+        return self._numbers.setdefault(id(what), (what, len(self._numbers)))[1]
 
     def same(self, facts: Facts, have: Term, want: Term, view: View) -> Gap | None:
         """None if `have` may stand for `want`, else where it may not."""

@@ -34,6 +34,7 @@ from treadle.machine.form import (
     Copy,
     Enter,
     Fold,
+    FragRef,
     If,
     Invariant,
     Let,
@@ -100,6 +101,8 @@ class Walk:
         """One statement. *Errors*: findings."""
         if isinstance(stmt, Stmt) and stmt.by:
             raise Unsure("J5", f"a statement by {stmt.by!r}", missing="a rule for part of an agent on this target")
+        if isinstance(stmt, Stmt):
+            self._tiles(place, stmt)
         match stmt:
             case Load():
                 self.statements.load(place, stmt)
@@ -121,8 +124,10 @@ class Walk:
                 self.tasks(place, stmt, position)
             case If():
                 self.branch(place, stmt, position)
-            case Sync() if stmt.kind in ("amx.config", "amx.release", "prefetch"):
+            case Sync() if stmt.kind == "prefetch":
                 pass
+            case Sync() if stmt.kind in ("amx.config", "amx.release"):
+                self.configure(place, stmt)
             case Sync():
                 raise Unsure("J2", f"the synchronisation {stmt.kind}", missing=f"a rule for {stmt.kind} on {place.target.name}")
             case Copy() | Advance():
@@ -132,11 +137,11 @@ class Walk:
 
     # ---- entering regions
 
-    def entered(self, place: Place, enters: tuple[Enter, ...], ranges: list[Range], ordered: bool) -> tuple[View, set[str], set[str]]:
-        """Bindings in force inside, argument symbols bound, and the variables that enumerate blocks."""
+    def entered(self, place: Place, enters: tuple[Enter, ...], ranges: list[Range], ordered: bool) -> tuple[View, tuple[tuple[str, str], ...]]:
+        """Bindings in force inside, and the argument symbols bound with the variables that enumerate their blocks."""
+        place = place.inner(known=place.knowing([r.var for r in ranges]))
         bindings = dict(place.view.bindings)
-        bound: set[str] = set()
-        entering: set[str] = set()
+        bound: list[tuple[str, str]] = []
         for enter in enters:
             region = place.source.regions.get(enter.region)
             if region is None:
@@ -155,16 +160,15 @@ class Walk:
                 mine = [r for r in ranges if r.var in start.symbols | stop.symbols]
                 if len(mine) != 1:
                     raise Unsure("J1", f"{region.name}.{name} is bound to {start} .. {stop}", missing="one variable that enumerates its blocks")
-                if mine[0].var in entering:
+                if any(v == mine[0].var for _, v in bound):
                     raise Refused("J1", f"{mine[0].var} enumerates the blocks of two arguments", {})
                 others = [c for r in ranges if r is not mine[0] for c in r.inside]
                 Cut(place.facts.also(*others), region, arg, mine[0], start, stop, bindings).check(place.source)
-                entering.add(mine[0].var)
                 for symbol, e in zip(argument_symbols(arg), exprs):
                     bindings[symbol] = e
-                    bound.add(symbol)
+                    bound.append((symbol, mine[0].var))
             self._argument_order(region, bindings)
-        return View(bindings, place.view.branches), bound, entering
+        return View(bindings, place.view.branches), tuple(bound)
 
     def _nesting(self, place: Place, region: Region, bindings: dict[str, Expr]) -> None:
         """The domain of a region may hang on outer arguments, which must be bound before it is entered."""
@@ -187,19 +191,20 @@ class Walk:
         if step is None or step < 1:
             raise Unsure("J1", f"the step {stmt.step}", missing="a positive number as step")
         r = Range(stmt.var, place.expr(stmt.lo), place.expr(stmt.hi), step)
-        view, bound, entering = self.entered(place, stmt.enters, [r], ordered=True)
+        view, bound = self.entered(place, stmt.enters, [r], ordered=True)
         inside = place.facts.also(*r.inside)
-        inner = place.inner(facts=inside, view=view)
+        inner = place.inner(facts=inside, view=view, known=place.knowing([stmt.var]))
         kept = [self._resolve(place, inner, i, stmt, r) for i in stmt.invariants]
         for k in kept:
             self._holds(place, k.holder, k.where, k.entry, k.fill, {r.var: r.lo}, place.view, "on entry to the loop")
-        frame = Frame(stmt, (r,), frozenset(entering), frozenset(bound), position=position)
+        frame = Frame(stmt, (r,), bound, position=position)
         inner.frames = (*place.frames, frame)
         self._forget(place, inner, stmt.body, stmt)
         for k in kept:
             self._assume(inner, k.holder, k.where, k.head, k.fill, {})
         self.body(inner, stmt.body)
         self.at = stmt
+        self._configured(place, inner)
         strong = self._establish(inner, kept, r)
         self._leave(place, inner, stmt)
         for k in kept:
@@ -327,20 +332,48 @@ class Walk:
                 strong[id(k)] = False
         return strong
 
+    # ---- tiles of the processor
+
+    def configure(self, place: Place, stmt: Sync) -> None:
+        """The tile configuration of a thread: set once in a task before any tile is touched, and released at its end."""
+        wanted = stmt.kind == "amx.release"
+        if place.configured != wanted:
+            raise Refused("J4", f"{stmt.kind} while the tiles are {'not ' if wanted else ''}configured", {})
+        if not place.target.tiles:
+            raise Refused("J4", f"{place.target.name} has no tiles", {})
+        place.configured = not wanted
+
+    def _configured(self, place: Place, inner: Place) -> None:
+        if place.configured != inner.configured:
+            raise Unsure("J4", "the tiles are configured or released inside a loop or if", missing="a configuration around it")
+
+    def _tiles(self, place: Place, stmt: Stmt) -> None:
+        names = {getattr(stmt, "dst", None)} if not isinstance(stmt, Store) else {stmt.src.name}
+        names |= {x.name for x in getattr(stmt, "args", ()) if isinstance(x, FragRef)} if isinstance(stmt, Compute) else set()
+        if isinstance(stmt, Mma):
+            names |= {x.name for x in (stmt.a, stmt.b, stmt.acc) if isinstance(x, FragRef)}
+        if isinstance(stmt, Fold):
+            names |= {x.name for x in (stmt.src, stmt.acc) if isinstance(x, FragRef)}
+        for name in names:
+            frag = place.frags.get(name) if isinstance(name, str) else None
+            if frag is not None and frag.place == "tile" and not place.configured:
+                raise Refused("J4", f"the tile {frag.name} is touched while the tiles are not configured", {})
+
     # ---- what a control does to storage
 
     def _collector(self, place: Place) -> Collector:
-        def resolve(e: Expr) -> Expr | None:
-            found = place.expr(e) if not e.functions & place.frags.keys() else None
-            return found
+        free = place.inner(known=None)
 
-        return Collector(lambda name: place.frag(name).shape, resolve, dict(place.lets))
+        def resolve(e: Expr) -> Expr | None:
+            return None if e.functions & place.frags.keys() else free.expr(e)
+
+        return Collector(lambda name: place.frag(name).shape, resolve)
 
     def _forget(self, place: Place, inner: Place, body: Body, control: Loop) -> None:
         """At the head of an iteration: what the body assigns is unknown, what earlier iterations stored is written."""
         for name in assigned(body):
             inner.holds[name] = undefined(f"{name} is assigned in the loop and kept by no invariant")
-        opened = buffers_opened(body)
+        opened = buffers_opened([control])
         for name in opened:
             if name in inner.contents:
                 inner.contents[name] = replace(inner.contents[name], layers=unknown_contents(f"{name} gets a new version in the loop").layers)
@@ -352,7 +385,7 @@ class Walk:
         """After a control: assigned fragments and re-versioned buffers are unknown, other stores are written."""
         for name in assigned(control.body):
             place.holds[name] = undefined(f"{name} was assigned in a loop and kept by no invariant")
-        opened = buffers_opened(control.body)
+        opened = buffers_opened([control])
         for name in opened:
             if name in place.contents:
                 place.contents[name] = replace(place.contents[name], layers=unknown_contents(f"{name} got a version in a loop").layers)
@@ -369,10 +402,10 @@ class Walk:
         if len(stmt.vars) != len(stmt.counts):
             raise Refused("J1", "a task nest has one count a variable", {})
         ranges = [Range(v, _number(0), place.expr(c)) for v, c in zip(stmt.vars, stmt.counts)]
-        view, bound, entering = self.entered(place, stmt.enters, ranges, ordered=False)
+        view, bound = self.entered(place, stmt.enters, ranges, ordered=False)
         inside = place.facts.also(*(c for r in ranges for c in r.inside))
-        inner = place.inner(facts=inside, view=view)
-        inner.frames = (*place.frames, Frame(stmt, tuple(ranges), frozenset(entering), frozenset(bound), position=position))
+        inner = place.inner(facts=inside, view=view, known=place.knowing(stmt.vars))
+        inner.frames = (*place.frames, Frame(stmt, tuple(ranges), bound, position=position))
         inner.holds = {}
         others: dict[str, list[object]] = {}
         for name, written in self._collector(place).tasks(stmt, but=True):
@@ -384,8 +417,11 @@ class Walk:
                 inner.contents[name] = replace(
                     inner.contents[name], elsewhere=(*inner.contents[name].elsewhere, *others.get(name, []))  # type: ignore[arg-type]
                 )
+        inner.configured = False
         self.body(inner, stmt.body)
         self.at = stmt
+        if inner.configured:
+            raise Refused("J4", "a task ends with the tiles configured", {})
         self._leave(place, inner, stmt)
         for name, buffer in place.buffers.items():
             if buffer.place == "local":
@@ -425,7 +461,7 @@ class Walk:
         self.statements.prove(place, facts, place.held(stmt.cond, None, facts), want)
         ways: list[tuple[tuple[Constraint, ...], Place]] = []
         for body, taken in ((stmt.then, True), (stmt.orelse, False)):
-            view = View(place.view.bindings, dict(place.view.branches) | {id(op): taken})
+            view = View(place.view.bindings, dict(place.view.branches) | {want: taken})
             inner = place.inner(view=view)
             inner.frames = (*place.frames, Frame(stmt, branch=taken, source_if=id(op), position=position))
             self.body(inner, body)
@@ -434,6 +470,10 @@ class Walk:
         self._join(place, stmt, ways)
 
     def _join(self, place: Place, stmt: If, ways: list[tuple[tuple[Constraint, ...], Place]]) -> None:
+        if not ways:
+            return
+        for _, inner in ways:
+            self._configured(place, inner)
         changed = assigned(stmt.then) | assigned(stmt.orelse)
         for name in changed:
             held = [(conds, inner.holds.get(name, undefined(f"{name} is not assigned"))) for conds, inner in ways]

@@ -15,13 +15,13 @@ from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import Facts, Inexpressible, Region, Relation
 from treadle.checker.cuts import Range
 from treadle.checker.source import Source, View, argument_symbols
-from treadle.checker.state import Frame, Place
+from treadle.checker.state import Frame
 from treadle.checker.statements import Stored
 from treadle.checker.verdict import Refused, Unsure
 from treadle.ir import core
 from treadle.ir.infer import sub_axes
 from treadle.ir.ops import access
-from treadle.machine.form import Store, Tasks
+from treadle.machine.form import Store
 
 
 @dataclass
@@ -58,11 +58,21 @@ class Coverage:
 
     def _check(self, number: int, op: access.Store, events: list[StoreEvent]) -> None:
         prefix = common_prefix([e.frames for e in events]) if events else ()
-        params = entering_ranges(prefix)
+        mine = frozenset(
+            s for r, _ in self.source.scopes[id(op)] if isinstance(r, core.Region) for a in r.args for s in argument_symbols(a)
+        )
+        # an argument that a claim overrides is no parameter: the variable enumerates like any other
+        kept = frozenset(s for s in mine if all(e.stored.inst.get(s) == e.stored.bindings.get(s) for e in events))
+        params = entering_ranges(prefix, kept)
         facts = self.facts
         for r in params:
             facts = facts.also(*r.inside)
-        fixed = {s for f in prefix if any(r in params for r in f.ranges) for s in f.binds if _bound_by(f, s, params)}
+        names = {r.var for r in params}
+        fixed = {s for f in prefix for s, v in f.bound if v in names}
+        for region, _ in self.source.scopes[id(op)]:
+            if isinstance(region, core.Region) and region.kind in ("serial", "pipeline"):
+                if not {s for a in region.args for s in argument_symbols(a)} <= fixed and events:
+                    raise Unsure("J2", f"store {number}: nothing keeps the order of {region.name}", missing="a loop that enters it")
         for e in events:
             self._branches(op, e, number)
         domain = self._domain(op, fixed, events[0].stored.inst if events else {}, number, masked=_masked(op, events))
@@ -112,9 +122,10 @@ class Coverage:
                     continue
                 lo, hi = (self.source.expr_at(x, env) for x in (arg.domain.lo, arg.domain.hi))
                 if arg.kind == "each":
-                    dims.append(arg.name)
-                    env[arg.name] = sym(arg.name)
-                    where += [ge(sym(arg.name), lo), lt(sym(arg.name), hi)]
+                    b = sym(f"@{arg.name}")
+                    dims.append(f"@{arg.name}")
+                    env[arg.name] = b
+                    where += [ge(b, lo), lt(b, hi)]
                     continue
                 used = [a for a in sub_axes(op.subs) if {f"{arg.name}.start", f"{arg.name}.stop"} & (a.lo.symbols | a.hi.symbols)]
                 if set(symbols) & needs or not any(a.lo == sym(symbols[0]) and a.hi == sym(symbols[1]) for a in used):
@@ -172,25 +183,19 @@ def common_prefix(paths: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:
     return tuple(out)
 
 
-def entering_ranges(frames: Sequence[Frame]) -> list[Range]:
-    """Variables that enumerate blocks and whose ranges depend on none that do not."""
-    plain = {r.var for f in frames for r in f.ranges if r.var not in f.entering}
+def entering_ranges(frames: Sequence[Frame], symbols: frozenset[str]) -> list[Range]:
+    """Variables that enumerate blocks of these arguments only, and whose ranges depend on none that do not."""
+    plain = {r.var for f in frames for r in f.ranges if r.var not in f.entering(symbols)}
     found: list[Range] = []
     for f in frames:
         for r in f.ranges:
-            if r.var not in f.entering:
+            if r.var not in f.entering(symbols):
                 continue
             if (r.lo.symbols | r.hi.symbols) & plain:
                 plain.add(r.var)
             else:
                 found.append(r)
     return found
-
-
-def _bound_by(frame: Frame, symbol: str, params: list[Range]) -> bool:
-    """Whether the frame's binding of a symbol hangs on parameters alone."""
-    names = {r.var for r in params}
-    return all(r.var in names for r in frame.ranges if r.var in frame.entering)
 
 
 def _masked(op: access.Store, events: list[StoreEvent]) -> bool:
@@ -205,7 +210,3 @@ def _masked(op: access.Store, events: list[StoreEvent]) -> bool:
 def _subs(op: access.Store) -> list[core.Sub]:
     return [s for axis in op.subs for s in (axis if isinstance(axis, tuple) else (axis,))]
 
-
-def tasks_of(place: Place) -> list[Frame]:
-    """The task nests around a place."""
-    return [f for f in place.frames if isinstance(f.control, Tasks)]

@@ -12,7 +12,7 @@ from treadle.checker.source import Source
 from treadle.checker.verdict import Refused, Unsure, require
 from treadle.hardware.targets import Target
 from treadle.ir.guard import Absent, Disjoint, Injective
-from treadle.machine.form import Buffer, Kernel, MachineProgram
+from treadle.machine.form import Buffer, Kernel, Let, Loop, MachineProgram, Tasks, walk
 
 
 def check_host(program: MachineProgram, source: Source, facts: Facts, target: Target) -> None:
@@ -36,6 +36,8 @@ def check_host(program: MachineProgram, source: Source, facts: Facts, target: Ta
 
 
 def _storage(program: MachineProgram, kernel: Kernel, target: Target) -> None:
+    _tiles(kernel, target)
+    _variables(program, kernel)
     names = [f.name for f in kernel.frags] + [b.name for b in [*kernel.buffers, *program.host.workspace]]
     names += [b.name for b in kernel.barriers] + [t.name for t in program.program.tensors]
     twice = {n for n in names if names.count(n) > 1}
@@ -52,6 +54,34 @@ def _storage(program: MachineProgram, kernel: Kernel, target: Target) -> None:
     else:
         raise Unsure("J2", f"the target kind {target.kind}", missing="rules for its memory model")
     _overlap(kernel.buffers)
+
+
+def _tiles(kernel: Kernel, target: Target) -> None:
+    needed = 0
+    for frag in kernel.frags:
+        if frag.place == "tile":
+            size = frag.dtype.itemsize
+            for extent in frag.shape:
+                size *= extent
+            needed += -(-size // max(target.tile_bytes, 1))
+    if needed > target.tiles:
+        raise Refused("J4", f"{needed} tiles, {target.name} has {target.tiles}", {"tiles": needed})
+
+
+def _variables(program: MachineProgram, kernel: Kernel) -> None:
+    """Names of variables are used once and are none of the source's: a fact about one never speaks of another."""
+    source = program.program
+    taken = {s for d in [*source.dims, *(d for t in source.tensors for d in t.dims)] for s in d.extent.symbols}
+    taken |= source.lets.keys() | program.host.lets.keys() | {"cta"}
+    for role in kernel.roles:
+        for name in [*role.counters, *([role.index] if role.index else [])]:
+            taken |= {name}
+        for stmt in walk(role.body):
+            names = stmt.vars if isinstance(stmt, Tasks) else (stmt.var,) if isinstance(stmt, Loop) else (stmt.name,) if isinstance(stmt, Let) else ()
+            for name in names:
+                if name in taken or name[0] in "$#?!@<%" or "'" in name:
+                    raise Refused("J4", f"the name {name} is used twice", {})
+                taken.add(name)
 
 
 def _overlap(buffers: list[Buffer]) -> None:

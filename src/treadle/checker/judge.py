@@ -57,6 +57,10 @@ class Judge:
         self.facts = Facts(base_facts(program))
         self.coverage = Coverage(self.source, self.facts)
         self.accesses = Accesses(self.source)
+        self.known = frozenset(
+            {s for d in [*program.program.dims, *(d for t in program.program.tensors for d in t.dims)] for s in d.extent.symbols}
+            | program.program.lets.keys()
+        )
         self.walk = Walk(self.coverage, self.accesses, numbers)
         folds = Folds(self.compare)
         self.walk.statements = Statements(folds, spent, self.walk.stored, self.walk.loaded)
@@ -93,6 +97,7 @@ class Judge:
             {f.name: f for f in kernel.frags},
             buffers,
             lets=dict(self.program.host.lets),
+            known=self.known,
             contents={
                 name: contents.get(name, unknown_contents(f"{name} is undefined at the start")) for name in buffers
             },

@@ -76,7 +76,7 @@ class Accesses:
         ]
         symbols = {s for r in both for arg in r.args for s in argument_symbols(arg)}
         for frame in common:
-            if frame.ranges and (not frame.binds <= symbols or not frame.entering >= {r.var for r in frame.ranges}):
+            if not frame.entering(symbols) >= {r.var for r in frame.ranges}:
                 raise Unsure("J2", f"accesses to {first.tensor} repeat in a loop that enters no region of both",
                              missing="a loop or task nest that enters their regions only")
         entered = {s for f in common for s in f.binds}

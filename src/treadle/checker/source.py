@@ -44,10 +44,10 @@ class View:
     """Where a comparison stands: bindings of region arguments in force, and branches of source `if`s taken."""
 
     bindings: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
-    branches: Mapping[int, bool] = field(default_factory=dict[int, bool])
+    branches: Mapping[Elem, bool] = field(default_factory=dict[Elem, bool])  # by the condition that was tested
 
     @cached_property
-    def key(self) -> tuple[frozenset[tuple[str, Expr]], frozenset[tuple[int, bool]]]:
+    def key(self) -> object:
         """Equal for equal views."""
         return frozenset(self.bindings.items()), frozenset(self.branches.items())
 
@@ -76,6 +76,7 @@ class Source:
         self.ifs = [op for op in self.ops if isinstance(op, If)]
         self.stored = {op.tensor.name for op in self.stores}
         self.loaded = {op.tensor.name for op in self.ops if isinstance(op, Load)}
+        self.scalars = {n: s.value for s in program.scalars for n in (s.name, s.value.name)}
         self.deps: dict[str, frozenset[str]] = {s.value.name: frozenset() for s in program.scalars}
         self._depend(program.body)
 
@@ -375,10 +376,10 @@ class Source:
         self, op: If, elem: Elem, at: Mapping[Dim, Expr], inst: Mapping[str, Expr], view: View
     ) -> Pieces:
         which = next(i for i, v in enumerate(op.results) if v.name == elem.value)
-        taken = view.branches.get(id(op))
+        cond = self.element(op.cond, {}, inst)
+        taken = view.branches.get(cond)
         if taken is not None:
             return only(self.element((op.then if taken else op.orelse).yields[which], at, inst))
-        cond = self.element(op.cond, {}, inst)
         yes, no = (self.element(b.yields[which], at, inst) for b in (op.then, op.orelse))
         return only(App("where", (cond, yes, no), op.results[which].type.dtype))
 

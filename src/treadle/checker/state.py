@@ -17,11 +17,11 @@ from treadle.checker.cuts import Range
 from treadle.checker.source import Source, View, converted
 from treadle.checker.storage import Contents
 from treadle.checker.terms import Elem, Part, Pieces, Term, Undef, keeps_values, substituted
-from treadle.checker.verdict import Refused, Unsure
+from treadle.checker.verdict import Refused
 from treadle.dtype.formats import DType
 from treadle.hardware.targets import Target
 from treadle.ir.ops.fold import Mma, Reduce
-from treadle.machine.form import Buffer, Claim, Control, Frag, Kernel, Stmt
+from treadle.machine.form import Buffer, Claim, Control, Frag, Kernel
 
 _EXISTENTIAL = re.compile(r"e\d+$")
 
@@ -32,12 +32,20 @@ class Frame:
 
     control: Control
     ranges: tuple[Range, ...] = ()
-    entering: frozenset[str] = frozenset()  # variables that enumerate blocks of a region
-    binds: frozenset[str] = frozenset()  # argument symbols bound here
+    bound: tuple[tuple[str, str], ...] = ()  # (argument symbol, variable that enumerates its blocks)
     branch: bool | None = None
     alternatives: tuple[tuple[Constraint, ...], ...] = ((),)
-    source_if: int | None = None
+    source_if: int | None = None  # identity of the source's `if` that it realises
     position: int = 0  # index of the control in its body
+
+    @property
+    def binds(self) -> frozenset[str]:
+        """Argument symbols that are bound here."""
+        return frozenset(s for s, _ in self.bound)
+
+    def entering(self, symbols: frozenset[str] | set[str]) -> frozenset[str]:
+        """The variables that enumerate blocks of these arguments only."""
+        return frozenset(v for s, v in self.bound if all(t in symbols for t, w in self.bound if w == v))
 
 
 @dataclass
@@ -56,6 +64,12 @@ class Place:
     lets: dict[str, Expr] = field(default_factory=dict[str, Expr])
     holds: dict[str, Pieces] = field(default_factory=dict[str, Pieces])
     contents: dict[str, Contents] = field(default_factory=dict[str, Contents])
+    configured: bool = False  # whether the thread's tiles are configured
+    known: frozenset[str] | None = None  # symbols in scope; None: any
+
+    def knowing(self, names: Sequence[str]) -> frozenset[str] | None:
+        """The symbols in scope and these."""
+        return None if self.known is None else self.known | frozenset(names)
 
     def inner(self, **changes: object) -> Place:
         """A copy with its own tables, changed."""
@@ -77,9 +91,9 @@ class Place:
 
     def held(self, name: str, coords: tuple[Expr, ...] | None, facts: Facts) -> Pieces:
         """What a fragment holds at coordinates (identity: None). *Errors*: refused outside the fragment."""
-        declared = self.frags.get(name)
-        if declared is None and name in self.source.values and not self.source.values[name].type.axes:
-            return (((), Elem(name, (), self.source.instance(name, self.view.bindings))),)
+        scalar = self.source.scalars.get(name)
+        if scalar is not None and name not in self.frags:
+            return (((), Elem(scalar.name, ())),)
         frag = self.frag(name)
         pieces = self.holds.get(name, (((), Undef(f"{name} was not assigned here")),))
         if coords is None:
@@ -96,39 +110,48 @@ class Place:
 
     # ---- expressions
 
-    def expr(self, e: Expr, facts: Facts | None = None) -> Expr:
-        """An index expression of a statement: lets replaced, elements of integer fragments by what they hold."""
-        if self.lets and e.symbols & self.lets.keys():
-            e = e.substitute(self.lets)
+    def expr(self, e: Expr, facts: Facts | None = None, ghost: bool = False) -> Expr:
+        """An index expression of a statement: lets replaced, elements of integer fragments by what they hold. In a claim
+        (`ghost`) it may mention elements of source values too.
+
+        *Errors*: refused for a symbol that is not in scope.
+        """
+        if self.known is not None and not e.symbols <= self.known:
+            for name in e.symbols - self.known - self.lets.keys():
+                if name[0] not in "$#?!":
+                    raise Refused("J1", f"the symbol {name} is not in scope", {})
         if not e.functions:
-            return e
+            return e.substitute(self.lets)
         known = self.facts if facts is None else facts
 
         def change(atom: Atom) -> Expr | None:
             if not isinstance(atom, Fn):
                 return None
-            args = tuple(self.expr(a, known) for a in atom.args)
-            return self._element(atom.name, args, known)
+            args = tuple(self.expr(a, known, ghost) for a in atom.args)
+            return self._element(atom.name, args, known, ghost)
 
-        return e.rewrite(change)
+        return e.rewrite(change).substitute(self.lets)
 
-    def _element(self, name: str, args: tuple[Expr, ...], facts: Facts) -> Expr:
-        if name in self.source.values:
+    def _element(self, name: str, args: tuple[Expr, ...], facts: Facts, ghost: bool) -> Expr:
+        scalar = self.source.scalars.get(name)
+        if scalar is not None:
+            return self.source.index_of(Elem(scalar.name, ()), self.view)
+        if ghost and name in self.source.values:
             return self.source.index_of(Elem(name, args, self.source.instance(name, self.view.bindings)), self.view)
         if name not in self.frags:
-            return of(Fn(name, args))
-        open_cases = [term for _, term in split(facts, self.held(name, args, facts))]
+            raise Refused("J1", f"{name} is no fragment", {})
+        pieces = self.held(name, args, facts)
+        open_cases = [term for _, term in split(facts, pieces)]
         if len(open_cases) == 1 and not isinstance(open_cases[0], Undef):
             return self.source.index_of(open_cases[0], self.view)
-        return of(Fn(f"{name}@", args))  # some integer: equal arguments, equal value
+        # some integer: equal arguments, equal value, as long as the fragment is not assigned again
+        return of(Fn(f"{name}@{self.compare.number(self.holds.get(name))}", args))
 
-    def constraint(self, c: Constraint, facts: Facts | None = None) -> Constraint:
-        """A condition of a statement."""
-        return Constraint(self.expr(c.expr, facts), c.equality)
-
-    def constraints(self, cs: Sequence[Constraint], facts: Facts | None = None) -> tuple[Constraint, ...]:
-        """Conditions of a statement."""
-        return tuple(self.constraint(c, facts) for c in cs)
+    def constraints(
+        self, cs: Sequence[Constraint], facts: Facts | None = None, ghost: bool = False
+    ) -> tuple[Constraint, ...]:
+        """Conditions of a statement (of a claim: `ghost`)."""
+        return tuple(Constraint(self.expr(c.expr, facts, ghost), c.equality) for c in cs)
 
     # ---- claims
 
@@ -138,7 +161,7 @@ class Place:
         for symbol, e in overrides:
             if symbol not in self.source.by_argument:
                 raise Refused("J1", f"the claim overrides {symbol}, which is no region argument", {})
-            found[symbol] = self.expr(e, facts)
+            found[symbol] = self.expr(e, facts, ghost=True)
         return found
 
     def claimed(self, claim: Claim, facts: Facts, dtype: DType | None = None) -> tuple[tuple[Constraint, ...], Term]:
@@ -152,9 +175,9 @@ class Place:
         if len(claim.coords) != len(value.type.axes):
             raise Refused("J1", f"{value.name} has {len(value.type.axes)} axes, the claim {len(claim.coords)} coordinates", {})
         inst = self.source.instance(value.name, self.instance(claim.instance, facts))
-        where = self.constraints(claim.where, facts)
+        where = self.constraints(claim.where, facts, ghost=True)
         inside = facts.also(*where)
-        coords = tuple(self.expr(c, inside) for c in claim.coords)
+        coords = tuple(self.expr(c, inside, ghost=True) for c in claim.coords)
         term: Term
         if claim.over is None:
             term = Elem(value.name, coords, inst)
@@ -180,14 +203,7 @@ class Place:
         env |= {s: sym(f"!{i}") for i, s in enumerate(extra)}
         over: list[Constraint] = []
         for c in claim.over or ():
-            free = {k: v for k, v in self.lets.items() if k not in env}
-            e = c.expr.substitute(free)
-            e = e.rewrite(lambda a: env.get(a.name) if isinstance(a, Sym) else None)
-            over.append(Constraint(replace(self, lets={}).expr(e, facts) if e.functions else e, c.equality))
+            e = c.expr.rewrite(lambda a: env.get(a.name) if isinstance(a, Sym) else None)
+            over.append(Constraint(self.expr(e, facts, ghost=True), c.equality))
         return Part(name, coords, inst, tuple(over), tuple(f"!{i}" for i in range(len(extra))))
 
-
-def require_all(place: Place, stmt: Stmt) -> None:
-    """CPU statements are executed by their whole agent."""
-    if stmt.by:
-        raise Unsure("J5", f"a statement by {stmt.by!r}", missing="a rule for part of an agent")

@@ -6,7 +6,7 @@ and by computation where there is no claim.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
@@ -162,6 +162,9 @@ class Statements:
             raise Unsure("J2", f"{tensor.name} is stored by this program", missing="a claim that names the load of the source")
         wanted = self.source.load_index(op, at, inst)
         where, term = place.claimed(_as_claim(stmt.claim), facts)
+        if not self.active(place, op, at, inst, inside):
+            raise Unsure("J2", f"{tensor.name} is stored by this program, and not only the instance's own elements are read",
+                         missing="a load of the elements of the instance in force")
         for i, w in zip(index, wanted):
             if not inside.also(*where).equal(i, w):
                 refuse(inside.also(*where), Constraint(i - w, equality=True), "J1", f"reads another element than {term}")
@@ -179,7 +182,7 @@ class Statements:
             return None, {}, {}
         inst = place.instance(stmt.claim.instance, facts)
         axes = op.result.type.axes
-        return op, {a.dim: place.expr(c, facts) for a, c in zip(axes, stmt.claim.coords)}, inst
+        return op, {a.dim: place.expr(c, facts, ghost=True) for a, c in zip(axes, stmt.claim.coords)}, inst
 
     def active(
         self, place: Place, op: access.Load | access.Store, at: dict[Dim, Expr], inst: dict[str, Expr], facts: Facts
@@ -197,7 +200,7 @@ class Statements:
         """Whether every scope around a source operation is one that we are in."""
         for scope, branch in self.source.scopes[id(op)]:
             if isinstance(scope, If):
-                if place.view.branches.get(id(scope)) != branch:
+                if place.view.branches.get(self.source.element(scope.cond, {}, inst)) != branch:
                     return False
             elif isinstance(scope, Region):
                 for arg in scope.args:
@@ -230,8 +233,8 @@ class Statements:
         """The dtype of a fragment operand; None for numbers."""
         if not isinstance(arg, FragRef):
             return None
-        value = self.source.values.get(arg.name)
-        return value.type.dtype if value is not None and arg.name not in place.frags else place.frag(arg.name).dtype
+        scalar = self.source.scalars.get(arg.name)
+        return scalar.type.dtype if scalar is not None and arg.name not in place.frags else place.frag(arg.name).dtype
 
     def compute(self, place: Place, stmt: Compute) -> None:
         """`Compute`."""
@@ -493,7 +496,7 @@ class Statements:
         if len(claim.coords) != len(axes):
             raise Refused("J1", f"the store has {len(axes)} axes, the claim {len(claim.coords)} coordinates", {})
         inst = place.instance(claim.instance, inside)
-        coords = tuple(place.expr(c, inside) for c in claim.coords)
+        coords = tuple(place.expr(c, inside, ghost=True) for c in claim.coords)
         at = {a.dim: c for a, c in zip(axes, coords)}
         wanted = self.source.subscripts(op.subs, op.tensor.dims, at, inst)
 
@@ -509,7 +512,7 @@ class Statements:
             if not inside.equal(i, w):
                 refuse(inside, Constraint(i - w, equality=True), "J1", f"writes another element of {op.tensor} than the source")
         self.prove(place, inside, held, self.source.element(op.value, at, inst))
-        self.stored(place, stmt, claim, op, Stored(coords, inst, where, self._masked(place, stmt, op, at, inst, inside)))
+        self.stored(place, stmt, claim, op, Stored(coords, inst, place.view.bindings, where, self._masked(place, stmt, op, at, inst, inside)))
 
     def _masked(
         self, place: Place, stmt: Store, op: access.Store, at: dict[Dim, Expr], inst: dict[str, Expr], inside: Facts
@@ -533,9 +536,14 @@ class Stored:
     time exactly as the source says."""
 
     def __init__(
-        self, coords: tuple[Expr, ...], inst: dict[str, Expr], where: tuple[Constraint, ...], masked: bool
+        self,
+        coords: tuple[Expr, ...],
+        inst: Mapping[str, Expr],
+        bindings: Mapping[str, Expr],
+        where: tuple[Constraint, ...],
+        masked: bool,
     ) -> None:
-        self.coords, self.inst, self.where, self.masked = coords, inst, where, masked
+        self.coords, self.inst, self.bindings, self.where, self.masked = coords, inst, bindings, where, masked
 
 
 def after_claim(where: tuple[Constraint, ...], term: Term, computed: Pieces) -> Pieces:

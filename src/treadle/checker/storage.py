@@ -179,7 +179,7 @@ class Collector:
         """All iterations, or those before `until`."""
         lo, hi, step = self._expr(stmt.lo), self._expr(stmt.hi), stmt.step.constant
         for name, w in self.body(stmt.body):
-            if lo is None or hi is None or step is None:
+            if lo is None or hi is None or step is None or step < 1:
                 yield name, Written(_projected(w.map, (stmt.var,), ()), sure=False)
                 continue
             v = sym(stmt.var)
