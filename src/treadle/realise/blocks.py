@@ -136,7 +136,8 @@ class Lowering(Nests):
                 if item.kind == "insert":
                     self.prepare_insert(item, items, frame)
                 elif item.kind == "update" and isinstance(item.target, Kept) and item.source is not None:
-                    self.version(item.source, item.target, frame)
+                    if item.name is None:
+                        self.version(item.source, item.target, frame)
             self.lower_group(group, rest, frame)
             for item in group:
                 if item.kind == "insert" and item.makes is not None and isinstance(item.target, Kept):
@@ -148,6 +149,8 @@ class Lowering(Nests):
             if update.kind != "update" or update.source is None:
                 continue
             carried = update.makes
+            if update.name is not None:
+                continue
             maker = next((i for i in items if i.makes is update.source and i.kind in ("fold", "keep")), None)
             if maker is None or carried is None:
                 continue
@@ -267,7 +270,7 @@ class Lowering(Nests):
             if self.already(item, frame):
                 continue
             if isinstance(item.target, Kept):
-                self.move(item.source, item.target, contraction, frame)
+                self.move(item.source, item.name or item.source, item.target, contraction, frame)
                 continue
             assert isinstance(item.target, str)
             coords = self.coords(item.outer, frame)
@@ -280,19 +283,19 @@ class Lowering(Nests):
                     dst=item.target,
                     fn="copy",
                     args=(reference(got, slots),),
-                    claim=self.claim(item.source, coords, slots, frame.live(slots)),
+                    claim=self.claim(item.name or item.source, coords, slots, frame.live(slots)),
                 )
             )
 
-    def move(self, value: Value, place: Kept, contraction: bool, frame: Frame) -> None:
-        """Stores a value into a holder along its axes that are still free."""
+    def move(self, value: Value, name: Value, place: Kept, contraction: bool, frame: Frame) -> None:
+        """Stores a value into a holder along its axes that are still free, under the name `name`."""
         loops: list[tuple[form.Loop, Frame]] = []
         inner = frame
         for key in self.nest_order(self.free(value.type.axes, frame)):
             loop, inner = self.over(key, self.width_of(key, contraction), inner)
             loops.append((loop, inner))
         coords = self.coords(value.type.axes, inner)
-        self.put(value, self.fetch(value, coords, inner), coords, place, inner)
+        self.put(value, self.fetch(value, coords, inner), coords, place, inner, name)
         self.close(loops)
 
     def rescue(self, group: list[Item], left: list[Item], frame: Frame) -> None:
@@ -513,7 +516,7 @@ class Lowering(Nests):
             for result, given, holder in zip(op.results, block.yields, holders, strict=True):
                 if isinstance(holder, Kept) and self.assembled(given):
                     continue
-                move = Item("update", op, result.type.axes, (), result, given, target=holder)
+                move = Item("update", op, result.type.axes, (), result, given, target=holder, name=result)
                 move.reads, move.skewed = self.roots([given])
                 moves.append(move)
             self.lower_block(block, inner, moves)
@@ -533,7 +536,9 @@ class Lowering(Nests):
             name = self.fragment(result.hint or result.name, result.type.dtype, slots, frame)
             self.made_in[name] = frame
             return name
-        return self.allocate(result, frame)
+        place = self.allocate(result, frame)
+        self.version(result, place, frame)
+        return place
 
     def origin(self, value: Value) -> Value:
         """The carried tile of a parallel region from which inserts and regions made this one."""

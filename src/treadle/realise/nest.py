@@ -39,6 +39,7 @@ class Item:
     reads: set[str] = field(default_factory=set[str])
     skewed: set[str] = field(default_factory=set[str])
     target: Kept | str | None = None  # an existing buffer or fragment to put the value into
+    name: Value | None = None  # what a move claims to have moved, when not its source (the result of an `if`)
 
     @property
     def products(self) -> list[Value]:
@@ -479,7 +480,7 @@ class Nests(Pull, ABC):
         source = op.source
         at = dict(zip((p.dim for p in (*run.item.outer, *run.item.inner)), (*run.coords, *self.coords(run.item.inner, inner))))
         coords = tuple(at[d] for d in source.type.dims)
-        got = self.solid(self.fetch(source, coords, inner), source, coords, inner, run.slots)
+        got = self.named(self.fetch(source, coords, inner), source, coords, inner, run.slots)
         folded = [
             c
             for part in run.item.inner
@@ -492,8 +493,14 @@ class Nests(Pull, ABC):
                 source, coords, "copy", [got], inner, slots=run.slots, where=tuple(folded), fill=fill, dtype=got.dtype
             )
         if claim is None:
-            # A single contribution: the fold is the element itself.
-            run.acc = self.compute(op.result, run.coords, "copy", [got], inner, op=op, slots=run.slots).name
+            # A single contribution: the fold of one element.
+            run.acc = self.fragment(op.result.hint or op.result.name, op.result.type.dtype, run.slots, inner)
+            whole = self.claim(op.result, run.coords, run.slots, inner.live(run.slots))
+            inner.body.append(
+                form.Fold(
+                    dst=run.acc, monoid=op.monoid, src=FragRef(got.name), nan=op.nan, claim=whole, origin=self.line(op)
+                )
+            )
             return
         inner.body.append(
             form.Fold(
@@ -556,7 +563,7 @@ class Nests(Pull, ABC):
                 got = self.from_buffer(value, coords, *packed, frame)
                 self.made_in[got.name].memo[key] = got
             return got
-        got = self.solid(self.fetch(value, coords, frame), value, coords, frame, slots)
+        got = self.named(self.fetch(value, coords, frame), value, coords, frame, slots)
         if got.dtype == dtype:
             return got
         return self.compute(value, coords, "cast", [got], frame, slots=slots, dtype=dtype)
@@ -663,8 +670,10 @@ class Nests(Pull, ABC):
         where = [w for w in where if not surely(w)]
         return Claim(value.name, tuple(coords), tuple(where))
 
-    def put(self, value: Value, got: Got, coords: tuple[Expr, ...], place: Kept, frame: Frame) -> None:
-        """Stores a fragment's elements of a value into its buffer."""
+    def put(
+        self, value: Value, got: Got, coords: tuple[Expr, ...], place: Kept, frame: Frame, name: Value | None = None
+    ) -> None:
+        """Stores a fragment's elements of a value into its buffer, claimed as those of `name` when that is given."""
         index = tuple(self.digit(d, coords, frame) for d in place.digits)
         slots = self.slots_of([*coords, *index], frame)
         solid = self.solid(got, value, coords, frame, slots)
@@ -678,7 +687,7 @@ class Nests(Pull, ABC):
                 dst=MemRef(place.buffer, tuple(i.substitute(names) for i in index)),
                 src=FragRef(solid.name),
                 where=tuple(c.substitute(names) for c in live),
-                claim=self.claim(value, coords, slots, frame.live(slots)),
+                claim=self.claim(name or value, coords, slots, frame.live(slots)),
             )
         )
 

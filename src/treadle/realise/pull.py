@@ -55,6 +55,7 @@ class Pull:
         self.parts = Parts(program, Names(taken))
         self.parameters = {p.value.name for p in program.scalars}
         self.made_in: dict[str, Frame] = {}
+        self.claimed: dict[str, str] = {}
         self.slots = 0
 
     # ---- axes
@@ -251,6 +252,8 @@ class Pull:
         """Puts a statement in a frame and remembers where its destination lives."""
         goal.body.append(stmt)
         self.made_in[dst] = goal
+        if isinstance(stmt.claim, Claim):
+            self.claimed[dst] = stmt.claim.value
         return Got(dst, dtype, slots)
 
     def line(self, op: Op | None) -> int | None:
@@ -262,6 +265,13 @@ class Pull:
         if isinstance(got.source, str) and got.slots == slots:
             return got
         return self.compute(value, coords, "copy", [got], frame, slots=slots, dtype=got.dtype)
+
+    def named(self, got: Got, value: Value, coords: tuple[Expr, ...], frame: Frame, slots: tuple[str, ...]) -> Got:
+        """The same elements in a fragment that spans `slots` and is claimed as `value` itself."""
+        solid = self.solid(got, value, coords, frame, slots)
+        if self.claimed.get(solid.name) == value.name:
+            return solid
+        return self.compute(value, coords, "copy", [solid], frame, slots=slots, dtype=solid.dtype)
 
     # ---- fetching
 
@@ -300,6 +310,9 @@ class Pull:
                 return self.load(value, op, coords, at, frame, pad)
             case Extract():
                 return self.extract(value, op, coords, at, frame)
+            case Elementwise(args=args, fn="where") if (truth := self.decided(args[0])) is not None:
+                chosen = args[1 if truth else 2]
+                return self.fetch(chosen, tuple(at[d] for d in chosen.type.dims), frame)
             case Elementwise(args=args, fn=fn):
                 gots = [self.fetch(a, tuple(at[d] for d in a.type.dims), frame) for a in args]
                 return self.elementwise(value, op, fn, args, gots, coords, frame)
@@ -321,6 +334,11 @@ class Pull:
                     pass_name="realise",
                     span=None if op is None else op.span,
                 )
+
+    def decided(self, cond: Value) -> bool | None:
+        """A condition that is a constant (broadcasting is selecting under one)."""
+        made = self.uses.definition.get(cond.name)
+        return bool(made.number) if isinstance(made, Full) and made.number is not None else None
 
     def unsupported(self, op: Op, what: str) -> NotLowered:
         """The error for a form without a rule."""
@@ -400,9 +418,11 @@ class Pull:
         """Elements of another value at subscripted coordinates."""
         source = op.source
         index = self.subscripts(op.subs, source.type.dims, at, frame)
-        if op.fill is None:
-            return self.fetch(source, index, frame)
         place = frame.kept(source.name)
+        if op.fill is None:
+            if place is None or frame.held((source.name, index)) is not None:
+                return self.fetch(source, index, frame)
+            return self.from_buffer(source, index, *place, frame, (value, coords, (), "undef"))
         if place is None:
             raise LoweringBroken(
                 doing=f"lowering {self.program.name}",
@@ -424,7 +444,7 @@ class Pull:
         place: Kept,
         owner: Frame,
         frame: Frame,
-        filled: tuple[Value, tuple[Expr, ...], tuple[Constraint, ...], Number] | None = None,
+        filled: tuple[Value, tuple[Expr, ...], tuple[Constraint, ...], Fill] | None = None,
     ) -> Got:
         """Reads a kept value from its buffer."""
         index = tuple(self.digit(d, coords, frame) for d in place.digits)
