@@ -73,7 +73,6 @@ class Nests(Pull, ABC):
 
     rank: dict[str, int]
     parted: list[tuple[Item, Value, Kept]]
-    keeping: set[str]
 
     def virtual(self, value: Value) -> bool:
         """Whether the value is computed at each use."""

@@ -56,6 +56,7 @@ class Pull:
         self.parameters = {p.value.name for p in program.scalars}
         self.made_in: dict[str, Frame] = {}
         self.claimed: dict[str, str] = {}
+        self.keeping: set[str] = set()
         self.slots = 0
 
     # ---- axes
@@ -144,6 +145,10 @@ class Pull:
     def element(self, value: Value, coords: tuple[Expr, ...], frame: Frame) -> Expr:
         """An element of an integer value as an index expression."""
         op = self.uses.definition.get(value.name)
+        if isinstance(op, Elementwise) and self.affine(value):
+            at = dict(zip(value.type.dims, coords, strict=True))
+            left, right = (self.element(a, tuple(at[d] for d in a.type.dims), frame) for a in op.args)
+            return left + right if op.fn == "add" else left - right if op.fn == "sub" else left * right
         if isinstance(op, Coords):
             return coords[0]
         if isinstance(op, Index):
@@ -154,6 +159,18 @@ class Pull:
             return of(Fn(value.name))
         got = self.fetch(value, coords, frame)
         return got.element() if isinstance(got.source, str) else const(int(got.source))
+
+    def affine(self, value: Value) -> bool:
+        """Whether a value is a sum or product of coordinates, index expressions and constants.
+
+        Coordinates and extents are far below the range of i64, so that such sums do not wrap.
+        """
+        op = self.uses.definition.get(value.name)
+        if value.type.dtype.name != "i64" or value.name in self.keeping:
+            return False
+        if isinstance(op, Elementwise):
+            return op.fn in ("add", "sub", "mul") and all(self.affine(a) for a in op.args)
+        return isinstance(op, Coords | Index) or (isinstance(op, Full) and op.number is not None)
 
     def subscripts(
         self, subs: tuple[AxisSub, ...], dims: tuple[Dim, ...], at: dict[Dim, Expr], frame: Frame
