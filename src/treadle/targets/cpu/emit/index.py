@@ -261,7 +261,9 @@ class IndexWriter:
         known = den.constant
         if known is not None and known & (known - 1) == 0:
             return self._two("ashr", num, self.lanes.splat_int(known.bit_length() - 1, n), n)
-        divisor = self.vector(den, point)
+        kind = f"<{n} x i64>"
+        least = self.lanes.splat_int(1, n)
+        divisor = self.fn.call(kind, f"llvm.smax.v{n}i64", [(kind, self.vector(den, point)), (kind, least)])
         quotient = self._two("sdiv", num, divisor, n)
         rest = self._two("sub", num, self._two("mul", quotient, divisor, n), n)
         return self._two("add", quotient, self._two("ashr", rest, self.lanes.splat_int(63, n), n), n)

@@ -174,11 +174,12 @@ class Function:
         return self.call("i64", "llvm.smax.i64", [("i64", str(a)), ("i64", str(b))])
 
     def floordiv(self, a: Int, b: Int) -> Int:
-        """floor(a / b) for b > 0, exact for negative a."""
+        """floor(a / b) for b > 0, exact for negative a. A divisor below 1 counts as 1: an extent of 0 must not trap."""
         if isinstance(a, int) and isinstance(b, int):
-            return a // b
+            return a // max(b, 1)
         if isinstance(b, int) and b & (b - 1) == 0:
             return a if b == 1 else self.value(f"ashr i64 {a}, {b.bit_length() - 1}")
+        b = self.smax(b, 1)
         quotient = self.value(f"sdiv i64 {a}, {b}")
         rest = self.value(f"sub i64 {a}, {self.value(f'mul i64 {quotient}, {b}')}")
         below = self.value(f"ashr i64 {rest}, 63")  # -1 where the remainder is negative
