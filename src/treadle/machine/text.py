@@ -54,8 +54,9 @@ def print_machine(program: MachineProgram) -> str:
 
 
 def statement_lines(program: MachineProgram) -> dict[int, int]:
-    """`id` of each statement, control, invariant and declaration -> the number of its line in `print_machine`'s
-    text."""
+    """`id` of each statement, control, invariant and declaration -> its line in `print_machine`'s text.
+
+    The host's `lets` have the line of the first of them."""
     printer = _Printer()
     printer.program(program)
     return printer.numbers
@@ -96,6 +97,7 @@ class _Printer(Writer):
         return self
 
     def host(self, host: Host) -> None:
+        self.numbers[id(host.lets)] = self.count + 1
         for name, expr in host.lets.items():
             self.line(f"let {name} = {expr}")
         for buffer in host.workspace:

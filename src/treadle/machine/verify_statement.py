@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from treadle.algebra.expr import Expr
 from treadle.dtype.formats import DType
 from treadle.ir.ops.elementwise import ELEMENTWISE
 from treadle.machine.form import (
@@ -25,7 +24,7 @@ from treadle.machine.form import (
     Version,
 )
 from treadle.machine.verify_names import EXISTENTIAL, Names
-from treadle.machine.vocabulary import ATOMS, EFFECTS, ENGINES, GRAINS, MONOIDS, SYNC
+from treadle.machine.vocabulary import ASYNC_ATOMS, ATOMS, EFFECTS, ENGINES, GRAINS, MONOIDS, SYNC
 
 _CONVERSIONS = ("cast", "cast.saturate", "bitcast", "copy")
 
@@ -243,6 +242,8 @@ def _mma(names: Names, item: Mma) -> None:
     rank = dst[1] if dst else 0
     if item.atom.split(".")[0] not in ATOMS:
         names.problem(f"no atom {item.atom}: {', '.join(ATOMS)} and what follows a dot")
+    if item.by and item.atom.split(".")[0] in ASYNC_ATOMS:
+        names.problem(f"{item.atom} is executed by all threads of an agent together")
     if any(n < 1 for n in item.contracted):
         names.problem("contracted extents are positive")
     for ref in (item.a, item.b):
@@ -302,6 +303,10 @@ def _sync(names: Names, item: Sync) -> None:
     for name in given:
         if name not in (*shape.required, *shape.optional) or given.count(name) > 1:
             names.problem(f"{item.kind} takes no {name}, or takes it once")
-    exprs: list[Expr] = [expr for _, expr in item.args]
-    for expr in exprs:
+    if shape.whole and item.by:
+        names.problem(f"{item.kind} is executed by all threads of an agent together")
+    for name, expr in item.args:
         names.known(expr, 0)
+        low, high = {"read": (0, 1), "id": (0, 15)}.get(name, (0, None))
+        if expr.constant is not None and (expr.constant < low or (high is not None and expr.constant > high)):
+            names.problem(f"{name} is {expr.constant}")

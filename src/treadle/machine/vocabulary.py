@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SyncShape:
-    """Whether a kind of synchronisation names a phased barrier, and its numbers (`optional` ones have a default)."""
+    """Whether a kind of synchronisation names a phased barrier, and its numbers (`optional` ones have a default).
+
+    `whole`: it is executed by all threads of the agent together (`by` is empty)."""
 
     has_object: bool = False
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
-    agents: str = ""  # the `by` it is meant for: "" any
+    whole: bool = False
 
 
 SYNC: dict[str, SyncShape] = {
@@ -27,19 +29,19 @@ SYNC: dict[str, SyncShape] = {
     "mbar.arrive": SyncShape(True, (), ("count",)),
     "mbar.wait": SyncShape(True, ("phase",)),
     # A named barrier of the workgroup: `threads` arrivals, counted by whole warps.
-    "barrier.sync": SyncShape(False, ("id", "threads")),
-    "barrier.arrive": SyncShape(False, ("id", "threads")),
+    "barrier.sync": SyncShape(False, ("id", "threads"), whole=True),
+    "barrier.arrive": SyncShape(False, ("id", "threads"), whole=True),
     "fence.proxy.async": SyncShape(),
     "fence.mbar_init": SyncShape(),
-    "wgmma.fence": SyncShape(),
-    "wgmma.commit": SyncShape(),
-    "wgmma.wait": SyncShape(False, ("depth",)),
+    "wgmma.fence": SyncShape(whole=True),
+    "wgmma.commit": SyncShape(whole=True),
+    "wgmma.wait": SyncShape(False, ("depth",), whole=True),
     # Groups of bulk stores of one thread: wait until at most `depth` are unfinished; `read` 1: until sources are free.
     "bulk.commit": SyncShape(),
     "bulk.wait": SyncShape(False, ("depth",), ("read",)),
     "cpasync.commit": SyncShape(),
     "cpasync.wait": SyncShape(False, ("depth",)),
-    "setmaxnreg": SyncShape(False, ("registers",)),
+    "setmaxnreg": SyncShape(False, ("registers",), whole=True),
     "amx.config": SyncShape(),
     "amx.release": SyncShape(),
 }

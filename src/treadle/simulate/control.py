@@ -30,6 +30,7 @@ def run_body(thread: Thread, body: Body) -> Steps:
 def _statement(thread: Thread, item: Stmt) -> Steps:
     if item.by == "elect" and thread.warp != 0:
         return
+    thread.by = item.by if thread.role.threads > 1 else ""
     match item:
         case Version():
             return
@@ -39,6 +40,8 @@ def _statement(thread: Thread, item: Stmt) -> Steps:
             issue_copy(thread, item)
         case Mma():
             family = item.atom.split(".")[0]
+            if thread.by and family in ASYNC_ATOMS:
+                thread.report("protocol", f"{item.atom} is executed by all threads of an agent together")
             if family not in ATOMS:
                 raise thread.fatal("form", f"no atom {item.atom}")
             if family == "amx" and not thread.configured:
@@ -197,6 +200,11 @@ def _sync(thread: Thread, item: Sync) -> Steps:
     if shape is None or handler is None:
         raise thread.fatal("form", f"no kind of synchronisation {item.kind}")
     numbers = {name: thread.number(expr) for name, expr in item.args}
+    if thread.by and shape.whole:
+        thread.report("protocol", f"{item.kind} is executed by all threads of an agent together")
+    wrong = [n for n, v in numbers.items() if v < 0 and n != "phase"]
+    if wrong or numbers.get("read", 0) > 1:
+        raise thread.fatal("form", f"{item.kind}: {wrong[0] if wrong else 'read'} is out of range")
     missing = [n for n in shape.required if n not in numbers]
     if missing:
         raise thread.fatal("form", f"{item.kind} lacks its {missing[0]}")

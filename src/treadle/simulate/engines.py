@@ -55,6 +55,14 @@ def _check_map(thread: Thread, item: Copy) -> None:
         raise thread.fatal("form", f"{item.engine} without a tensor map of the host")
     if entry.tensor != tensor:
         raise thread.fatal("form", f"the map {entry.name} is of {entry.tensor}, the copy of {tensor}")
+    shared = item.dst if item.engine == "tma.load" else item.src
+    buffer = next((b for b in thread.world.kernel.buffers if b.name == shared.name), None)
+    if buffer is not None and buffer.swizzle != entry.swizzle:
+        raise thread.fatal("form", f"{shared.name} is swizzled by {buffer.swizzle} and the map by {entry.swizzle}")
+    if entry.swizzle and item.box[-1] * entry.dtype.numpy.itemsize > entry.swizzle:
+        raise thread.fatal(
+            "form", f"a box of {item.box[-1]} elements is wider than the swizzle of {entry.swizzle} bytes"
+        )
     if sorted(b for b in entry.box if b > 1) != sorted(b for b in item.box if b > 1):
         raise thread.fatal("form", f"the map {entry.name} has the box {entry.box}, the copy {item.box}")
 

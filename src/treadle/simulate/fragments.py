@@ -69,6 +69,7 @@ class Fragment:
     values: Array
     states: Array
     flying: int = 0
+    grain: str = ""
     pending: list[tuple[View, Index]] = field(default_factory=list[tuple[View, Index]])
 
     @property

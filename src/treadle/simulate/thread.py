@@ -54,6 +54,7 @@ class Thread:
         self.strand = strand
         self.env = env
         self.line = 0
+        self.by = ""
         self.fragments: dict[str, Fragment] = {}
         self.local: dict[str, View] = {}
         self.bulk, self.cpasync, self.wgmma = Groups(), Groups(), Groups()
@@ -170,6 +171,15 @@ class Thread:
             view.arena.readers.arrive(np.unique(view.granules(index)), self.strand)
         held.pending.clear()
 
+    def _grain(self, name: str, held: Fragment, *, reading: bool) -> None:
+        """One lane or one thread holds only its own slots: what it writes alone is not what the others hold."""
+        if self.by and held.frag.dist:
+            self.report("not-held", f"one thread alone uses {name}, whose slots are spread over threads")
+        if not reading:
+            held.grain = self.by
+        elif held.grain and self.by != "elect" and self.by != held.grain:
+            self.report("not-held", f"{name} was written by one thread alone and is read by others")
+
     def gather(self, name: str, index: Index, count: int) -> tuple[Array, Array]:
         """Values and states of fragment elements. Reports what is not held, in flight or never written."""
         held = self.fragment(name)
@@ -181,6 +191,7 @@ class Thread:
                 raise self.fatal("bounds", f"fragment {name} axis {axis}: index outside [0, {extent})")
         if held.flying:
             self.report("in-flight", f"{name} is read while an asynchronous operation uses it")
+        self._grain(name, held, reading=True)
         self.settle(held)
         self.touched.add(name)
         if not shape:
@@ -198,6 +209,7 @@ class Thread:
         if held.flying:
             self.report("in-flight", f"{name} is written while an asynchronous operation uses it")
         self.touched.add(name)
+        self._grain(name, held, reading=False)
         if not held.frag.shape:
             if chosen is None or len(chosen):
                 held.values[...] = np.asarray(values).reshape(-1)[0]
