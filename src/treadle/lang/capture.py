@@ -15,6 +15,7 @@ from treadle.lang.context import Context
 from treadle.lang.dims import PartRef
 from treadle.lang.errors import NoSource, Opaque, Recursion, Unsupported
 from treadle.lang.frames import Frame, GoneName, cell_lookup, is_container, items, local_names
+from treadle.lang.objects import class_of
 from treadle.lang.regions import RegionCapture
 from treadle.lang.source import FunctionNode, function_node, span_of
 from treadle.lang.specs import RegionSpec
@@ -109,7 +110,7 @@ class Interpreter(Statements):
             return self.call_function(fn, args, kwargs)
         self.refuse_opaque(fn, args, kwargs)
         if not isinstance(fn, (type, types.BuiltinFunctionType)) and not _module(type(fn)).startswith("treadle."):
-            method = getattr(type(fn), "__call__", None)
+            method = getattr(class_of(fn), "__call__", None)  # noqa: B004
             if isinstance(method, types.FunctionType):
                 return self.call(method, [fn, *args], kwargs)
         return fn(*args, **kwargs)

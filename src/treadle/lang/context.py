@@ -21,6 +21,7 @@ from treadle.lang import folds, pointwise, subscript
 from treadle.lang.dims import Dimension, PartRef
 from treadle.lang.dtypes import as_dtype
 from treadle.lang.errors import BadArgument, Gone, NeedsExtent, OutOfRange, TracedNumber, WrongDType
+from treadle.lang.objects import ends
 from treadle.lang.prove import prove_nonneg
 from treadle.lang.tile import Tile
 
@@ -177,16 +178,17 @@ class Context:
     def slice_part(self, ref: PartRef, key: Any) -> PartRef:
         """`ref[lo:hi]`, clamped. *Errors*: `bounds/outside`, `capture/argument`."""
         self.alive(ref)
-        if not isinstance(key, slice) or key.step is not None:
+        found = ends(key)
+        if found is None or found[2] is not None:
             raise BadArgument(
                 doing=f"taking a part of {ref}",
-                found=f"the subscript {key!r}" if not isinstance(key, slice) else "a slice with a step",
+                found=f"the subscript {key!r}" if found is None else "a slice with a step",
                 expected="a slice lo:hi of coordinates",
                 hint=f"write {ref}[lo:hi], or {ref}.each for single elements",
                 span=self.span,
             )
-        lo = None if key.start is None else self.bound(key.start, ref)
-        hi = None if key.stop is None else self.bound(key.stop, ref)
+        lo = None if found[0] is None else self.bound(found[0], ref)
+        hi = None if found[1] is None else self.bound(found[1], ref)
         part = self.cut(ref.part, lo, hi)
         made = PartRef(part, mode=ref.mode, size=ref.size, backward=ref.backward, block=self.builder.block, above=ref)
         return made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -30,6 +29,7 @@ from treadle.lang.errors import (
     WrongRank,
 )
 from treadle.lang.frames import Frame, cell_lookup, local_names
+from treadle.lang.objects import class_of
 from treadle.lang.source import function_node
 from treadle.lang.specs import Numerics, ScalarSpec, TensorSpec
 from treadle.lang.state import current
@@ -255,7 +255,7 @@ class Definition:
 
 def _key(dtypes: Mapping[str, DType], values: Mapping[str, Any], here: frozenset[str], sizes: Mapping[str, int]) -> Any:
     """The cache key; `None` where a staged value cannot be hashed. 1, 1.0 and True are different staged values."""
-    typed = tuple((n, type(v), v) for n, v in values.items())
+    typed = tuple((n, class_of(v), v) for n, v in values.items())
     key = (tuple(sorted((n, d.name) for n, d in dtypes.items())), typed, here, tuple(sorted(sizes.items())))
     try:
         hash(key)
@@ -335,12 +335,19 @@ def _evaluated(fn: types.FunctionType, annotation: Any, names: Mapping[str, Any]
 # ---- the decorator
 
 
+def inspect_caller() -> types.FrameType:
+    """The frame that called the caller."""
+    here = inspect.currentframe()
+    assert here is not None and here.f_back is not None and here.f_back.f_back is not None
+    return here.f_back.f_back
+
+
 def kernel(fn: Any = None, *, numerics: Numerics | None = None, **options: Any) -> Any:
     """The `Definition` of a function; also `@kernel(numerics=...)`. Further options are kept for the driver.
 
     *Errors*: `capture/signature`.
     """
-    names = dict(sys._getframe(1).f_locals)
+    names = dict(inspect_caller().f_locals)
 
     def define(f: types.FunctionType) -> Definition:
         return Definition(f, numerics, names, options)

@@ -75,7 +75,7 @@ class PartRef(Operators):
         return self._with(mode="block", size=number)
 
     def _with(self, **changes: Any) -> PartRef:
-        fields = {
+        fields: dict[str, Any] = {
             "mode": self.mode,
             "size": self.size,
             "backward": self.backward,
@@ -226,7 +226,7 @@ def dims(names: str, extent: Any = None, *, static: bool = False) -> Any:
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def product(*factors: Dimension, name: str | None = None) -> Dimension:
+def product(*factors: Any, name: str | None = None) -> Dimension:
     """The row-major product of the factors, last fastest. *Errors*: `dims/definition`, `dims/twice`."""
     if len(factors) < 2 or not all(isinstance(f, Dimension) for f in factors):
         raise BadDim(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,48 +15,49 @@ from treadle.lang.dims import PartRef
 from treadle.lang.errors import BadArgument, Gone, TracedBool, Unbound, Unsupported
 from treadle.lang.frames import Frame, GoneName
 from treadle.lang.merging import Merge
+from treadle.lang.objects import python_operator
 from treadle.lang.source import span_of
 from treadle.lang.tile import Tile
 
 BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.MatMult: operator.matmul,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
+    ast.Add: python_operator("add"),
+    ast.Sub: python_operator("sub"),
+    ast.Mult: python_operator("mul"),
+    ast.Div: python_operator("truediv"),
+    ast.FloorDiv: python_operator("floordiv"),
+    ast.Mod: python_operator("mod"),
+    ast.Pow: python_operator("pow"),
+    ast.MatMult: python_operator("matmul"),
+    ast.BitAnd: python_operator("and_"),
+    ast.BitOr: python_operator("or_"),
+    ast.BitXor: python_operator("xor"),
+    ast.LShift: python_operator("lshift"),
+    ast.RShift: python_operator("rshift"),
 }
 INPLACE: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.iadd,
-    ast.Sub: operator.isub,
-    ast.Mult: operator.imul,
-    ast.Div: operator.itruediv,
-    ast.FloorDiv: operator.ifloordiv,
-    ast.Mod: operator.imod,
-    ast.Pow: operator.ipow,
-    ast.MatMult: operator.imatmul,
-    ast.BitAnd: operator.iand,
-    ast.BitOr: operator.ior,
-    ast.BitXor: operator.ixor,
-    ast.LShift: operator.ilshift,
-    ast.RShift: operator.irshift,
+    ast.Add: python_operator("iadd"),
+    ast.Sub: python_operator("isub"),
+    ast.Mult: python_operator("imul"),
+    ast.Div: python_operator("itruediv"),
+    ast.FloorDiv: python_operator("ifloordiv"),
+    ast.Mod: python_operator("imod"),
+    ast.Pow: python_operator("ipow"),
+    ast.MatMult: python_operator("imatmul"),
+    ast.BitAnd: python_operator("iand"),
+    ast.BitOr: python_operator("ior"),
+    ast.BitXor: python_operator("ixor"),
+    ast.LShift: python_operator("ilshift"),
+    ast.RShift: python_operator("irshift"),
 }
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
+    ast.Eq: python_operator("eq"),
+    ast.NotEq: python_operator("ne"),
+    ast.Lt: python_operator("lt"),
+    ast.LtE: python_operator("le"),
+    ast.Gt: python_operator("gt"),
+    ast.GtE: python_operator("ge"),
+    ast.Is: python_operator("is_"),
+    ast.IsNot: python_operator("is_not"),
 }
 
 

@@ -22,6 +22,7 @@ from treadle.lang.errors import (
     ObservedBlock,
     WrongDim,
 )
+from treadle.lang.objects import listed
 from treadle.lang.tile import Tile
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def along(ctx: Context, doing: str, x: Tile, over: Sequence[Any]) -> tuple[Dim, 
     """The dimensions of `x` that `over` names, or all. *Errors*: `dims/missing`, `dims/part-mismatch`."""
     named: list[Any] = []
     for item in over:
-        named.extend(item if isinstance(item, (tuple, list)) else [item])  # type: ignore[arg-type]
+        named.extend(listed(item))
     if not over:
         found = list(x.type.dims)
     else:
@@ -278,7 +279,7 @@ def dot(ctx: Context, a: Any, b: Any, over: Any, dtype: Any = None) -> Tile:
     """The products of `a` and `b` summed over `over`, from zero in `dtype` (f32; f64, i32 or i64 where needed)."""
     doing = "computing td.dot"
     x, y = _operand(ctx, doing, a), _operand(ctx, doing, b)
-    items = list(over) if isinstance(over, (tuple, list)) else [over]  # type: ignore[arg-type]
+    items = listed(over)
     summed = [d for side in (x, y) for item in items for d in _named(ctx, doing, side, item)]
     acc = _dot_dtype(x.dtype, y.dtype) if dtype is None else as_dtype(dtype, doing, ctx.span)
     axes = tuple(p for p in pointwise.join(ctx, (x, y), doing) if p.dim not in summed)

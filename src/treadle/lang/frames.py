@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.base.source import Span
+from treadle.lang.objects import class_of
 from treadle.lang.source import FunctionNode, assigned_names
 
 Path = tuple[Any, ...]
@@ -113,7 +114,7 @@ def rebuilt(x: Any, contents: dict[Any, Any]) -> Any:
     if isinstance(x, tuple):
         values = [contents[i] for i in range(len(x))]  # type: ignore[arg-type]
         return type(x)(*values) if hasattr(x, "_fields") else tuple(values)  # type: ignore[return-value]
-    made = object.__new__(type(x))
+    made: Any = object.__new__(class_of(x))
     for key, value in (getattr(x, "__dict__", {}) | contents).items():
         object.__setattr__(made, key, value)
     return made
@@ -190,8 +191,9 @@ class Snapshot:
             if isinstance(x, list):
                 x[:] = [v for _, v in old]
             elif isinstance(x, dict):
-                x.clear()
-                x.update(old)
+                table: dict[Any, Any] = x
+                table.clear()
+                table.update(old)
             else:
                 for name, value in old:
                     if getattr(x, name, None) is not value:

@@ -269,7 +269,7 @@ def in_range(i: Any, V: Any) -> Any:
     return subscript.promise(context(), i, V)
 
 
-def let(dim: Dimension, extent: Any) -> None:
+def let(dim: Any, extent: Any) -> None:
     """Gives a dimension its extent by an expression of others, or checks it. *Errors*: `capture/argument`."""
     ctx = context()
     _at_top("td.let")

@@ -15,6 +15,7 @@ from treadle.ir.rewrite import has_effect
 from treadle.lang import pointwise
 from treadle.lang.errors import BranchType
 from treadle.lang.frames import is_container, items, rebuilt
+from treadle.lang.objects import plain_number
 from treadle.lang.tile import Tile
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def same_leaf(a: Any, b: Any) -> bool:
 def conform(ctx: Context, x: Any, type: TileType) -> Value | None:
     """The leaf as a value of exactly `type`: numbers fill, axes are put in order; `None` where it is another type."""
     if is_number(x):
-        number: Any = x.item() if isinstance(x, np.generic) else x
+        number = plain_number(x)
         if type.dtype.is_bool and not isinstance(number, bool):
             return None
         if type.dtype.is_int and isinstance(number, float):
@@ -119,7 +120,7 @@ class Merge:
         if isinstance(b, Tile):
             return b.type
         if is_number(a) and is_number(b):
-            kinds = [rules.weak_alone(x.item() if isinstance(x, np.generic) else x) for x in (a, b)]
+            kinds = [rules.weak_alone(plain_number(x)) for x in (a, b)]
             return TileType(max(kinds, key=lambda d: ("bool", "i64", "f32").index(d.name)))
         return None
 

@@ -6,7 +6,6 @@ f16 and bf16 are computed in f32 and rounded once an operation. Scalars that are
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from treadle.ir.core import TileType, Value
 from treadle.ir.ops.elementwise import ELEMENTWISE
 from treadle.lang.dims import PartRef
 from treadle.lang.errors import BadArgument, DimConflict, WrongDType
+from treadle.lang.objects import python_operator
 from treadle.lang.tile import Tile, axis_symbol
 
 if TYPE_CHECKING:
@@ -49,33 +49,33 @@ SIGNS = {
     "ne": "!=",
 }
 PYTHON: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "pow": operator.pow,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-    "shl": operator.lshift,
-    "shr": operator.rshift,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
+    "add": python_operator("add"),
+    "sub": python_operator("sub"),
+    "mul": python_operator("mul"),
+    "div": python_operator("truediv"),
+    "floordiv": python_operator("floordiv"),
+    "mod": python_operator("mod"),
+    "pow": python_operator("pow"),
+    "and": python_operator("and_"),
+    "or": python_operator("or_"),
+    "xor": python_operator("xor"),
+    "shl": python_operator("lshift"),
+    "shr": python_operator("rshift"),
+    "lt": python_operator("lt"),
+    "le": python_operator("le"),
+    "gt": python_operator("gt"),
+    "ge": python_operator("ge"),
+    "eq": python_operator("eq"),
+    "ne": python_operator("ne"),
     "maximum": max,
     "minimum": min,
 }
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 COMMUTATIVE = ("add", "mul", "maximum", "minimum", "and", "or", "xor", "eq", "ne")
 INDEX_FUNCTIONS: dict[str, Callable[[Expr, Expr], Expr]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
+    "add": python_operator("add"),
+    "sub": python_operator("sub"),
+    "mul": python_operator("mul"),
     "maximum": maximum,
     "minimum": minimum,
 }
@@ -285,8 +285,9 @@ def index_binary(ctx: Context, fn: str, x: Operand, y: Operand) -> Expr | None:
 
 def narrow_division(fn: str, x: Operand, y: Operand) -> Expr | None:
     """`//` and `%` by a positive number cannot wrap, so that the expression of any integer tile may be kept."""
-    small = isinstance(y, int) and not isinstance(y, bool) and y > 0
-    if fn not in ("floordiv", "mod") or not small or not isinstance(x, Tile) or x.expr is None or not x.rank:
+    if not isinstance(y, int) or isinstance(y, bool) or y <= 0:
+        return None
+    if fn not in ("floordiv", "mod") or not isinstance(x, Tile) or x.expr is None or not x.rank:
         return None
     return x.expr // y if fn == "floordiv" else x.expr % y
 
@@ -315,7 +316,7 @@ def unary(ctx: Context, fn: str, a: Any) -> Any:
     """`fn` of one operand. *Errors*: `dtype/...`."""
     x = lift(ctx, a, f"computing {fn}")
     if not isinstance(x, Tile):
-        return {"neg": operator.neg, "abs": abs, "not": operator.invert, "pos": operator.pos}[fn](x)
+        return python_operator({"not": "invert"}.get(fn, fn))(x)
     if fn == "pos":
         return x
     exact = index_operand(x) if fn == "neg" else None

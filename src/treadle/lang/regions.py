@@ -47,10 +47,10 @@ from treadle.lang.frames import (
     path_text,
     with_leaf,
 )
+from treadle.lang.objects import class_of, plain_number
 from treadle.lang.source import assigned_names
 from treadle.lang.specs import RegionSpec
 from treadle.lang.states import check_states
-from treadle.lang.subscript import TensorRef
 from treadle.lang.tile import Tile
 
 if TYPE_CHECKING:
@@ -136,10 +136,10 @@ class RegionCapture:
             size = None if given.size is None else const(given.size)
             arg = RegionArg(ctx.names.fresh(name), given.part, given.mode, size, given.backward)
         else:
-            if isinstance(given, TensorRef) or isinstance(given, (str, slice, range, list, tuple)):
+            if not isinstance(given, (int, np.integer, Tile)):
                 raise BadRegion(
                     doing=f"making td.{self.spec.kind}",
-                    found=f"an argument of type {type(given).__name__}",
+                    found=f"an argument of type {class_of(given).__name__}",
                     expected="a dimension, a part of one, or an integer",
                     hint="write td.serial(n) for 0 .. n - 1, and M[lo:hi] for a part",
                     span=self.span,
@@ -322,7 +322,7 @@ class RegionCapture:
             if _holds(type, new):
                 return True
             if merging.is_number(entry):
-                self.types[path] = TileType(rules.weak_alone(_plain(new)), type.axes)
+                self.types[path] = TileType(rules.weak_alone(plain_number(new)), type.axes)
                 return False
         else:
             raise self.wrong_kind(path, entry, new)
@@ -343,7 +343,7 @@ class RegionCapture:
         elif merging.is_number(entry) and isinstance(new, Tile):
             self.types[path] = new.type
         elif merging.is_number(entry) and merging.is_number(new):
-            self.types[path] = TileType(rules.weak_alone(_plain(new)))
+            self.types[path] = TileType(rules.weak_alone(plain_number(new)))
         else:
             raise self.wrong_kind(path, entry, new)
         if self.spec.kind == "parallel" and not isinstance(entry, Tile):
@@ -463,12 +463,8 @@ def _seen(outer: Block, inner: Block) -> Block:
     return Block([*outer.ops, *inner.ops], inner.yields)
 
 
-def _plain(x: Any) -> Any:
-    return x.item() if isinstance(x, np.generic) else x
-
-
 def _holds(type: TileType, x: Any) -> bool:
-    number = _plain(x)
+    number = plain_number(x)
     if type.dtype.is_bool:
         return isinstance(number, bool)
     return not (type.dtype.is_int and isinstance(number, float))

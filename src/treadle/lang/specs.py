@@ -10,6 +10,7 @@ from treadle.ir.core import Order, RegionKind
 from treadle.lang.dims import Dimension
 from treadle.lang.dtypes import as_dtype
 from treadle.lang.errors import BadArgument, BadRegion, DimTwice
+from treadle.lang.objects import listed
 from treadle.lang.state import maybe_context
 
 
@@ -30,14 +31,14 @@ class ScalarSpec:
 
 
 def _tensor_spec(items: Any, out: bool) -> TensorSpec:
-    listed = list(items) if isinstance(items, tuple) else [items]  # type: ignore[arg-type]
+    given = listed(items)
     word = "td.Out" if out else "td.Tensor"
     dims: list[Dimension] = []
     dtype: DType | None = None
-    for i, item in enumerate(listed):
+    for i, item in enumerate(given):
         if isinstance(item, Dimension):
             dims.append(item)
-        elif i == len(listed) - 1 and not isinstance(item, int):
+        elif i == len(given) - 1 and not isinstance(item, int):
             dtype = as_dtype(item, f"reading {word}[...]")
         else:
             raise BadArgument(

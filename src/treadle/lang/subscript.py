@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Constraint, Expr
@@ -22,6 +22,7 @@ from treadle.lang.errors import (
     WrongDType,
     WrongRank,
 )
+from treadle.lang.objects import ends, listed
 from treadle.lang.tile import Tile
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def inside(ctx: Context, doing: str, subs: Sequence[AxisSub], v: pointwise.Opera
             )
 
 
-def condition(ctx: Context, doing: str, subs: Sequence[AxisSub], where: Any) -> Value | None | bool:
+def condition(ctx: Context, doing: str, subs: Sequence[AxisSub], where: Any) -> Value | None | Literal[False]:
     """The `where=` of a store as a value; `None` for always, `False` for never."""
     if where is None or where is True:
         return None
@@ -209,7 +210,7 @@ def condition(ctx: Context, doing: str, subs: Sequence[AxisSub], where: Any) -> 
 
 def subscripts(ctx: Context, name: str, axes: Sequence[Part], key: Any, *, checked: bool) -> tuple[AxisSub, ...]:
     """The subscripts `key` of something with these axes. *Errors*: `dims/...`, `bounds/...` where `checked`."""
-    keys = list(key) if isinstance(key, tuple) else [key]
+    keys = listed(key) if isinstance(key, tuple) else [key]
     doing = f"subscripting {name}"
     groups = _assign(ctx, doing, axes, keys)
     subs: list[AxisSub] = []
@@ -217,7 +218,7 @@ def subscripts(ctx: Context, name: str, axes: Sequence[Part], key: Any, *, check
         if len(group) == 1 and not isinstance(group[0], tuple):
             subs.append(_sub(ctx, doing, axis, group[0], checked))
             continue
-        items = group[0] if len(group) == 1 else group
+        items = listed(group[0]) if len(group) == 1 else group
         factors = axis.dim.factors
         if len(items) != len(factors):
             raise _rank(
@@ -292,8 +293,9 @@ def _rank(ctx: Context, doing: str, found: str, expected: str) -> WrongRank:
 
 
 def _sub(ctx: Context, doing: str, axis: Part, key: Any, checked: bool) -> Sub:
-    if isinstance(key, slice):
-        if key.start is None and key.stop is None and key.step is None:
+    piece = ends(key)
+    if piece is not None:
+        if piece == (None, None, None):
             return Sub(part=axis)
         key = ctx.slice_part(ctx.part_ref(axis), key)
     if isinstance(key, PartRef):

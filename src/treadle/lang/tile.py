@@ -1,7 +1,7 @@
 """`Tile`: what a kernel computes with. An immutable value with a dtype and axes; no axes is a scalar.
 
-An integer tile also knows an *element expression* (`expr`): its element as an index expression in the symbols `@d` of its
-axes. Scalars made of coordinates, bounds and extents are expressions only, and become an operation where a value is
+An integer tile also knows an *element expression* (`expr`): its element as an index expression in the symbols `@d` of
+its axes. Scalars made of coordinates, bounds and extents are expressions only, and become an operation where a value is
 needed.
 """
 

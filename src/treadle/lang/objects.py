@@ -1,0 +1,37 @@
+"""Plain Python objects met in captured code, read without knowing their types."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def listed(x: Any) -> list[Any]:
+    """The elements of a tuple or list; anything else alone."""
+    return list(x) if isinstance(x, (tuple, list)) else [x]  # pyright: ignore[reportUnknownArgumentType]
+
+
+def ends(x: Any) -> tuple[Any, Any, Any] | None:
+    """Start, stop and step of a slice; `None` for anything else."""
+    if not isinstance(x, slice):
+        return None
+    piece: Any = x  # pyright: ignore[reportUnknownVariableType]
+    return piece.start, piece.stop, piece.step
+
+
+def class_of(x: Any) -> Any:
+    """The class of an object."""
+    return type(x)  # pyright: ignore[reportUnknownVariableType]
+
+
+def python_operator(name: str) -> Callable[..., Any]:
+    """An operator of Python by its name in `operator`."""
+    return getattr(operator, name)
+
+
+def plain_number(x: Any) -> Any:
+    """A NumPy scalar as the Python number it holds; anything else as it is."""
+    return x.item() if isinstance(x, np.generic) else x  # pyright: ignore[reportUnknownVariableType]
