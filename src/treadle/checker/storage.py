@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from treadle.algebra.expr import Constraint, Expr, eq, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
@@ -18,12 +19,24 @@ from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import Body, If, Let, Loop, Store, Tasks, Version
 
 
+_outcomes = count()
+
+
 @dataclass(frozen=True)
 class Written:
-    """Elements that stores have written: the map's outs, for all of its dims. `sure` unless a run-time test decides."""
+    """Elements that stores have written: the map's outs, for all of its dims. `sure` unless what decides is not known.
+    `tests` are parameters that stand for the outcomes of run-time tests (positive: passed)."""
 
     map: IndexMap
     sure: bool = True
+    tests: frozenset[str] = frozenset()
+
+    def repeated(self) -> Written:
+        """As one of several iterations, each with outcomes of its own."""
+        if not self.tests:
+            return self
+        kept = tuple(c for c in self.map.where if not c.symbols & self.tests)
+        return Written(replace(self.map, where=kept), sure=False)
 
 
 @dataclass(frozen=True)
@@ -173,12 +186,13 @@ class Collector:
 
     def _private(self, w: Written) -> Written:
         self.fresh += 1
-        return Written(w.map.renamed(f"'{self.fresh}"), w.sure)
+        return Written(w.map.renamed(f"'{self.fresh}"), w.sure, w.tests)
 
     def loop(self, stmt: Loop, until: Expr | None = None) -> Iterator[tuple[str, Written]]:
         """All iterations, or those before `until`."""
         lo, hi, step = self._expr(stmt.lo), self._expr(stmt.hi), stmt.step.constant
-        for name, w in self.body(stmt.body):
+        for name, one in self.body(stmt.body):
+            w = one.repeated()
             if lo is None or hi is None or step is None or step < 1:
                 yield name, Written(_projected(w.map, (stmt.var,), ()), sure=False)
                 continue
@@ -193,7 +207,8 @@ class Collector:
     def tasks(self, stmt: Tasks, but: bool = False) -> Iterator[tuple[str, Written]]:
         """All tasks, or all but the current one (whose variables keep their names)."""
         counts = [self._expr(c) for c in stmt.counts]
-        for name, w in self.body(stmt.body):
+        for name, one in self.body(stmt.body):
+            w = one.repeated()
             inside: list[Constraint] = []
             sure = w.sure and all(c is not None for c in counts)
             for v, c in zip(stmt.vars, counts):
@@ -215,17 +230,15 @@ class Collector:
 
     def _if(self, stmt: If) -> Iterator[tuple[str, Written]]:
         conds = None if stmt.cond is not None else self._constraints(stmt.conds)
-        for branch, alternatives in (
-            (stmt.then, None if conds is None else (conds,)),
-            (stmt.orelse, None if conds is None else tuple(complements(conds))),
-        ):
+        tests: frozenset[str] = frozenset()
+        if conds is None:
+            outcome = f"test'{next(_outcomes)}"  # never one that another `if` has
+            conds, tests = (ge(sym(outcome), 1),), frozenset({outcome})
+        for branch, alternatives in ((stmt.then, (conds,)), (stmt.orelse, tuple(complements(conds)))):
             lets = dict(self.lets)
             for name, w in self.body(branch):
-                if alternatives is None:
-                    yield name, Written(w.map, sure=False)
-                else:
-                    for extra in alternatives:
-                        yield name, Written(replace(w.map, where=(*w.map.where, *extra)), w.sure)
+                for extra in alternatives:
+                    yield name, Written(replace(w.map, where=(*w.map.where, *extra)), w.sure, w.tests | tests)
             self.lets = lets
 
 
