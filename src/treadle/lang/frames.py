@@ -191,7 +191,7 @@ class Snapshot:
             if isinstance(x, list):
                 x[:] = [v for _, v in old]
             elif isinstance(x, dict):
-                table: dict[Any, Any] = x
+                table: dict[Any, Any] = x  # pyright: ignore[reportUnknownVariableType]
                 table.clear()
                 table.update(old)
             else:

@@ -2,8 +2,8 @@
 
 `prove_nonneg(goal, facts)` says whether `goal >= 0` follows from the facts, or `False` when it does not see it.
 Monomials are variables; a floor brings its defining inequalities, a minimum or maximum the inequality with each
-argument. The negated goal and the facts are refuted by Fourier-Motzkin elimination over the integers' rational relaxation, with
-rounding of constants. Where the goal needs a minimum from below (or a maximum from above) every argument is tried.
+argument. The negated goal and the facts are refuted by Fourier-Motzkin elimination over the rationals, with rounding of
+constants. Where the goal needs a minimum from below (or a maximum from above) every argument is tried.
 
 *Ensures*: a `True` is a proof; facts must hold for the valuations meant.
 """
