@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from treadle.algebra.expr import Constraint, Expr, ExprLike, as_expr, ge, lt, sym
+from treadle.algebra.expr import Constraint, Expr, ExprLike, as_expr, ge, lt, of, sym
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,28 @@ def box(names: Sequence[str], shape: Sequence[ExprLike]) -> tuple[Constraint, ..
     for name, extent in zip(names, shape, strict=True):
         found += [ge(sym(name), 0), lt(sym(name), extent)]
     return tuple(found)
+
+
+def product_lemmas(c: Constraint, facts: Sequence[Constraint]) -> Iterator[Constraint]:
+    """Consequences of facts about the products of two symbols in `c`: where `p >= 0` and `e >= 0` are facts, so is `p*e >= 0`.
+
+    They decide mixed-radix positions: `0 <= h < H` and `0 <= d < D` give `0 <= D*h + d < H*D`.
+    """
+    positive = {e.terms[0][0][0] for e in (f.expr for f in facts) if _is_lower_bound(e)}
+    pairs = {m for m, _ in c.expr.terms if len(m) == 2}
+    for monomial in pairs:
+        for factor, other in (monomial, monomial[::-1]):
+            if factor not in positive:
+                continue
+            for fact in facts:
+                if fact.expr.coefficient(other) and fact.expr.is_affine and len(fact.expr.terms) <= 4:
+                    yield Constraint(fact.expr * of(factor), fact.equality)
+
+
+def _is_lower_bound(e: Expr) -> bool:
+    """Whether `e >= 0` says that one symbol is not negative."""
+    symbols = [(m, k) for m, k in e.terms if m]
+    return len(symbols) == 1 and len(symbols[0][0]) == 1 and symbols[0][1] > 0 and e.offset <= 0
 
 
 def delinearise(linear: ExprLike, extents: Sequence[Expr], names: Sequence[str]) -> tuple[Expr, tuple[Constraint, ...]]:

@@ -16,7 +16,7 @@ from typing import Any
 import islpy as isl
 
 from treadle.algebra.expr import Atom, Constraint, Expr, Floor, Fn, Max, Min, Monomial, Sym, eq, ge, sym
-from treadle.algebra.maps import IndexMap
+from treadle.algebra.maps import IndexMap, product_lemmas
 
 _DIMS = isl.dim_type
 
@@ -239,7 +239,11 @@ class Facts:
         found = self._memo.get(c)
         if found is None:
             (against,) = negation(c)
-            found = self._memo[c] = self._with((against,)).is_empty()
+            empty = bool(self._with((against,)).is_empty())
+            if not empty:
+                lemmas = list(product_lemmas(c, list(self.all())))
+                empty = bool(lemmas) and bool(self._with((against, *lemmas)).is_empty())
+            found = self._memo[c] = empty
         return found
 
     def equal(self, a: Expr, b: Expr) -> bool:

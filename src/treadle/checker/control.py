@@ -6,7 +6,7 @@ known establishes them again. An `if` is judged in both ways, and its ways join 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 
 from treadle.algebra.expr import Constraint, Expr, eq, ge, lt, sym
@@ -361,13 +361,13 @@ class Walk:
 
     # ---- what a control does to storage
 
-    def _collector(self, place: Place) -> Collector:
+    def _collector(self, place: Place, wanted: Set[str]) -> Collector:
         free = place.inner(known=None)
 
         def resolve(e: Expr) -> Expr | None:
             return None if e.functions & place.frags.keys() else free.expr(e)
 
-        return Collector(lambda name: place.frag(name).shape, resolve)
+        return Collector(lambda name: place.frag(name).shape, wanted, resolve)
 
     def _forget(self, place: Place, inner: Place, body: Body, control: Loop) -> None:
         """At the head of an iteration: what the body assigns is unknown, what earlier iterations stored is written."""
@@ -377,9 +377,8 @@ class Walk:
         for name in opened:
             if name in inner.contents:
                 inner.contents[name] = replace(inner.contents[name], layers=unknown_contents(f"{name} gets a new version in the loop").layers)
-        for name, written in self._collector(place).loop(control, until=sym(control.var)):
-            if name in inner.contents and name not in opened:
-                inner.contents[name] = inner.contents[name].stored(written)
+        for name, written in self._collector(place, inner.contents.keys() - opened).loop(control, until=sym(control.var)):
+            inner.contents[name] = inner.contents[name].stored(written)
 
     def _leave(self, place: Place, inner: Place, control: Loop | Tasks) -> None:
         """After a control: assigned fragments and re-versioned buffers are unknown, other stores are written."""
@@ -389,11 +388,11 @@ class Walk:
         for name in opened:
             if name in place.contents:
                 place.contents[name] = replace(place.contents[name], layers=unknown_contents(f"{name} got a version in a loop").layers)
-        collector = self._collector(place)
+        local = {n for n, b in place.buffers.items() if b.place == "local"} if isinstance(control, Tasks) else set[str]()
+        collector = self._collector(place, place.contents.keys() - opened - local)
         events = collector.loop(control) if isinstance(control, Loop) else collector.tasks(control)
         for name, written in events:
-            if name in place.contents and name not in opened:
-                place.contents[name] = place.contents[name].stored(written)
+            place.contents[name] = place.contents[name].stored(written)
 
     # ---- tasks
 
@@ -408,7 +407,8 @@ class Walk:
         inner.frames = (*place.frames, Frame(stmt, tuple(ranges), bound, position=position))
         inner.holds = {}
         others: dict[str, list[object]] = {}
-        for name, written in self._collector(place).tasks(stmt, but=True):
+        shared = {n for n, b in place.buffers.items() if b.place != "local"}
+        for name, written in self._collector(place, shared).tasks(stmt, but=True):
             others.setdefault(name, []).append(written.map)
         for name, buffer in place.buffers.items():
             if buffer.place == "local":
@@ -488,9 +488,8 @@ class Walk:
         for name in opened:
             if name in place.contents:
                 place.contents[name] = replace(place.contents[name], layers=unknown_contents(f"{name} got a version in an if").layers)
-        for name, written in self._collector(place).body([stmt]):
-            if name in place.contents and name not in opened:
-                place.contents[name] = place.contents[name].stored(written)
+        for name, written in self._collector(place, place.contents.keys() - opened).body([stmt]):
+            place.contents[name] = place.contents[name].stored(written)
 
 
 def assigned(body: Body) -> set[str]:

@@ -41,13 +41,20 @@ class Step:
 
 def cases(pieces: Pieces) -> Iterator[tuple[tuple[Constraint, ...], Term]]:
     """A decision list as disjoint cases."""
-    others: list[tuple[Constraint, ...]] = [()]
+    before_it: list[tuple[Constraint, ...]] = []  # conditions that did not all hold, none implied by another
     for conds, term in pieces:
+        here = set(conds)
+        if any(here.issuperset(e) for e in before_it):
+            continue
+        others: list[tuple[Constraint, ...]] = [()]
+        for e in before_it:
+            rest = [c for c in e if c not in here]
+            others = [(*o, *c) for o in others for c in complements(rest)]
         for other in others:
-            yield (*other, *conds), term
+            yield (*conds, *other), term
         if not conds:
             return
-        others = [(*o, *c) for o in others for c in complements(conds)]
+        before_it = [e for e in before_it if not here.issubset(e)] + [conds]
 
 
 class Folds:
@@ -73,10 +80,10 @@ class Folds:
     def _of_pieces(self, step: Step, op: Reduce, law: BuiltinMonoid, src: Pieces) -> list[IndexMap]:
         found: list[IndexMap] = []
         for conds, term in cases(src):
+            if isinstance(term, Num) and law.is_identity(term.value, term.dtype):
+                continue
             facts = step.facts.also(*step.inside, *conds)
             if facts is not step.facts and facts.contradictory:
-                continue
-            if isinstance(term, Num) and law.is_identity(term.value, term.dtype):
                 continue
             found.append(self._contribution(step, facts, op, conds, term))
         return found
@@ -122,19 +129,18 @@ class Folds:
         found: list[IndexMap] = []
         for conds_a, left in cases(a):
             for conds_b, right in cases(b):
-                conds = (*conds_a, *conds_b)
+                if isinstance(left, Num) and isinstance(right, Num) and left.value == 0 and right.value == 0:
+                    continue
+                conds = (*conds_a, *(c for c in conds_b if c not in conds_a))
                 facts = step.facts.also(*step.inside, *conds)
                 if facts is not step.facts and facts.contradictory:
                     continue
                 product = self._product(step, facts, op, left, right)
-                if product is not None:
-                    found.append(IndexMap(step.names, product, (*step.inside, *conds)))
+                found.append(IndexMap(step.names, product, (*step.inside, *conds)))
         self._settle(step, MONOIDS["add"], op, found)
 
-    def _product(self, step: Step, facts: Facts, op: Mma, left: Term, right: Term) -> tuple[Expr, ...] | None:
-        """The contracted coordinates of a product, or None where both factors are zero."""
-        if isinstance(left, Num) and isinstance(right, Num) and left.value == 0 and right.value == 0:
-            return None
+    def _product(self, step: Step, facts: Facts, op: Mma, left: Term, right: Term) -> tuple[Expr, ...]:
+        """The contracted coordinates of a product."""
         sides: list[dict[Dim, Expr]] = []
         kept = self.source.coords(step.target)
         for term, value in ((left, op.a), (right, op.b)):

@@ -550,11 +550,12 @@ def after_claim(where: tuple[Constraint, ...], term: Term, computed: Pieces) -> 
     """What a holder holds after its claim was proved: the claim, elsewhere the numbers that were computed there."""
     if not where:
         return only(term)
-    rest: list[Piece] = [
-        (conds, t if isinstance(t, Num | Idx | Undef) else Undef("outside the claim"))
-        for conds, t in computed
-        if set(conds) != set(where)
-    ]
+    rest: list[Piece] = []
+    seen = [set(where)]
+    for conds, t in computed:
+        if not any(s.issubset(conds) for s in seen):
+            rest.append((conds, t if isinstance(t, Num | Idx | Undef) else Undef("outside the claim")))
+            seen.append(set(conds))
     if not rest or rest[-1][0]:
         rest.append(((), Undef("outside the claim")))
     return ((where, term), *rest)
@@ -563,7 +564,7 @@ def after_claim(where: tuple[Constraint, ...], term: Term, computed: Pieces) -> 
 def _written_map(
     names: tuple[str, ...], index: tuple[Expr, ...], where: tuple[Constraint, ...], shape: tuple[int, ...]
 ) -> IndexMap:
-    return IndexMap(names, index, (*box(names, shape), *where)).renamed("'s")
+    return IndexMap(names, index, (*box(names, shape), *where))
 
 
 def _holds_part(pieces: Pieces, name: str) -> bool:

@@ -7,7 +7,7 @@ earlier iterations of enclosing loops included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -139,6 +139,7 @@ class Collector:
     (None where a run-time value decides), given the lets met so far."""
 
     shape_of: Callable[[str], tuple[int, ...]]
+    wanted: Set[str]
     resolve: Callable[[Expr], Expr | None]
     lets: dict[str, Expr] = field(default_factory=dict[str, Expr])
     fresh: int = 0
@@ -149,7 +150,7 @@ class Collector:
             match stmt:
                 case Let(name=name, expr=expr):
                     self.lets[name] = expr.substitute(self.lets)
-                case Store():
+                case Store() if stmt.dst.name in self.wanted:
                     yield stmt.dst.name, self._store(stmt)
                 case Loop():
                     yield from self.loop(stmt)
@@ -181,12 +182,8 @@ class Collector:
         outs = tuple(i for i in index if i is not None)
         bounds = box(names, shape)
         if where is None or stmt.mask is not None:
-            return self._private(Written(IndexMap(names, outs, bounds), sure=False))
-        return self._private(Written(IndexMap(names, outs, (*bounds, *where))))
-
-    def _private(self, w: Written) -> Written:
-        self.fresh += 1
-        return Written(w.map.renamed(f"'{self.fresh}"), w.sure, w.tests)
+            return Written(IndexMap(names, outs, bounds), sure=False)
+        return Written(IndexMap(names, outs, (*bounds, *where)))
 
     def loop(self, stmt: Loop, until: Expr | None = None) -> Iterator[tuple[str, Written]]:
         """All iterations, or those before `until`."""
@@ -198,11 +195,14 @@ class Collector:
                 continue
             v = sym(stmt.var)
             inside = [ge(v, lo), lt(v, hi)]
-            if until is not None:
-                inside.append(lt(v, until))
             if step != 1:
                 inside.append(eq((v - lo) % step, 0))
-            yield name, self._private_var(Written(_projected(w.map, (stmt.var,), tuple(inside)), w.sure), (stmt.var,))
+            if until is not None:  # the current value keeps the name
+                earlier = _rename_dims(_projected(w.map, (stmt.var,), tuple(inside)), {stmt.var: f"{stmt.var}'"})
+                yield name, Written(replace(earlier, where=(*earlier.where, lt(sym(f"{stmt.var}'"), until))), w.sure)
+                continue
+            whole = _projected(w.map, (stmt.var,), tuple(inside))
+            yield name, Written(whole, w.sure)
 
     def tasks(self, stmt: Tasks, but: bool = False) -> Iterator[tuple[str, Written]]:
         """All tasks, or all but the current one (whose variables keep their names)."""
@@ -213,20 +213,14 @@ class Collector:
             sure = w.sure and all(c is not None for c in counts)
             for v, c in zip(stmt.vars, counts):
                 inside += [ge(sym(v), 0), *([] if c is None else [lt(sym(v), c)])]
-            self.fresh += 1
-            renamed = {v: sym(f"{v}'{self.fresh}") for v in stmt.vars}
             mine = _projected(w.map, stmt.vars, tuple(inside))
-            other = _rename_dims(mine, {v: f"{v}'{self.fresh}" for v in stmt.vars})
             if not but:
-                yield name, Written(other, sure)
+                yield name, Written(mine, sure)
                 continue
-            same = tuple(eq(renamed[v], sym(v)) for v in stmt.vars)
+            other = _rename_dims(mine, {v: f"{v}'" for v in stmt.vars})
+            same = tuple(eq(sym(f"{v}'"), sym(v)) for v in stmt.vars)
             for different in complements(same):
                 yield name, Written(replace(other, where=(*other.where, *different)), sure=False)
-
-    def _private_var(self, w: Written, names: tuple[str, ...]) -> Written:
-        self.fresh += 1
-        return Written(_rename_dims(w.map, {n: f"{n}'{self.fresh}" for n in names}), w.sure)
 
     def _if(self, stmt: If) -> Iterator[tuple[str, Written]]:
         conds = None if stmt.cond is not None else self._constraints(stmt.conds)
