@@ -13,7 +13,9 @@ LINK = re.compile(r"\]\((?P<to>[^)#\s]+)(?:#[^)]*)?\)")
 
 
 def pages() -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", "-z", "*.md"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "*.md"], cwd=ROOT, capture_output=True, check=True
+    ).stdout.decode()
     return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
 
 
