@@ -44,7 +44,7 @@ class Lowering(Nests):
     def chosen_to_keep(self) -> set[str]:
         """Pure values that are stored once: unstable loads, sources of filled extracts, what the plan names, and heavy
         values that several places read."""
-        kept: set[str] = set(self.choices.keep | self.choices.keep_wide)
+        kept: set[str] = set(self.choices.keep) | {p.value for p in self.choices.laid_out}
         for op in self.program.body.walk():
             if isinstance(op, Extract) and op.fill is not None:
                 kept.add(op.source.name)
@@ -554,8 +554,7 @@ class Lowering(Nests):
     def emit_pack(self, pack: Pack, frame: Frame) -> None:
         """Copies an operand into panels, where the first contraction that reads it stands."""
         value = self.uses.of_value[pack.value]
-        readers = [u for u in self.uses.users.get(value.name, []) if isinstance(u, Mma)]
-        dtype = readers[0].result.type.dtype if pack.wide and readers else value.type.dtype
+        dtype = self.packed_dtype(pack)
         place = self.allocate(value, frame, pack.layout, dtype)
         self.version(value, place, frame)
         before, self.rank = self.rank, {name: i + 1 for i, (name, _) in enumerate(pack.slots)}

@@ -53,7 +53,7 @@ class Choices:
     dimension -> slots of a fragment along it, in groups without and with a contraction. `vector`: dimensions that lie
     along the lanes when present (the last one present wins). `wrap`: regions executed inside a nest over fragments, so
     that their carried values stay in registers. `keep`: values stored once instead of computed at every use;
-    `fuse`: neighbouring operations share their loops. `atom`: the contraction's instruction.
+    `fuse`: neighbouring operations share their loops.
     """
 
     cuts: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -63,8 +63,8 @@ class Choices:
     vector: tuple[str, ...] = ()
     wrap: frozenset[str] = frozenset()
     keep: frozenset[str] = frozenset()
-    keep_wide: frozenset[str] = frozenset()
-    """Kept values that only contractions read, stored in the accumulator's dtype."""
+    laid_out: tuple[Pack, ...] = ()
+    """Kept values that only contractions read, stored where they are made in the layout that these want."""
     packs: tuple[Pack, ...] = ()
     join: bool = True
     """Contractions over the same axes share a nest (and its registers)."""
@@ -76,6 +76,7 @@ class Choices:
     row_order: tuple[str, ...] = ()
     """Loop order of the rows of groups with a contraction."""
     unroll: int = 1
-    atom: str = "fma"
+    atoms: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Result of a contraction -> its instruction ("fma" when absent)."""
     store_tags: tuple[str, ...] = ()
     numerics: tuple[str, ...] = ()

@@ -24,7 +24,8 @@ PartKey = tuple[Dim, Expr, Expr]
 class Lane:
     """A part of a dimension fixed by a nest: slot `s` stands for coordinate `base + s`; `slot` is "" for a single one.
 
-    `live` holds for the slots that exist (empty when all do).
+    `live` holds for the slots that exist (empty when all do). `deep`: the slots are contracted together by an atom, and
+    stand behind all others in its operands.
     """
 
     part: PartKey
@@ -32,6 +33,7 @@ class Lane:
     width: int = 1
     slot: str = ""
     live: tuple[Constraint, ...] = ()
+    deep: bool = False
 
     @property
     def coord(self) -> Expr:
@@ -76,7 +78,8 @@ class Kept:
     buffer: str
     dtype: DType
     digits: tuple[Digits, ...]
-    padded: frozenset[int] = frozenset()  # axes whose padding holds the fill
+    padded: frozenset[int] = frozenset()  # axes that are read and written whole, padding included
+    fill: Number | None = None  # what padding holds
 
 
 @dataclass(eq=False)

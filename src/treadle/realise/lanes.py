@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from treadle.algebra.expr import Constraint, Expr, lt, maximum, minimum, sym
+from treadle.algebra.expr import ZERO, Constraint, Expr, lt, minimum, sym
 from treadle.analysis.uses import PURE, Uses
 from treadle.dtype.formats import DType
 from treadle.ir.core import Op, Program, Region, Value
@@ -307,7 +307,7 @@ class LaneLowering(Lowering):
                 found = self.index(expr, frame)
                 return None if found.functions else found
             case Full(number=int(number)):
-                return sym("$") * 0 + number
+                return ZERO + number
             case Elementwise(fn=("add" | "sub") as fn, args=(first, second)) if value.type.dtype.name == "i64":
                 a = self.affine_value(first, tuple(at[d] for d in first.type.dims), frame)
                 b = self.affine_value(second, tuple(at[d] for d in second.type.dims), frame)
@@ -358,9 +358,9 @@ class LaneLowering(Lowering):
 
 
 def outside(lanes: Sequence[Lane]) -> Constraint:
-    """That some tile of these passes the end of its part."""
-    gaps = [lane.part[2] - lane.base - lane.width for lane in lanes if lane.live]
-    return Constraint(-minimum(*gaps) - 1) if len(gaps) > 1 else Constraint(-gaps[0] - 1)
+    """That the last slot of some tile passes the end of its part."""
+    gaps = [c.expr.substitute({x.slot: x.width - 1}) for x in lanes for c in x.live]
+    return Constraint(-minimum(*gaps) - 1)
 
 
 def refuse_local(engine: LaneLowering, program: Program) -> None:
@@ -374,6 +374,3 @@ def refuse_local(engine: LaneLowering, program: Program) -> None:
                 expected="values that fit fragments",
                 hint="the universal plan keeps them in memory of one thread",
             )
-
-
-__all__ = ["Agent", "LaneLowering", "Spot", "maximum", "outside", "refuse_local", "row_agent", "striped"]

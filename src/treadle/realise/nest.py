@@ -21,7 +21,7 @@ from treadle.ir.core import If as IfOp
 from treadle.machine import form
 from treadle.machine.form import Claim, FragRef, Invariant, MemRef, Number, StoreClaim
 from treadle.analysis.uses import PURE, flat_subs
-from treadle.realise.choices import Digit
+from treadle.realise.choices import Digit, Pack
 from treadle.realise.frame import Digits, Frame, Got, Kept, Lane, PartKey, positions, reference
 from treadle.realise.pull import Pull
 
@@ -125,7 +125,7 @@ class Nests(Pull, ABC):
         extent = (key[2] - key[1]).constant
         return 1 if extent == 1 else width
 
-    def over(self, key: PartKey, width: int, frame: Frame) -> tuple[form.Loop, Frame]:
+    def over(self, key: PartKey, width: int, frame: Frame, deep: bool = False) -> tuple[form.Loop, Frame]:
         """A loop over the tiles of a part, and the frame of its body. The loop is not yet in the outer body."""
         dim, lo, hi = key
         count = tile_count(lo, hi, width)
@@ -141,13 +141,13 @@ class Nests(Pull, ABC):
             inner.symbols.add(slot)
             # A bound at a multiple of the width above `lo` is implied by the loop's own count.
             open_ends = [b for b in ends(hi) if (gap := (b - lo).constant) is None or gap % width]
-            lane = Lane(key, base, width, slot, tuple(lt(base + sym(slot), b) for b in open_ends))
+            lane = Lane(key, base, width, slot, tuple(lt(base + sym(slot), b) for b in open_ends), deep)
         inner.lanes = self.arranged((*frame.lanes, lane))
         return loop, inner
 
     def arranged(self, lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
         """Lanes with those along vector registers last."""
-        return tuple(sorted(lanes, key=lambda x: self.rank.get(x.part[0].name, 0)))
+        return tuple(sorted(lanes, key=lambda x: (x.deep, self.rank.get(x.part[0].name, 0))))
 
     def nest_order(self, keys: Sequence[PartKey]) -> list[PartKey]:
         """Loop order of axes: as given, vector axes innermost."""
@@ -178,7 +178,7 @@ class Nests(Pull, ABC):
             if isinstance(item.target, str):
                 continue
             if made.name in rest and (free or not frame.in_tasks or item.target is not None):
-                place = item.target if isinstance(item.target, Kept) else self.allocate(made, frame, wider=self.wider(made))
+                place = item.target if isinstance(item.target, Kept) else self.keep_place(made, frame)
                 self.version(made, place, frame)
                 outside.append((item, place))
         loops: list[tuple[form.Loop, Frame]] = []
@@ -265,7 +265,7 @@ class Nests(Pull, ABC):
             made = item.makes
             if item.kind == "keep" and made is not None and id(item) not in places:
                 if made.name in later and self.free(item.outer, frame):
-                    places[id(item)] = self.allocate(made, frame, wider=self.wider(made))
+                    places[id(item)] = self.keep_place(made, frame)
                     self.version(made, places[id(item)], frame)
         keys = self.nest_order(self.free((*items[0].outer, *items[0].inner), frame))
         folds = [i for i in items if i.kind == "fold"]
@@ -280,7 +280,7 @@ class Nests(Pull, ABC):
         middle = inner
         folding: list[tuple[form.Loop, Frame]] = []
         for key in folded:
-            loop, inner = self.over(key, self.depth_of(key, contraction), inner)
+            loop, inner = self.over(key, self.depth_of(key, contraction), inner, contraction)
             folding.append((loop, inner))
         running = [self.begin(f, folding, middle, inner) for f in folds]
         self.invariants(running, folding)
@@ -300,15 +300,22 @@ class Nests(Pull, ABC):
             if item.kind == "keep" and item.makes is not None and id(item) in places and id(item) not in outside:
                 frame.places[self.place_name(item.makes)] = places[id(item)]
 
-    def wider(self, value: Value) -> DType | None:
-        """The dtype in which a value is kept, when it is not its own."""
-        if value.name not in self.choices.keep_wide:
-            return None
-        return next((u.result.type.dtype for u in self.uses.users[value.name] if isinstance(u, Mma)), None)
+    def keep_place(self, value: Value, frame: Frame) -> Kept:
+        """The buffer of a kept value, in the layout that its readers want."""
+        pack = next((p for p in self.choices.laid_out if p.value == value.name), None)
+        if pack is None:
+            return self.allocate(value, frame)
+        return self.allocate(value, frame, pack.layout, self.packed_dtype(pack))
+
+    def packed_dtype(self, pack: Pack) -> DType:
+        """The dtype of a packed operand."""
+        value = self.uses.of_value[pack.value]
+        readers = [u for u in self.uses.users.get(value.name, []) if isinstance(u, Mma)]
+        return readers[0].result.type.dtype if pack.wide and readers else value.type.dtype
 
     def place_name(self, value: Value) -> str:
         """The key under which readers find a value's buffer."""
-        return wide(value.name) if value.name in self.choices.keep_wide else value.name
+        return wide(value.name) if any(p.value == value.name for p in self.choices.laid_out) else value.name
 
     def depth_of(self, key: PartKey, contraction: bool) -> int:
         """Slots along a folded axis: what the atom contracts at once, or the lanes of a running fold."""
@@ -326,9 +333,19 @@ class Nests(Pull, ABC):
             if place is None:
                 frame.memo[(item.makes.name, coords)] = self.fresh_value(item.makes, coords, frame)
             else:
-                self.put(item.makes, self.fresh_value(item.makes, coords, frame), coords, place, frame)
+                got = self.fresh_value(item.makes, coords, frame)
+                self.put(item.makes, self.zeroed(item.makes, got, coords, place, frame), coords, place, frame)
         elif item.kind == "insert":
             self.insert(item, frame)
+
+    def zeroed(self, value: Value, got: Got, coords: tuple[Expr, ...], place: Kept, frame: Frame) -> Got:
+        """The elements with the buffer's fill in the padding that will be stored with them."""
+        covered = {s for a in place.padded for s in self.slots_of([coords[a]], frame)}
+        where = frame.live([s for s in got.slots if s in covered])
+        if place.fill is None or not where:
+            return got
+        fill = zero(value.type.dtype)
+        return self.compute(value, coords, "copy", [got], frame, slots=got.slots, where=where, fill=fill)
 
     def fresh_value(self, value: Value, coords: tuple[Expr, ...], frame: Frame) -> Got:
         """A value computed from its definition (it is about to be kept)."""
@@ -518,7 +535,8 @@ class Nests(Pull, ABC):
         at = {p.dim: c for p, c in zip(run.item.outer, run.coords, strict=True)}
         at |= {p.dim: c for p, c in zip(run.item.inner, self.coords(run.item.inner, inner), strict=True)}
         dtype = op.result.type.dtype
-        gots = [self.operand(v, tuple(at[d] for d in v.type.dims), dtype, inner) for v in (op.a, op.b)]
+        atom = self.choices.atoms.get(op.result.name, "fma")
+        gots = [self.operand(v, tuple(at[d] for d in v.type.dims), dtype, atom, inner) for v in (op.a, op.b)]
         slots = run.slots
         if claim is None:
             acc = self.fetch(op.acc, run.coords, inner)
@@ -543,7 +561,7 @@ class Nests(Pull, ABC):
                 acc=acc_ref,
                 a=FragRef(a.name, a.coords or tuple(sym(f"${i}") for i in range(len(gots[0].slots)))),
                 b=FragRef(b.name, b.coords or tuple(sym(f"${i}") for i in range(len(gots[1].slots)))),
-                atom=self.choices.atom,
+                atom=atom,
                 contracted=tuple(inner.width(s) for s in deep),
                 claim=claim,
                 origin=self.line(op),
@@ -551,8 +569,8 @@ class Nests(Pull, ABC):
         )
         self.made_in.setdefault(run.acc, inner)
 
-    def operand(self, value: Value, coords: tuple[Expr, ...], dtype: DType, frame: Frame) -> Got:
-        """An operand of a contraction in the accumulator's dtype: converted exactly, from its packed copy if any."""
+    def operand(self, value: Value, coords: tuple[Expr, ...], dtype: DType, atom: str, frame: Frame) -> Got:
+        """An operand of a contraction, from its packed copy if any; for multiply-adds converted exactly."""
         slots = self.slots_of(coords, frame)
         packed = frame.kept(wide(value.name))
         if packed is not None:
@@ -563,7 +581,7 @@ class Nests(Pull, ABC):
                 self.made_in[got.name].memo[key] = got
             return got
         got = self.named(self.fetch(value, coords, frame), value, coords, frame, slots)
-        if got.dtype == dtype:
+        if got.dtype == dtype or atom != "fma":
             return got
         return self.compute(value, coords, "cast", [got], frame, slots=slots, dtype=dtype)
 
@@ -628,7 +646,7 @@ class Nests(Pull, ABC):
                 padded.add(axis)
         shape = tuple(d.size for d in digits)
         name = self.parts.buffer(value.hint or value.name, dtype, shape, frame.in_tasks)
-        return Kept(name, dtype, tuple(digits), frozenset(padded))
+        return Kept(name, dtype, tuple(digits), frozenset(padded), zero(dtype) if padded else None)
 
     def size_of(self, dim: Dim) -> Expr:
         """The extent of a dimension, as the host knows it."""
@@ -636,7 +654,7 @@ class Nests(Pull, ABC):
 
     def version(self, value: Value, place: Kept, frame: Frame) -> None:
         """Says what the buffer holds from here on."""
-        fill: form.Fill = "undef" if not place.padded else zero(place.dtype)
+        fill: form.Fill = "undef" if place.fill is None else place.fill
         frame.body.append(form.Version(buffer=place.buffer, fill=fill, claim=self.contents(value, place, frame)))
 
     def contents(self, value: Value, place: Kept, frame: Frame) -> Claim:

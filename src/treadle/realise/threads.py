@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from treadle.algebra.expr import Expr, ceildiv, const, maximum, minimum
 from treadle.analysis.uses import Uses
 from treadle.ir.core import Program
 from treadle.ir.guard import Guard
 from treadle.machine.form import (
+    Barrier,
     Body,
+    Buffer,
     Compute,
     Control,
     Fold,
@@ -92,6 +94,7 @@ def assemble(engine: LaneLowering, body: Body, guard: Guard, target: str, bindin
             grid = grid_of(tasks, binding, program)
             launches.append(Launch(name, grid=grid, threads=binding.agents * binding.threads))
         kernels.append(trimmed(Kernel(name, [role], list(engine.parts.frags), list(engine.parts.buffers))))
+        launches[-1] = replace(launches[-1], shared_bytes=lay_out(kernels[-1]))
     host = Host(dict(program.lets), list(engine.parts.workspace), [], launches)
     return MachineProgram(target, program, guard, host, kernels, engine.choices.numerics)
 
@@ -211,6 +214,35 @@ def trimmed(kernel: Kernel) -> Kernel:
     kernel.frags = [f for f in kernel.frags if f.name in names]
     kernel.buffers = [b for b in kernel.buffers if b.name in held]
     return kernel
+
+
+def lay_out(kernel: Kernel, start: int = 0) -> int:
+    """Places shared buffers and barriers one after the other; gives the bytes that the launch asks for.
+
+    The base of a workgroup's memory is rounded up by the kernel, so the largest alignment is added.
+    """
+    end, align = start, 1
+    placed: list[Buffer] = []
+    for buffer in kernel.buffers:
+        if buffer.place != "shared":
+            placed.append(buffer)
+            continue
+        size = buffer.dtype.bits // 8 * max(1, buffer.versions)
+        for extent in buffer.shape:
+            assert extent.constant is not None
+            size *= extent.constant
+        end = -(-end // buffer.align) * buffer.align
+        align = max(align, buffer.align)
+        placed.append(replace(buffer, offset=const(end)))
+        end += size
+    kernel.buffers = placed
+    end = -(-end // 8) * 8
+    barriers: list[Barrier] = []
+    for barrier in kernel.barriers:
+        barriers.append(replace(barrier, offset=end))
+        end += 8 * barrier.versions
+    kernel.barriers = barriers
+    return end + align if end else 0
 
 
 def mentioned(kernel: Kernel) -> Iterable[str]:

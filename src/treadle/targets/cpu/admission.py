@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from treadle.ir.core import Region
 from treadle.ir.guard import Guard, Unit
 from treadle.ir.ops.debug import Check, Print
-from treadle.ir.ops.fold import ArgReduce, Reduce
+from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
 from treadle.plan.facts import CallFacts
 from treadle.plan.pins import AtomPin, Pin, PlacePin, TilePin, VersionsPin
 from treadle.realise.choices import Choices
@@ -54,8 +54,10 @@ def pins_refused(shape: Shape, choices: Choices, pins: Sequence[Pin]) -> list[st
                 for name, size in sizes.items():
                     reasons += _tile(shape, choices, name, size)
             case AtomPin(value, atom):
-                if atom.split(".")[0] != choices.atom.split(".")[0]:
-                    reasons.append(f"{value} is contracted by {choices.atom}, not {atom}")
+                for name in (v.name for v in shape.uses.of_value.values() if value in (v.name, v.hint)):
+                    used = choices.atoms.get(name, "fma")
+                    if isinstance(shape.uses.definition.get(name), Mma) and used.split(".")[0] != atom.split(".")[0]:
+                        reasons.append(f"{name} is contracted by {used}, not {atom}")
             case PlacePin(value, where):
                 reasons += _place(shape, choices, value, where)
             case VersionsPin(tensor, count):

@@ -26,6 +26,7 @@ class Block:
 
     `lane`: the dimension along the registers, for accumulators that have it. `outer`, `inner`, `deep`: cut of row
     dimensions, lane dimensions, contracted dimensions. `held`: accumulators stay in registers across the whole fold.
+    `atom`: the instruction for contractions of 16-bit floats into f32; others are multiply-adds.
     """
 
     lane: str
@@ -35,6 +36,7 @@ class Block:
     inner: int
     deep: int
     held: bool = False
+    atom: str = "fma"
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,10 @@ def roles(shape: Shape, found: Contraction, lane: str) -> Roles | None:
     return Roles(found, dim, a if in_a else b, b if in_a else a, row if row in others else None)
 
 
+DEPTH = {"fma": 1, "dpbf16": 2, "amx.tdpbf16ps": 32}
+"""Contracted coordinates that an atom takes at once."""
+
+
 def fitting(extent: int | None, most: int) -> int:
     """The height of a register block along a row dimension: the largest that wastes least of a known extent."""
     if extent is None:
@@ -109,6 +115,17 @@ class Blocking:
                 found[role.row.name] = fitting(role.row.extent.constant, self.block.rows)
         return found
 
+    def atom(self, found: Contraction) -> str:
+        """The instruction of a contraction."""
+        op = found.op
+        small = op.a.type.dtype.name == op.b.type.dtype.name == "bf16" and op.result.type.dtype.name == "f32"
+        return self.block.atom if small and found.contracted else "fma"
+
+    def depth(self) -> dict[str, int]:
+        """Coordinates contracted at once, by dimension."""
+        found = {r.found.contracted[-1].name: DEPTH[self.atom(r.found)] for r in self.roles if r.found.contracted}
+        return {name: depth for name, depth in found.items() if depth > 1}
+
     def wrapped(self) -> frozenset[str]:
         """Regions whose accumulators are held in registers."""
         if not self.block.held:
@@ -128,9 +145,9 @@ class Blocking:
             name = arg.domain.dim.name
             tile = self.tile.get(name, 1)
             if self.shape.names[id(region)] in wrapped:
-                size = 1
+                size = self.depth().get(name, 1)
             elif name in self.deep:
-                size = round_to(self.block.deep, tile)
+                size = round_to(self.block.deep, max(tile, self.depth().get(name, 1)))
             elif name in self.lanes:
                 size = round_to(self.block.inner, tile)
             elif name in self.tile:
@@ -142,20 +159,19 @@ class Blocking:
 
     # ---- operands
 
-    def packs(self) -> tuple[tuple[Pack, ...], frozenset[str]]:
-        """Packed operands, and values that are kept for contractions in the accumulator's dtype."""
+    def packs(self) -> tuple[tuple[Pack, ...], tuple[Pack, ...]]:
+        """Packed operands, and values that are kept where they are made in the layout of their contractions."""
         packs: dict[str, Pack] = {}
-        kept: set[str] = set()
+        kept: dict[str, Pack] = {}
         for role in self.roles:
             for value, dim in ((role.lane_operand, role.lane), (role.row_operand, role.row)):
                 if value.name in packs or value.name in kept:
                     continue
-                if self.computed_here(value, role.found.op):
-                    if self.only_contractions(value):
-                        kept.add(value.name)
-                    continue
-                packs[value.name] = self.pack(value, dim, role)
-        return tuple(packs.values()), frozenset(kept)
+                if not self.computed_here(value, role.found.op):
+                    packs[value.name] = self.pack(value, dim, role)
+                elif self.only_contractions(value):
+                    kept[value.name] = self.pack(value, dim, role, made_here=True)
+        return tuple(packs.values()), tuple(kept.values())
 
     def only_contractions(self, value: Value) -> bool:
         """Whether nothing but contractions reads a pure value."""
@@ -184,24 +200,42 @@ class Blocking:
                 return True
         return False
 
-    def pack(self, value: Value, dim: Dim | None, role: Roles) -> Pack:
-        """How an operand is copied: panels of its lane or row, whole along everything else."""
+    def pack(self, value: Value, dim: Dim | None, role: Roles, *, made_here: bool = False) -> Pack:
+        """How an operand is copied: panels of its lane or row, groups that the atom contracts at once, the rest whole."""
         tile = 1 if dim is None else self.tile.get(dim.name, 1)
         source = self.shape.source_unit(value)
-        others = [d for d in value.type.dims if d is not dim]
-        rest: list[Digit] = [(d.name, "all", 1) for d in others]
+        depth = DEPTH[self.atom(role.found)]
+        deep = role.found.contracted[-1] if depth > 1 else None
+        if made_here and depth == 1:
+            return Pack(value.name, "", tuple((d.name, "all", 1) for d in self.lane_last(value)), ())
+        rest: list[Digit] = [(d.name, "all", 1) for d in value.type.dims if d is not dim and d is not deep]
+        groups: list[Digit] = [] if deep is None else [(deep.name, "panel", depth)]
+        within: list[Digit] = [] if deep is None else [(deep.name, "lane", depth)]
         # A row operand whose source runs along the contracted dimension keeps that order: its panel is read as scalars.
         straight = dim is not None and dim is not role.lane and source is not dim and source is not None
         if dim is None or tile == 1:
-            layout: tuple[Digit, ...] = tuple((d.name, "all", 1) for d in value.type.dims)
-        elif straight and self.short(role):
+            layout: tuple[Digit, ...] = (*rest, *([] if dim is None else [_whole(dim)]), *groups, *within)
+        elif straight and depth == 1 and self.short(role):
             layout = ((dim.name, "panel", tile), (dim.name, "lane", tile), *rest)
         else:
-            layout = ((dim.name, "panel", tile), *rest, (dim.name, "lane", tile))
-        slots: list[tuple[str, int]] = [] if dim is None or tile == 1 else [(dim.name, tile)]
-        if source is not None and source is not dim and source in value.type.dims:
-            slots.append((source.name, 16))
-        return Pack(value.name, self.level(value, role), layout, tuple(slots))
+            layout = ((dim.name, "panel", tile), *rest, *groups, (dim.name, "lane", tile), *within)
+        return Pack(value.name, self.level(value), layout, self.slots(value, dim, tile, deep, depth, source), depth == 1)
+
+    def slots(
+        self, value: Value, dim: Dim | None, tile: int, deep: Dim | None, depth: int, source: Dim | None
+    ) -> tuple[tuple[str, int], ...]:
+        """The fragment shape of a copy, the dimension contiguous in the source last."""
+        found: list[tuple[str, int]] = [] if dim is None or tile == 1 else [(dim.name, tile)]
+        if deep is not None:
+            found.append((deep.name, depth))
+        elif source is not None and source is not dim and source in value.type.dims:
+            found.append((source.name, 16))
+        found.sort(key=lambda s: source is not None and s[0] == source.name)
+        return tuple(found)
+
+    def lane_last(self, value: Value) -> list[Dim]:
+        """The dimensions of a value, those along registers last."""
+        return sorted(value.type.dims, key=lambda d: d.name in self.lanes)
 
     def short(self, role: Roles) -> bool:
         """Whether the folded dimensions are cut short: rows far apart by a power of two would share cache sets."""
@@ -211,7 +245,7 @@ class Blocking:
         }
         return all(d in cut or (d.extent.constant or 1 << 20) <= 512 for d in self.folded(role))
 
-    def level(self, value: Value, role: Roles) -> str:
+    def level(self, value: Value) -> str:
         """The region on entry to which an operand is packed: where it is loaded, but outside held accumulators."""
         uses = self.shape.uses
         op = uses.definition[value.name]
@@ -226,12 +260,14 @@ class Blocking:
 
     def choices(self, sweep: Iterable[tuple[str, int]] = ()) -> Choices:
         """The decisions. `sweep` adds widths for groups without a contraction."""
-        packs, kept = self.packs()
+        packs, laid_out = self.packs()
         widths: dict[str, int] = dict.fromkeys(self.lanes, self.block.columns)
         for name in self.shape.contiguous:
             widths.setdefault(name, 16)
         for name in self.deep:
             widths.setdefault(name, 4)
+        # What is kept in groups is made in those groups.
+        widths |= {name: depth for p in laid_out for name, kind, depth in p.layout if kind == "lane" and depth <= 2}
         widths |= dict(sweep)
         others = tuple(n for n in self.shape.contiguous if n not in self.lanes)
         rows = tuple(r.row.name for r in self.roles if r.row is not None)
@@ -242,9 +278,15 @@ class Blocking:
             tile=self.tile,
             vector=(*others, *(n for n in reversed(self.lanes) if n != self.block.lane), self.block.lane),
             wrap=self.wrapped(),
-            keep_wide=kept,
+            laid_out=laid_out,
             packs=packs,
+            depth=self.depth(),
+            atoms={r.found.op.result.name: self.atom(r.found) for r in self.roles if self.atom(r.found) != "fma"},
             fuse=True,
             row_order=(*self.lanes, *rows),
             unroll=4,
         )
+
+
+def _whole(dim: Dim) -> Digit:
+    return (dim.name, "all", 1)
