@@ -1,1 +1,56 @@
-"""The command line: thin commands over the driver, loaded one at a time."""
+"""The command line: thin commands over the driver, each in a file of its own, loaded when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from treadle.base.errors import TreadleError
+
+COMMANDS = {
+    "plan": "plan a kernel of a file, and show why, or its machine text or emitted text",
+    "explain": "plan a kernel and say why this plan",
+    "check": "judge a machine text (exit 0 verified, 1 rejected, 2 unknown), or its mutants",
+    "simulate": "run a machine text under adversarial schedules",
+    "sanitize": "look for broken promises of a kernel on random arguments",
+    "bench": "time kernels against other libraries",
+    "cache": "show or clear the cache of compiled plans",
+    "doctor": "what this machine has and can run",
+}
+BAD_INPUT = 3
+"""Exit status for bad input, whatever the command."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit status. Errors of treadle are printed, and give status 3."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if words else BAD_INPUT
+    if words[0] == "--version":
+        print(importlib.import_module("treadle").__version__)
+        return 0
+    if words[0] not in COMMANDS:
+        print(f"treadle: no command {words[0]!r}\n\n{_usage()}", file=sys.stderr)
+        return BAD_INPUT
+    module = importlib.import_module(f"treadle.cli.{words[0]}")
+    try:
+        return int(module.run(words[1:]))
+    except TreadleError as error:
+        print(error, file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        # Whoever read our output has had enough: leave quietly, and keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        print(f"treadle {words[0]}: {error}", file=sys.stderr)
+        return BAD_INPUT
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    listed = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
+    return f"usage: treadle COMMAND ... (treadle COMMAND --help tells its arguments)\n\n{listed}"

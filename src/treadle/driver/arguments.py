@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -151,13 +151,16 @@ def _dtype(definition: Definition, parameter: Parameter, seen: ArrayView) -> DTy
 
 
 def _scalar(definition: Definition, parameter: Parameter, value: Any) -> int | float | bool:
-    number: Any = value.item() if isinstance(value, (np.generic, np.ndarray)) and np.ndim(value) == 0 else value
+    number: Any = value
+    if isinstance(value, (np.generic, np.ndarray)):
+        array = np.asarray(cast(Any, value))
+        number = array.item() if array.ndim == 0 else array
     dtype = parameter.dtype
     if isinstance(number, (bool, int)) or (isinstance(number, float) and dtype is not None and dtype.is_float):
         return number
     raise DTypeWrong(
         doing=f"calling {definition.name}",
-        found=f"{parameter.name} = {value!r} of type {type(value).__name__}",
+        found=f"{parameter.name} = {number!r} of type {type(number).__name__}",
         expected=f"a number of dtype {dtype}",
         hint="pass a Python number",
         span=definition.span,

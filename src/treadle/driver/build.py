@@ -43,8 +43,10 @@ class Built:
     timeline: Timeline = field(default_factory=Timeline)
 
 
-def choose(program: Program, target: str, facts: CallFacts, pins: Sequence[Pin] = ()) -> Built:
-    """The best plan that the judge verifies.
+def choose(
+    program: Program, target: str, facts: CallFacts, pins: Sequence[Pin] = (), *, family: str | None = None
+) -> Built:
+    """The best plan that the judge verifies; with `family`, only plans of that one are tried.
 
     *Errors*: `plan/none`, `plan/universal-unverified`, `plan/*` for a pin that cannot be met.
     """
@@ -56,6 +58,8 @@ def choose(program: Program, target: str, facts: CallFacts, pins: Sequence[Pin] 
     with timeline.stage("plan"):
         found = candidates(program, target, facts, pins, refusals)
     for candidate in _timed(found, timeline):
+        if family is not None and candidate.plan.family != family:
+            continue
         try:
             with timeline.stage("realise"):
                 machine = candidate.build()

@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 
 from treadle.driver.facts import CallFacts
 from treadle.ir.core import Program
-from treadle.ir.guard import Guard, Unit
+from treadle.ir.guard import Disjoint, Guard, Unit
 from treadle.machine.form import MachineProgram
 from treadle.plan.facts import CallFacts as PlanFacts
 from treadle.plan.family import Family
-from treadle.plan.pins import NoPlan, Pin, PinRefused
+from treadle.plan.pins import Pin
 from treadle.plan.plan import Plan
 from treadle.planner.enumerate import Choice, choose, realised
-from treadle.realise.universal import universal
 from treadle.runtime.host import host_features
 from treadle.runtime.pool import workers
-from treadle.targets.cpu.families import FAMILIES as CPU_FAMILIES
+from treadle.targets.cpu.families import families as cpu_families
 from treadle.toolchain.features import LEVELS
 
 UNIVERSAL = "universal"
@@ -39,43 +38,31 @@ class Candidate:
 
 def families(target: str) -> Sequence[Family[MachineProgram]]:
     """The families of a target."""
-    return {"cpu": CPU_FAMILIES}[target.partition(":")[0]]
+    return {"cpu": cpu_families}[target.partition(":")[0]]()
 
 
 def candidates(
     program: Program, target: str, facts: CallFacts, pins: Sequence[Pin], refusals: list[str]
 ) -> Iterator[Candidate]:
-    """The plans to try, in order of predicted time; the universal plan last, unless pins ask for something else.
+    """The plans to try, in order of predicted time; the universal plan last.
 
     Families that refuse the program append their reasons to `refusals`.
-    *Errors*: `plan/pin-refused`.
+    *Errors*: `plan/pin-refused`, `plan/none`.
     """
     planned = plan_facts(program, target, facts)
     known = families(target)
-    try:
-        choice = choose(program, planned, known, pins)
-    except NoPlan as error:
-        refusals.append(error.found)
-        choice = None
-    except PinRefused:
-        raise
-    if choice is not None:
-        refusals += [f"{r.family}: {'; '.join(r.reasons)}" for r in choice.rejected]
-        for found in (choice.best, *choice.others):
-            yield Candidate(found.plan, _builder(found.plan, program, planned, known), choice)
-    yield universal_candidate(program, target, disjoint=planned.disjoint)
+    choice = choose(program, planned, known, pins)
+    refusals += [f"{r.family}: {'; '.join(r.reasons)}" for r in choice.rejected]
+    found = [choice.best, *choice.others]
+    # The universal plan decides nothing and never loses its right to run: it comes after every other.
+    for one in sorted(found, key=lambda c: c.plan.family == UNIVERSAL):
+        yield Candidate(one.plan, _builder(one.plan, program, planned, known), choice)
 
 
 def _builder(
     plan: Plan, program: Program, facts: PlanFacts, known: Sequence[Family[MachineProgram]]
 ) -> Callable[[], MachineProgram]:
     return lambda: realised(plan, program, facts, known)
-
-
-def universal_candidate(program: Program, target: str, *, disjoint: bool) -> Candidate:
-    """The universal plan."""
-    plan = Plan(program.name, target, UNIVERSAL, {"disjoint": disjoint}, Guard())
-    return Candidate(plan, lambda: universal(program, target, disjoint=disjoint))
 
 
 def plan_facts(program: Program, target: str, facts: CallFacts) -> PlanFacts:
@@ -111,9 +98,10 @@ def plan_facts(program: Program, target: str, facts: CallFacts) -> PlanFacts:
 
 def saved_candidate(plan: Plan, program: Program) -> Candidate:
     """A saved plan as a candidate: its family builds it from its point and guard alone."""
-    if plan.family == UNIVERSAL:
-        return universal_candidate(program, plan.target, disjoint=bool(plan.point.get("disjoint", True)))
-    facts = PlanFacts(plan.target, features=plan.features, workers=plan.workers, unit=_units(plan.guard))
+    disjoint = any(isinstance(f, Disjoint) for f in plan.guard.facts)
+    facts = PlanFacts(
+        plan.target, disjoint=disjoint, features=plan.features, workers=plan.workers, unit=_units(plan.guard)
+    )
     return Candidate(plan, _builder(plan, program, facts, families(plan.target)))
 
 

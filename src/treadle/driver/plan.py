@@ -82,6 +82,10 @@ class Plan:
         """The independent checker's verdict, judged anew."""
         return judge(self._built.machine)
 
+    def source_program(self) -> str:
+        """The captured program as text."""
+        return print_program(self._built.machine.program)
+
     def source(self) -> str:
         """The emitted text: LLVM IR or CUDA C++."""
         return self.record.source

@@ -16,7 +16,9 @@ from treadle.driver.variants import Interpreted, Variant, call_class, load
 from treadle.ir.printer import print_program
 from treadle.lang.definition import Definition
 from treadle.runtime.arrays import overlaps
+from treadle.runtime.host import host_features
 from treadle.runtime.launch import Block, CpuLaunch, Packer
+from treadle.runtime.pool import workers
 from treadle.runtime.signature import ScalarParam, Signature, TensorParam
 
 
@@ -86,7 +88,7 @@ class Specialisation:
         words = block.words[: self.signature.tail]
         for at in self._pointers:
             words[at] %= 64
-        key = words.tobytes() + (b"apart" if block.apart else b"")
+        key = words.tobytes() + bytes((block.apart, workers()))
         variant = self._found.get(key)
         if variant is None:
             with self._lock:
@@ -122,7 +124,7 @@ class Specialisation:
         return CallFacts(call.extents, arrays, matters)
 
     def _choose(self, facts: CallFacts) -> Variant:
-        cls = call_class(facts)
+        cls = call_class(facts, workers())
         for variant in self.variants:
             if cls in variant.classes and variant.admits(facts):
                 return variant
@@ -137,7 +139,7 @@ class Specialisation:
 
     def _make(self, facts: CallFacts, cls: str) -> Variant:
         """A variant from the cache, or planned, judged, compiled and kept; one that exists already is used again."""
-        key = record_key(self.text, host_target(), cls)
+        key = record_key(self.text, f"{host_target()} {sorted(host_features())}", cls)
         record = fetch(key)
         built = None
         if record is None:

@@ -75,17 +75,17 @@ def load(record: Record, signature: Signature) -> Variant:
     return Variant(record, parse_machine(record.machine).guard, entry)
 
 
-def call_class(facts: CallFacts) -> str:
+def call_class(facts: CallFacts, workers: int) -> str:
     """The class of a call: what plans are chosen by, coarse enough that few classes occur.
 
     Extents as 0, 1, small, middle, large, and whether 16 divides them; per array which axis is contiguous and how the
-    address is aligned; whether arguments overlap.
+    address is aligned; whether arguments overlap; how many workers there are.
     """
     dims = ",".join(f"{name}={_extent_class(n)}" for name, n in sorted(facts.extents.items()))
     arrays = ",".join(f"{name}={_array_class(a)}" for name, a in sorted(facts.arrays.items()))
     names = sorted(facts.arrays)
     apart = all(facts.apart(a, b) for i, a in enumerate(names) for b in names[i + 1 :])
-    return f"{dims};{arrays};{'apart' if apart else 'overlap'}"
+    return f"{dims};{arrays};{'apart' if apart else 'overlap'};{workers}"
 
 
 def _extent_class(extent: int) -> str:

@@ -1,0 +1,29 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that leaves with the status for bad input."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the usage and the message, and leaves with status 3."""
+        self.print_usage()
+        self.exit(3, f"{self.prog}: {message}\n")
+
+
+def kernel_arguments(parser: argparse.ArgumentParser) -> None:
+    """FILE:KERNEL and what describes its arguments."""
+    parser.add_argument("kernel", metavar="FILE:KERNEL", help="a Python file and the name of a kernel in it")
+    argument_options(parser)
+
+
+def argument_options(parser: argparse.ArgumentParser) -> None:
+    """The options that describe a kernel's arguments."""
+    parser.add_argument("--arg", action="append", default=[], metavar="X=bf16[M,K]", help="dtype of an argument")
+    parser.add_argument("--absent", action="append", default=[], metavar="NAME", help="leave an optional argument out")
+    parser.add_argument("--dim", action="append", default=[], metavar="M=4096", help="a representative extent")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a staged value")

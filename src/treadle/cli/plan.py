@@ -1,0 +1,39 @@
+"""`treadle plan FILE:KERNEL --target T [--machine | --source | --json]`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from treadle.cli.parser import Parser, kernel_arguments
+from treadle.driver.describe import described_plan
+from treadle.driver.plan import Plan
+
+
+def run(argv: Sequence[str]) -> int:
+    """Plans a kernel and prints what was asked for; exit status 0."""
+    parser = Parser(prog="treadle plan", description="Plan a kernel; no device is needed.")
+    kernel_arguments(parser)
+    parser.add_argument("--target", help="cpu[:avx2|avx512|amx], cuda[:sm_80|sm_90a] (default: this machine)")
+    parser.add_argument("--family", help="only plans of this family")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--machine", action="store_true", help="print the machine text")
+    shown.add_argument("--source", action="store_true", help="print the emitted text")
+    shown.add_argument("--program", action="store_true", help="print the captured program")
+    shown.add_argument("--json", action="store_true", help="print the decisions")
+    given = parser.parse_args(argv)
+    plan = described_plan(given.kernel, given.arg, given.absent, given.dim, given.set, given.target, given.family)
+    print(_shown(plan, given.machine, given.source, given.program, given.json))
+    return 0
+
+
+def _shown(plan: Plan, machine: bool, source: bool, program: bool, as_json: bool) -> str:
+    if machine:
+        return plan.machine().rstrip("\n")
+    if source:
+        return plan.source().rstrip("\n")
+    if program:
+        return plan.source_program().rstrip("\n")
+    if as_json:
+        return json.dumps(json.loads(plan.decisions.to_json()), indent=1)
+    return plan.explain()

@@ -1,0 +1,93 @@
+"""Judging a machine text: the way of `treadle check`, which needs neither planner nor emitters nor simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from treadle.base.errors import UserError
+from treadle.checker import check
+from treadle.checker.verdict import Verdict
+from treadle.ir.core import Program
+from treadle.ir.printer import print_program
+from treadle.machine.form import MachineProgram
+from treadle.machine.parse import parse_machine
+from treadle.machine.text import statement_lines
+from treadle.machine.verify import verify
+
+
+class SourceDiffers(UserError):
+    """A machine text whose embedded program is not what its source captures to."""
+
+    code = "machine/source-differs"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict on a text. `source` says whether the embedded program was compared with a source file; `line` is the
+    line of the text that the verdict speaks of, if any."""
+
+    machine: MachineProgram
+    verdict: Verdict
+    source: str
+    line: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The verdict's fields, as `--json` prints them."""
+        v = self.verdict
+        return {
+            "status": v.status,
+            "judgement": v.judgement,
+            "line": self.line,
+            "reason": v.reason,
+            "counterexample": v.counterexample,
+            "missing": v.missing,
+            "seconds": v.seconds,
+            "source": self.source,
+            "target": self.machine.target,
+            "permissions": list(v.permissions),
+        }
+
+
+def judge_text(text: str, file: str, source: Program | None = None) -> Judged:
+    """The verdict on a machine text; with `source`, its embedded program must be that one.
+
+    *Errors*: `machine/syntax`, `machine/form`, `machine/source-differs`.
+    """
+    machine = parse_machine(text, file)
+    verify(machine)
+    if source is not None and print_program(source) != print_program(machine.program):
+        raise SourceDiffers(
+            doing=f"comparing {file} with its source",
+            found=first_difference(print_program(machine.program), print_program(source)),
+            expected="the program that the source captures to",
+            hint="print the machine text again with treadle plan --machine",
+        )
+    verdict = check(machine)
+    return Judged(machine, verdict, "embedded" if source is None else "recaptured", line_of(machine, verdict))
+
+
+def line_of(machine: MachineProgram, verdict: Verdict) -> int | None:
+    """The line of the printed text that a verdict speaks of."""
+    if verdict.statement is None:
+        return None
+    lines: Mapping[int, int] = statement_lines(machine)
+    for number, statement in enumerate(machine.statements()):
+        if number == verdict.statement:
+            return lines.get(id(statement))
+    return None
+
+
+def first_difference(a: str, b: str) -> str:
+    """The first line in which two program texts differ."""
+    for number, (x, y) in enumerate(zip(a.splitlines(), b.splitlines()), 1):
+        if x != y:
+            return f"line {number} of the embedded program: {x.strip()!r} instead of {y.strip()!r}"
+    return "programs of different length"
+
+
+def judge_file(path: Path, source: Program | None = None) -> Judged:
+    """`judge_text` of a file."""
+    return judge_text(path.read_text(), str(path), source)

@@ -1,0 +1,53 @@
+"""A plan from a description on the command line: no arrays, contiguous arguments, representative extents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from treadle.driver.build import choose
+from treadle.driver.facts import ArrayFacts, CallFacts
+from treadle.driver.locate import captured, dtypes_of, locate, numbers, settings
+from treadle.driver.plan import Plan
+from treadle.driver.targets import host_target, resolve
+from treadle.ir.core import Program
+
+REPRESENTATIVE = 1024
+"""The extent of a dimension that no --dim tells, for the cost model only."""
+
+
+def described_plan(
+    where: str,
+    args: Sequence[str],
+    absent: Sequence[str],
+    dims: Sequence[str],
+    sets: Sequence[str],
+    target: str | None,
+    family: str | None = None,
+) -> Plan:
+    """The plan of the kernel that `FILE:KERNEL` names for the described arguments.
+
+    *Errors*: `cli/*`, those of capture and planning.
+    """
+    found = locate(where)
+    definition = found.__treadle_definition__
+    program = captured(definition, dtypes_of(definition, args, absent), settings(sets))
+    facts = described_facts(program, numbers(dims))
+    name = resolve(target) if target is not None else host_target()
+    return Plan(choose(program, name, facts, (), family=family))
+
+
+def described_facts(program: Program, dims: Mapping[str, int]) -> CallFacts:
+    """Facts of a call with contiguous, 64-byte aligned arguments that do not overlap."""
+    extents = dict(dims)
+    for symbol in sorted({s for d in program.dims for s in d.extent.symbols}):
+        extents.setdefault(symbol, REPRESENTATIVE)
+    for name, expr in program.lets.items():
+        if expr.symbols <= extents.keys():
+            extents[name] = int(expr.evaluate(extents))
+    arrays: dict[str, ArrayFacts] = {}
+    for tensor in program.tensors:
+        shape = tuple(int(d.extent.evaluate(extents)) for d in tensor.dims)
+        strides = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+        arrays[tensor.name] = ArrayFacts(64, shape, strides)
+    return CallFacts(extents, arrays, lambda a, b: True)
