@@ -285,6 +285,7 @@ class Blocking:
             fuse=True,
             row_order=(*self.lanes, *rows),
             unroll=4,
+            numerics=("mma_subnormals",) if self.depth() else (),
         )
 
 

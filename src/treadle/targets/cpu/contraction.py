@@ -24,7 +24,7 @@ from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
 from treadle.targets.cpu.admission import call_guard, common_reasons, pins_refused, worker_counts
 from treadle.targets.cpu.blocking import Block, Blocking, Roles, lanes_of, round_to
-from treadle.targets.cpu.rates import Rates, rates, traffic
+from treadle.targets.cpu.rates import PAIR_RATE, Rates, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 
 COLUMNS = {16: (32, 48, 16, 64), 8: (16, 24, 8)}
@@ -58,8 +58,20 @@ class Contracting:
             Axis("inner", self.sizes.inner),
             Axis("deep", self.sizes.deep),
             Axis("held", (False, True)),
+            Axis("atom", self.atoms(shape)),
             Axis("workers", worker_counts(facts)),
         ]
+
+    def atoms(self, shape: Shape) -> tuple[str, ...]:
+        """Instructions to try for contractions of 16-bit floats, the fastest first."""
+        small = any(
+            c.op.a.type.dtype.name == c.op.b.type.dtype.name == "bf16" and c.op.result.type.dtype.name == "f32"
+            for c in shape.contractions
+        )
+        # These flush subnormal operands and results, and join products in pairs.
+        if not small or shape.program.numerics.get("mma_subnormals") == "keep":
+            return ("fma",)
+        return ("dpbf16", "fma") if "avx512_bf16" in shape.facts.features else ("fma",)
 
     def block(self, shape: Shape, point: Point) -> Block:
         """The point as block sizes; rows of the register block are what the registers leave."""
@@ -77,6 +89,7 @@ class Contracting:
             inner=int(point["inner"]),
             deep=int(point["deep"]),
             held=bool(point["held"]),
+            atom=str(point["atom"]),
         )
 
     def joined(self, shape: Shape) -> bool:
@@ -104,7 +117,7 @@ class Contracting:
         shape = shape_of(program, facts)
         rate, workers = rates(facts), int(point["workers"])
         blocking = Blocking(shape, self.block(shape, point))
-        if self.footprint(blocking) > rate.l2 * 0.8:
+        if self.footprint(blocking) > rate.l2 * 1.25:
             return CostVector(compute=inf)
         compute = cache = packing = 0.0
         for role in blocking.roles:
@@ -132,7 +145,8 @@ class Contracting:
             deep = deep if block.held else min(block.deep, deep)
             inner = min(block.inner, shape.extent(role.lane))
             outer = 1 if role.row is None else min(block.outer, shape.extent(role.row))
-            total += 4.0 * (deep * inner + deep * outer + (0 if block.held else inner * outer))
+            size = 4.0 if blocking.atom(role.found) == "fma" else 2.0
+            total += size * (deep * inner + deep * outer) + (0 if block.held else 4.0 * inner * outer)
         return total
 
     def arithmetic(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
@@ -144,8 +158,9 @@ class Contracting:
             waste *= _waste(shape.extent(role.row), rows)
         vectors = columns / rate.lanes
         products = rows * vectors
-        step = max(max(products, 9.0) / rate.fma, (rows + vectors) / rate.loads)
-        steps = shape.products(role.found) * waste / (products * rate.lanes)
+        step = max(products, 9.0) / rate.fma + 0.2 * (rows + vectors) / rate.loads
+        at_once = PAIR_RATE if blocking.atom(role.found) != "fma" else 1.0
+        steps = shape.products(role.found) * waste / (products * rate.lanes * at_once)
         deep = shape.size(blocking.folded(role)) if blocking.block.held else blocking.block.deep
         # A panel longer than half the first cache is read from the second in every block.
         far = 4.0 * deep * (columns + rows) > rate.l1 * 1.5
@@ -170,7 +185,8 @@ class Contracting:
             lane_trips = ceil(shape.extent(role.lane) / round_to(block.inner, block.columns))
         total = 0.0
         for value, trips in ((role.lane_operand, row_trips), (role.row_operand, lane_trips)):
-            size = shape.elements(role.found.op, value.type.dims) * (4.0 + shape.source_bytes(value))
+            copied = 4.0 if blocking.atom(role.found) == "fma" else 2.0
+            size = shape.elements(role.found.op, value.type.dims) * (copied + shape.source_bytes(value))
             turned = shape.source_unit(value) not in (role.lane, role.row)
             total += size * trips * (1.6 if turned and value is role.lane_operand else 1.0)
         return total / rate.packing_rate
