@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.targets.cpu_emit.kit import HOST_LEVELS, Compiled, Guarded, S, integers, program
+from tests.targets.cpu_emit.kit import HOST_LEVELS, Compiled, Guarded, S, assembly, integers, program
 
 from treadle.algebra.expr import Constraint, Expr, Fn, ceildiv, const, eq, floordiv, ge, lt, maximum, minimum, of, sym
 from treadle.dtype.formats import DType, bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8
@@ -431,3 +431,84 @@ def test_index_computations() -> None:
         place = np.arange(50)
         want = e.evaluate({"i": place // lanes * lanes, "$0": place % lanes, "N": 3})
         assert (y == want).all() and (z == want.astype(np.int8)).all()
+
+
+@pytest.mark.parametrize("level", HOST_LEVELS)
+@pytest.mark.parametrize(("dtype", "group"), [(bf16, 2), (i8, 4), (f32, 2), (bool_, 4), (f64, 3)], ids=str)
+def test_groups_that_are_interleaved_in_memory(level: str, dtype: DType, group: int) -> None:
+    """Rows of X put beside one another in P[k, n, group] (packing for dot products), read back, and read turned."""
+    k, n = sym("k"), sym("n")
+    inside = (lt(n + S[0], N), lt(group * k + S[1], M))
+    pack = loop(
+        "k",
+        ceildiv(M, group),
+        1,
+        loop(
+            "n",
+            N,
+            16,
+            Load(dst="x", src=MemRef("X", (group * k + S[1], n + S[0])), where=inside, fill=1),
+            Store(dst=MemRef("P", (k, n + S[0], S[1])), src=FragRef("x"), where=(lt(n + S[0], N),)),
+            Load(dst="b", src=MemRef("P", (k, n + S[0], S[1])), where=inside, fill=1),
+            Compute(dst="t", fn="copy", args=(FragRef("b", (S[1], S[0])),)),
+            Store(dst=MemRef("Y", (group * k + S[1], n + S[0])), src=FragRef("b"), where=inside),
+            Store(
+                dst=MemRef("Z", (group * k + S[0], n + S[1])),
+                src=FragRef("t"),
+                where=(lt(n + S[1], N), lt(group * k + S[0], M)),
+            ),
+        ),
+    )
+    g, c, j = sym("g"), sym("c"), sym("j")
+    show = loop(
+        "g",
+        sym("G"),
+        1,
+        loop(
+            "c",
+            N,
+            1,
+            loop(
+                "j",
+                group,
+                1,
+                Load(dst="e", src=MemRef("P", (g, c, j))),
+                Store(dst=MemRef("Q", (g, c, j)), src=FragRef("e")),
+            ),
+        ),
+    )
+    tensors = [("X", dtype, "MN"), ("Q", dtype, ("G", "N", group)), ("Y", dtype, "MN"), ("Z", dtype, "MN")]
+    frags = [Frag("x", dtype, (16, group)), Frag("b", dtype, (16, group)), Frag("t", dtype, (group, 16))]
+    frags.append(Frag("e", dtype, ()))
+    facts = [Unit("X", 1), Unit("Y", 1), Unit("Z", 1)]
+    packed = [Buffer("P", dtype, (sym("G"), N, const(group)), "workspace")]
+    run = Compiled(program(tensors, [pack, show], frags, level=level, facts=facts, workspace=packed))
+    rng, guard = np.random.default_rng(16), Guarded()
+    for rows, columns in ((group, 16), (1, 1), (2 * group + 1, 37)):
+        x = guard.array(integers(rng, (rows, columns), dtype))
+        groups = -(-rows // group)
+        p = guard.array(np.zeros((groups, columns, group), dtype.numpy))
+        y, z = (guard.array(np.zeros((rows, columns), dtype.numpy)) for _ in range(2))
+        run(X=x, Q=p, Y=y, Z=z)
+        padded = np.ones((groups * group, columns), dtype.numpy)
+        padded[:rows] = x
+        assert (p == padded.reshape(groups, group, columns).transpose(0, 2, 1)).all()
+        assert (y == x).all() and (z == x).all()
+
+
+def test_packing_of_pairs_is_a_shuffle() -> None:
+    k = sym("k")
+    body = loop(
+        "k",
+        const(64),
+        1,
+        Load(dst="x", src=MemRef("X", (2 * k + S[1], S[0]))),
+        Store(dst=MemRef("P", (k, S[0], S[1])), src=FragRef("x")),
+    )
+    packed = [Buffer("P", bf16, (const(64), const(16), const(2)), "workspace")]
+    machine = program(
+        [("X", bf16, (128, 16))], [body], [Frag("x", bf16, (16, 2))], facts=[Unit("X", 1)], workspace=packed
+    )
+    asm = assembly(machine)
+    assert "vmovups" in asm or "vmovdqu" in asm
+    assert "vpextrw" not in asm and "vpinsrw" not in asm

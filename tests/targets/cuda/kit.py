@@ -55,7 +55,7 @@ def tried(
     wanted = expected(program, given, extents)
     for seed in range(seeds):
         run = simulate(machine, given, seed=seed, symbols=symbols or {})
-        assert [str(f) for f in run.findings] == []
+        assert [str(f) for f in run.findings] == [], "\n".join(map(str, run.findings[:4]))
         for name, array in wanted.items():
             got = run.outputs[name].astype(np.float64)
             gap = np.abs(got - array.astype(np.float64))

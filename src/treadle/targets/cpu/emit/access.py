@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.algebra.expr import ZERO, Constraint, Expr
-from treadle.dtype.formats import DType
+from treadle.dtype.formats import DType, bool_
 from treadle.machine.form import Fill, Load, MemRef, Store
 from treadle.targets.cpu.emit.arith import Arith
 from treadle.targets.cpu.emit.errors import ill_formed, unsupported
@@ -163,10 +163,14 @@ class Access:
         place = Place(self.index, memory, stmt.src, rank)
         mask = Mask(self.index, where, rank)
         ahead = prefetch_distance(stmt.tags)
-        axis = self._turned_axis(place, frag.shape)
         points = self.registers.points(stmt.dst)
-        if axis is not None and points[0].lanes is not None:
-            self._load_turned(stmt, place, mask, axis)
+        own = points[0].axis
+        if own is not None and self._is_grouped(place, frag.shape, own):
+            self._load_grouped(stmt, place, mask, points)
+            return
+        axis = self._turned_axis(place, frag.shape, own)
+        if axis is not None and own is not None:
+            self._load_turned(stmt, place, mask, axis, own)
             return
         for point in points:
             if ahead:
@@ -180,11 +184,16 @@ class Access:
         place = Place(self.index, memory, stmt.dst, rank)
         mask = Mask(self.index, where, rank)
         stream = "stream" in stmt.tags
-        axis = self._turned_axis(place, shape) if stmt.effect == "set" else None
-        points = self.registers.vector_points(shape, rank - 1) if rank else [Point(())]
-        if axis is not None:
-            self._store_turned(stmt, place, mask, axis, shape)
-            return
+        own = self.registers.axis(stmt.src.name) if rank else None
+        points = [Point(())] if own is None else self.registers.vector_points(shape, own)
+        if own is not None and stmt.effect == "set":
+            if self._is_grouped(place, shape, own):
+                self._store_grouped(stmt, place, mask, points)
+                return
+            axis = self._turned_axis(place, shape, own)
+            if axis is not None:
+                self._store_turned(stmt, place, mask, axis, own, shape)
+                return
         for point in points:
             value = self.lanes.splat(self.registers.read(stmt.src, point), point.lanes)
             if value.dtype != memory.dtype:
@@ -210,12 +219,19 @@ class Access:
             return mine.text
         return self.fn.value(f"and {mine.type} {active}, {mine.text}")
 
-    def _turned_axis(self, place: Place, shape: tuple[int, ...]) -> int | None:
-        """An axis other than the last along which memory is contiguous, when the last is strided."""
-        if len(shape) < 2 or shape[-1] < 2 or place.steps is None or place.steps[-1] in (0, 1):
+    def _turned_axis(self, place: Place, shape: tuple[int, ...], own: int | None) -> int | None:
+        """Another axis than that of the vectors along which memory is contiguous, when along theirs it is strided."""
+        if own is None or len(shape) < 2 or shape[own] < 2 or place.steps is None or place.steps[own] in (0, 1):
             return None
-        found = [i for i in range(len(shape) - 1) if place.steps[i] == 1 and shape[i] > 1]
+        found = [i for i in range(len(shape)) if i != own and place.steps[i] == 1 and shape[i] > 1]
         return max(found, key=lambda i: shape[i]) if found else None
+
+    def _is_grouped(self, place: Place, shape: tuple[int, ...], own: int) -> bool:
+        """Whether vectors along `own`, interleaved over the groups of the last axis, are contiguous in memory."""
+        last = len(shape) - 1
+        if own == last or place.steps is None or shape[last] not in (2, 4):
+            return False
+        return place.steps[last] == 1 and place.steps[own] == shape[last]
 
     # ---- one vector
 
@@ -344,40 +360,78 @@ class Access:
 
     # ---- turned blocks
 
-    def _load_turned(self, stmt: Load, place: Place, mask: Mask, axis: int) -> None:
+    def _load_turned(self, stmt: Load, place: Place, mask: Mask, axis: int, own: int) -> None:
         shape = self.registers.frag(stmt.dst).shape
-        last = len(shape) - 1
-        for base in self._blocks(shape, axis):
-            rows, lanes = self._extent(shape, axis, base), self._extent(shape, last, base)
+        for base in self._blocks(shape, axis, own):
+            rows, lanes = self._extent(shape, axis, base), self._extent(shape, own, base)
             got: list[Vec] = []
             for j in range(lanes):
-                at = _moved(base.at, last, j)
-                point = Point(at, axis, rows)
+                point = Point(_moved(base.at, own, j), axis, rows)
                 got.append(self.fetch(place, point, mask.at(point), stmt.fill))
             for i, column in enumerate(self.lanes.transpose(got)):
-                self.registers.write(stmt.dst, Point(_moved(base.at, axis, i), last, lanes), column)
+                self.registers.write(stmt.dst, Point(_moved(base.at, axis, i), own, lanes), column)
 
-    def _store_turned(self, stmt: Store, place: Place, mask: Mask, axis: int, shape: tuple[int, ...]) -> None:
-        last = len(shape) - 1
-        for base in self._blocks(shape, axis):
-            rows, lanes = self._extent(shape, axis, base), self._extent(shape, last, base)
-            points = [Point(_moved(base.at, axis, i), last, lanes) for i in range(rows)]
+    def _store_turned(self, stmt: Store, place: Place, mask: Mask, axis: int, own: int, shape: tuple[int, ...]) -> None:
+        for base in self._blocks(shape, axis, own):
+            rows, lanes = self._extent(shape, axis, base), self._extent(shape, own, base)
+            points = [Point(_moved(base.at, axis, i), own, lanes) for i in range(rows)]
             got = [self.lanes.splat(self.registers.read(stmt.src, p), lanes) for p in points]
             for j, column in enumerate(self.lanes.transpose(got)):
-                point = Point(_moved(base.at, last, j), axis, rows)
+                point = Point(_moved(base.at, own, j), axis, rows)
                 active = self._with_mask(stmt, point, mask.at(point))
                 self.put(place, point, column, active, "stream" in stmt.tags)
 
-    def _blocks(self, shape: tuple[int, ...], axis: int) -> list[Point]:
+    def _blocks(self, shape: tuple[int, ...], axis: int, own: int) -> list[Point]:
         return [
             Point(_moved(p.at, axis, start))
-            for p in self.registers.vector_points(shape, len(shape) - 1)
+            for p in self.registers.vector_points(shape, own)
             if p.at[axis] == 0
             for start, _ in chunks(shape[axis], self.width)
         ]
 
     def _extent(self, shape: tuple[int, ...], axis: int, base: Point) -> int:
         return min(self.width, shape[axis] - base.at[axis])
+
+    # ---- groups: vectors that are interleaved in memory
+
+    def _groups(self, points: Sequence[Point]) -> list[Point]:
+        """The first point of each group."""
+        return [p for p in points if p.at[-1] == 0]
+
+    def _group_mask(self, mask: Mask, members: Sequence[Point], more: Sequence[str | None]) -> str | None:
+        """The members' masks interleaved; `more` are further masks of the members."""
+        n = members[0].lanes or 1
+        found: list[str | None] = []
+        for point, extra in zip(members, more):
+            own = mask.at(point)
+            both = own if extra is None else extra if own is None else self.fn.value(f"and <{n} x i1> {own}, {extra}")
+            found.append(both)
+        if all(m is None for m in found):
+            return None
+        return self.lanes.interleave([Vec(m or "splat (i1 true)", bool_, n) for m in found]).text
+
+    def _load_grouped(self, stmt: Load, place: Place, mask: Mask, points: Sequence[Point]) -> None:
+        size = self.registers.frag(stmt.dst).shape[-1]
+        for first in self._groups(points):
+            members = [Point(_moved(first.at, len(first.at) - 1, j), first.axis, first.lanes) for j in range(size)]
+            active = self._group_mask(mask, members, [None] * size)
+            n = first.lanes or 1
+            whole = self.fetch(place, Point(first.at, len(first.at) - 1, n * size), active, stmt.fill)
+            for j, point in enumerate(members):
+                part = self.lanes.shuffle(whole, None, [i * size + j for i in range(n)])
+                self.registers.write(stmt.dst, point, part)
+
+    def _store_grouped(self, stmt: Store, place: Place, mask: Mask, points: Sequence[Point]) -> None:
+        size = self.registers.frag(stmt.src.name).shape[-1]
+        for first in self._groups(points):
+            members = [Point(_moved(first.at, len(first.at) - 1, j), first.axis, first.lanes) for j in range(size)]
+            values = [self.lanes.splat(self.registers.read(stmt.src, p), p.lanes) for p in members]
+            more: list[str | None] = [None] * size
+            if stmt.mask is not None:
+                more = [self._with_mask(stmt, p, None) for p in members]
+            active = self._group_mask(mask, members, more)
+            whole = Point(first.at, len(first.at) - 1, (first.lanes or 1) * size)
+            self.put(place, whole, self.lanes.interleave(values), active, "stream" in stmt.tags)
 
     # ---- colliding stores
 

@@ -18,7 +18,7 @@ from treadle.targets.cpu.emit.access import Access, Memory, Place
 from treadle.targets.cpu.emit.arith import Arith
 from treadle.targets.cpu.emit.errors import ill_formed, unsupported
 from treadle.targets.cpu.emit.index import Point, coordinate
-from treadle.targets.cpu.emit.lanes import Lanes, Vec, chunks, constant, power_below
+from treadle.targets.cpu.emit.lanes import Lanes, Vec, constant, power_below
 from treadle.targets.cpu.emit.registers import Registers
 
 Rows = dict[tuple[int, ...], list[Vec]]
@@ -63,9 +63,8 @@ class Folds:
             rows = self._fold_rows(rows, kept.index(axis), shape[axis], merge)
             kept.remove(axis)
         if last not in axes:
-            for key, vectors in rows.items():
-                for (start, n), vec in zip(chunks(shape[last], self.width), vectors):
-                    self._finish(stmt, Point((*key, start), len(key), n), vec, merge)
+            for point in self.registers.points(stmt.dst):
+                self._finish(stmt, point, self._from_rows(rows, point), merge)
             return
         ones = self._fold_lanes(rows, shape[last], merge)
         for point in self.registers.points(stmt.dst):
@@ -74,6 +73,14 @@ class Folds:
                 continue
             parts = [ones[point.lane(i).at] for i in range(point.lanes)]
             self._finish(stmt, point, self.lanes.assemble(parts), merge)
+
+    def _from_rows(self, rows: Rows, point: Point) -> Vec:
+        """The elements at a point of the destination, whose last axis is that of the rows."""
+        if point.axis == len(point.at) - 1:
+            return rows[point.at[:-1]][point.at[-1] // self.width]
+        places = [point.lane(i).at for i in range(point.lanes or 1)]
+        parts = [(rows[at[:-1]][at[-1] // self.width], at[-1] % self.width) for at in places]
+        return self.lanes.element(*parts[0]) if point.lanes is None else self.lanes.assemble(parts)
 
     def _finish(self, stmt: Fold, point: Point, value: Vec, merge: Callable[[Vec, Vec], Vec]) -> None:
         if stmt.acc is not None:

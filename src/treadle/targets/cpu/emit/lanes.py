@@ -172,6 +172,17 @@ class Lanes:
                 text = self.fn.value(f"insertelement {kind} {text}, {lane_type(dtype)} {scalar.text}, i64 {i}")
         return Vec(text, dtype, len(places))
 
+    def interleave(self, parts: Sequence[Vec]) -> Vec:
+        """Lane 0 of each part, then lane 1 of each, and so on. Requires: two or four parts of equally many lanes."""
+        if len(parts) == 4:
+            # Pairs (a0 b0 a1 b1 ..), (c0 d0 c1 d1 ..), then pairs of these.
+            ab, cd = self.interleave(parts[:2]), self.interleave(parts[2:])
+            n = ab.lanes or 1
+            return self.shuffle(ab, cd, [x for i in range(0, n, 2) for x in (i, i + 1, n + i, n + i + 1)])
+        a, b = parts
+        n = a.lanes or 1
+        return self.shuffle(a, b, [x for i in range(n) for x in (i, n + i)])
+
     def transpose(self, rows: Sequence[Vec]) -> list[Vec]:
         """Columns of the matrix of rows: result[j] has lane i = lane j of rows[i].
 

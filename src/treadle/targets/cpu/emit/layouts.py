@@ -1,6 +1,7 @@
 """How each fragment is kept: decided once for a role from all its uses.
 
-- `VECTOR`: its last axis in vectors of the target's lanes, one variable a vector (LLVM makes registers of them).
+- `VECTOR`: one axis in vectors of the target's lanes, one variable a vector (LLVM makes registers of them): the last
+  axis, or the one before where the last is a group of at most four (pairs of contracted elements beside one another).
 - `SCALAR`: one variable an element, for fragments that are loaded and only ever read one element at a time: a
   broadcast from memory is then one instruction, where a broadcast from a vector's lane would be a shuffle.
 - `MEMORY`: an array, for fragments that are read at coordinates which are not numbers.
@@ -39,6 +40,10 @@ MOST_UNROLLED = 64
 
 MOST_SCALARS = 256
 """Elements that are kept one by one."""
+
+MOST_GROUPED = 4
+LEAST_GROUPS = 8
+"""A last axis of at most so many elements is a group, if the axis before it has at least so many."""
 
 Read = tuple[str, tuple[Expr, ...] | None, int]
 """Fragment, coordinates (None: identity), and the number of the reader's lane axis (-1: none)."""
@@ -128,13 +133,19 @@ def reads(stmt: Stmt | Control, frags: dict[str, Frag]) -> Iterator[Read]:
         yield stmt.cond, (), -1
 
 
+def vector_axis(shape: tuple[int, ...]) -> int:
+    """The axis along which a fragment's vectors run."""
+    grouped = len(shape) >= 2 and shape[-1] <= MOST_GROUPED and shape[-2] >= LEAST_GROUPS
+    return len(shape) - 2 if grouped else len(shape) - 1
+
+
 def lane_axis(stmt: Stmt | Control, frags: dict[str, Frag]) -> int:
     """The coordinate along which the statement's vectors run; -1: none."""
     match stmt:
         case Load() | Compute() | Fold() | Mma() if stmt.dst in frags:
-            return len(frags[stmt.dst].shape) - 1
+            return vector_axis(frags[stmt.dst].shape)
         case Store() if stmt.src.name in frags:
-            return len(frags[stmt.src.name].shape) - 1
+            return vector_axis(frags[stmt.src.name].shape)
         case _:
             return -1
 

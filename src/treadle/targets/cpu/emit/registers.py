@@ -9,7 +9,7 @@ from treadle.machine.form import Frag, FragRef
 from treadle.targets.cpu.emit.errors import ill_formed, unsupported
 from treadle.targets.cpu.emit.index import IndexWriter, Point, coordinate, split
 from treadle.targets.cpu.emit.lanes import Lanes, Vec, chunks, lane_type, memory_type, vector
-from treadle.targets.cpu.emit.layouts import Layout
+from treadle.targets.cpu.emit.layouts import Layout, vector_axis
 from treadle.targets.cpu.emit.text import Function, Int
 
 
@@ -44,7 +44,12 @@ class Registers:
             return [Point(())]
         if self.layouts[name] is Layout.SCALAR:
             return [Point(at) for at in product(*map(range, shape))]
-        return self.vector_points(shape, len(shape) - 1)
+        return self.vector_points(shape, self.axis(name))
+
+    def axis(self, name: str) -> int:
+        """The axis along which the fragment's vectors run; arrays are row-major."""
+        shape = self.frag(name).shape
+        return vector_axis(shape) if self.layouts[name] is Layout.VECTOR else len(shape) - 1
 
     def vector_points(self, shape: tuple[int, ...], axis: int) -> list[Point]:
         """The same with vectors along any axis."""
@@ -64,11 +69,17 @@ class Registers:
             frag = self.frag(name)
             if self.layouts[name] is Layout.MEMORY:
                 return self._array(name)
-            lanes = None
-            if frag.shape and self.layouts[name] is Layout.VECTOR:
-                lanes = min(self.width, frag.shape[-1] - at[-1])
+            lanes = self._lanes(name, at)
             self._variables[key] = self.fn.alloca(vector(lane_type(frag.dtype), lanes), 64 if lanes else 8)
         return self._variables[key]
+
+    def _lanes(self, name: str, at: tuple[int, ...]) -> int | None:
+        """Lanes of the variable that begins at `at`."""
+        shape = self.frag(name).shape
+        if not shape or self.layouts[name] is not Layout.VECTOR:
+            return None
+        axis = self.axis(name)
+        return min(self.width, shape[axis] - at[axis])
 
     def _array(self, name: str) -> str:
         key = (name, ())
@@ -115,7 +126,7 @@ class Registers:
                     f"{ref.name} of rank {len(frag.shape)} read without coordinates among {len(point.at)}",
                     "equal ranks, or coordinates",
                 )
-            return self._run(ref.name, point.at, point.lanes)
+            return self._run(ref.name, point.at, point.axis, point.lanes)
         return self.read_at(ref.name, ref.coords, point)
 
     def read_at(self, name: str, coords: tuple[Expr, ...], point: Point) -> Vec:
@@ -155,8 +166,9 @@ class Registers:
         at = tuple(numbers)
         if lanes is None:
             return self._element(name, at)
-        if steps[-1] == 1 and not any(steps[:-1]):
-            return self._run(name, at, lanes)
+        moving = [i for i, s in enumerate(steps) if s]
+        if len(moving) == 1 and steps[moving[0]] == 1:
+            return self._run(name, at, moving[0], lanes)
         return self.lanes.assemble(
             [self._find(name, tuple(a + s * i for a, s in zip(at, steps))) for i in range(lanes)]
         )
@@ -178,9 +190,7 @@ class Registers:
     def _take(self, name: str, at: tuple[int, ...]) -> Vec:
         """A whole variable."""
         frag = self.frag(name)
-        lanes = None
-        if frag.shape and self.layouts[name] is Layout.VECTOR:
-            lanes = min(self.width, frag.shape[-1] - at[-1])
+        lanes = self._lanes(name, at)
         kind = vector(lane_type(frag.dtype), lanes)
         align = "" if lanes is None else ", align 64"
         return Vec(self.fn.value(f"load {kind}, ptr {self._variable(name, at)}{align}"), frag.dtype, lanes)
@@ -201,37 +211,44 @@ class Registers:
             case Layout.VECTOR:
                 if not at:
                     return self._take(name, at), 0
-                start = at[-1] // self.width * self.width
-                return self._take(name, (*at[:-1], start)), at[-1] - start
+                start = self._start(name, at)
+                axis = self.axis(name)
+                return self._take(name, start), at[axis] - start[axis]
 
     def _element(self, name: str, at: tuple[int, ...]) -> Vec:
         vec, lane = self._find(name, at)
         return self.lanes.element(vec, lane)
 
-    def _run(self, name: str, at: tuple[int, ...], lanes: int | None) -> Vec:
-        """`lanes` elements along the last axis from `at`."""
+    def _start(self, name: str, at: tuple[int, ...]) -> tuple[int, ...]:
+        """The first element of the variable that holds an element."""
+        axis = self.axis(name)
+        return (*at[:axis], at[axis] // self.width * self.width, *at[axis + 1 :])
+
+    def _run(self, name: str, at: tuple[int, ...], axis: int | None, lanes: int | None) -> Vec:
+        """`lanes` elements along an axis from `at`."""
         frag = self.frag(name)
-        if lanes is None:
+        if lanes is None or axis is None:
             return self._element(name, at)
-        match self.layouts[name]:
-            case Layout.MEMORY:
-                offset = sum(a * p for a, p in zip(at, self._pitches(frag.shape)))
-                return self._load_memory(self._element_pointer(name, offset), frag, lanes)
-            case Layout.VECTOR if at[-1] % self.width == 0 and lanes == min(self.width, frag.shape[-1] - at[-1]):
+        layout = self.layouts[name]
+        if layout is Layout.MEMORY and axis == len(frag.shape) - 1:
+            offset = sum(a * p for a, p in zip(at, self._pitches(frag.shape)))
+            return self._load_memory(self._element_pointer(name, offset), frag, lanes)
+        if layout is Layout.VECTOR and axis == self.axis(name):
+            if self._start(name, at) == at and lanes == self._lanes(name, at):
                 return self._take(name, at)
-            case _:
-                cache: dict[tuple[int, ...], Vec] = {}
-                parts: list[tuple[Vec, int]] = []
-                for i in range(lanes):
-                    place = (*at[:-1], at[-1] + i)
-                    start = (*place[:-1], place[-1] // self.width * self.width)
-                    if self.layouts[name] is Layout.VECTOR and start in cache:
-                        parts.append((cache[start], place[-1] - start[-1]))
-                        continue
-                    vec, lane = self._find(name, place)
-                    cache[start] = vec
-                    parts.append((vec, lane))
-                return self.lanes.assemble(parts)
+        taken: dict[tuple[int, ...], Vec] = {}
+        parts: list[tuple[Vec, int]] = []
+        for i in range(lanes):
+            place = (*at[:axis], at[axis] + i, *at[axis + 1 :])
+            if layout is not Layout.VECTOR:
+                parts.append(self._find(name, place))
+                continue
+            start = self._start(name, place)
+            if start not in taken:
+                taken[start], _ = self._find(name, place)
+            own = self.axis(name)
+            parts.append((taken[start], place[own] - start[own]))
+        return self.lanes.assemble(parts)
 
     # ---- writing
 
@@ -254,4 +271,4 @@ class Registers:
 
     def fetch(self, name: str, point: Point) -> Vec:
         """The value at one of the fragment's own points."""
-        return self._run(name, point.at, point.lanes) if self.frag(name).shape else self._take(name, ())
+        return self._run(name, point.at, point.axis, point.lanes) if self.frag(name).shape else self._take(name, ())
