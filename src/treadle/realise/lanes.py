@@ -131,9 +131,7 @@ class LaneLowering(Lowering):
         """The distribution of a fragment that spans `slots`."""
         return self.assembled_modes([self.spots.get(s, ()) for s in slots], widths, name)
 
-    def assembled_modes(
-        self, spots: Sequence[tuple[Spot, ...]], widths: Sequence[int], name: str
-    ) -> tuple[Mode, ...]:
+    def assembled_modes(self, spots: Sequence[tuple[Spot, ...]], widths: Sequence[int], name: str) -> tuple[Mode, ...]:
         """Digits of all axes in order; threads that no axis counts hold replicas."""
         if not self.agent.digits:
             return ()
@@ -209,7 +207,9 @@ class LaneLowering(Lowering):
 
     # ---- folds
 
-    def masked(self, got: Got, value: Value, coords: tuple[Expr, ...], lanes: Sequence[Lane], fill: Number, frame: Frame) -> None:
+    def masked(
+        self, got: Got, value: Value, coords: tuple[Expr, ...], lanes: Sequence[Lane], fill: Number, frame: Frame
+    ) -> None:
         """Gives slots outside the parts the fill, where a tile is not whole."""
         live = [(x, c) for x in lanes for c in x.live]
         if not live:
@@ -336,7 +336,9 @@ class LaneLowering(Lowering):
         choice = form.If(conds=(Constraint(-crossing - 1),), scope="agent", origin=line)
         where = tuple(c.substitute(at) for c in facts)
         choice.then.append(
-            form.Compute(dst=dst, fn="copy", args=(FragRef(arg.name),), where=where, fill=other, claim=claim, origin=line)
+            form.Compute(
+                dst=dst, fn="copy", args=(FragRef(arg.name),), where=where, fill=other, claim=claim, origin=line
+            )
         )
         choice.orelse.append(form.Compute(dst=dst, fn="copy", args=(FragRef(arg.name),), claim=claim, origin=line))
         return self.append_choice(choice, dst, value, slots, frame)

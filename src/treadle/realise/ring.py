@@ -1,0 +1,242 @@
+"""Contractions fed through shared memory: which operands can be, and how they are cut, laid out and grouped.
+
+The form is: one parallel region, in its body one ordered region over blocks of one dimension, in that contractions of
+16-bit operands into wide accumulators. An operand that is a plain block of a tensor is a *tile*: an engine copies it
+into a slot of a ring. The other operand of a contraction may be a tile too, or a value computed in registers. Consecutive
+contractions that do not read each other's results are one *batch*: they are issued together, and a tile's slot is free
+when the last batch that reads it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from treadle.algebra.dims import Part
+from treadle.algebra.expr import Expr, sym
+from treadle.analysis.uses import PURE, Uses
+from treadle.ir.core import If, Op, Program, Region, RegionArg, Sub, Value
+from treadle.ir.ops.access import Load, Store
+from treadle.ir.ops.fold import Mma
+
+SWIZZLED = 64
+"""Elements of 16 bits in the 128 bytes of a swizzled row."""
+
+
+@dataclass(eq=False)
+class Tile:
+    """A block of a tensor as an operand: `outer` and `inner` are its parts along the outer tile axis and along the
+    tensor's last axis; `axes` their positions among the tensor's axes. `streamed`: another block each iteration."""
+
+    value: Value
+    load: Load
+    outer: Part
+    inner: Part
+    axes: tuple[int, int]
+    streamed: bool
+    first: int = 0
+    last: int = 0
+
+    @property
+    def tensor(self) -> str:
+        """The tensor's name."""
+        return self.load.tensor.name
+
+
+@dataclass(eq=False)
+class Contraction:
+    """A contraction with the rows of its result on the warps: `left` has the rows, `right` the columns.
+
+    An operand without a tile is a value in registers.
+    """
+
+    op: Mma
+    rows: Part
+    cols: Part
+    deep: Part
+    left: Value
+    right: Value
+    left_tile: Tile | None
+    right_tile: Tile
+
+
+@dataclass(eq=False)
+class Stream:
+    """What the analysis found: the region, the ordered region in it, batches of contractions, their tiles."""
+
+    region: Region
+    loop: Region
+    rows: RegionArg
+    step: RegionArg
+    batches: list[list[Contraction]] = field(default_factory=list["list[Contraction]"])
+    tiles: list[Tile] = field(default_factory=list[Tile])
+
+    @property
+    def contractions(self) -> list[Contraction]:
+        """All contractions in order."""
+        return [c for batch in self.batches for c in batch]
+
+    @property
+    def columns(self) -> RegionArg | None:
+        """The block argument of the region that lies along columns of accumulators, if one does."""
+        args = [a for a in self.region.args if a.kind == "block" and a is not self.rows]
+        return args[0] if args else None
+
+    def rings(self) -> list[list[Tile]]:
+        """Tiles that are filled, read and freed together, in order of first use; those of a task first."""
+        found: dict[tuple[bool, int, int], list[Tile]] = {}
+        for tile in self.tiles:
+            found.setdefault((tile.streamed, tile.first, tile.last), []).append(tile)
+        return [found[k] for k in sorted(found)]
+
+
+class Refusal(Exception):
+    """Why a program does not have the form (caught by `find_stream`)."""
+
+
+def find_stream(program: Program, uses: Uses) -> Stream | str:
+    """The stream of a program, or why it has none."""
+    try:
+        return _Finder(program, uses).find()
+    except Refusal as why:
+        return str(why)
+
+
+class _Finder:
+    def __init__(self, program: Program, uses: Uses) -> None:
+        self.program = program
+        self.uses = uses
+        self.tiles: dict[tuple[str, str], Tile] = {}
+
+    def find(self) -> Stream:
+        regions = [op for op in self.program.body.ops if not isinstance(op, PURE)]
+        if len(regions) != 1 or not isinstance(regions[0], Region) or regions[0].kind != "parallel":
+            raise Refusal("the program is not one parallel region")
+        region = regions[0]
+        if region.inits:
+            raise Refusal("the region assembles tiles")
+        inner = [op for op in region.body.ops if isinstance(op, Region | If)]
+        if len(inner) != 1 or not isinstance(inner[0], Region) or inner[0].kind == "parallel":
+            raise Refusal("the region does not have exactly one ordered region in it")
+        loop = inner[0]
+        if len(loop.args) != 1 or loop.args[0].kind != "block" or loop.args[0].reversed:
+            raise Refusal("the ordered region does not go over blocks of one dimension")
+        if any(isinstance(op, Region | If | Store) for op in loop.body.ops):
+            raise Refusal("the ordered region has stores or regions in it")
+        if any(isinstance(op, Mma) for op in region.body.ops):
+            raise Refusal("there are contractions outside the ordered region")
+        return self.contractions(region, loop)
+
+    def contractions(self, region: Region, loop: Region) -> Stream:
+        ops = [op for op in loop.body.ops if isinstance(op, Mma)]
+        if not ops:
+            raise Refusal("there is no contraction")
+        blocks = [a for a in region.args if a.kind == "block"]
+        if any(a.size is not None or a.reversed for a in (*blocks, *loop.args)):
+            raise Refusal("a block size is fixed by the program, or a region runs backwards")
+        if not 1 <= len(blocks) <= 2:
+            raise Refusal(f"{len(blocks)} block arguments in the parallel region")
+        rows = [a for a in blocks if all(a.part in op.result.type.axes for op in ops)]
+        if not rows:
+            raise Refusal("no block argument is an axis of every contraction")
+        order = [p for p in ops[0].result.type.axes if any(p == a.part for a in rows)]
+        row = next(a for a in rows if a.part == order[0])
+        stream = Stream(region, loop, row, loop.args[0])
+        last: Op | None = None
+        for op in loop.body.ops:
+            if isinstance(op, PURE):
+                continue
+            if isinstance(op, Mma):
+                joined = isinstance(last, Mma) and not self.depends(op, {c.op.result.name for c in stream.batches[-1]})
+                if not joined:
+                    stream.batches.append([])
+                stream.batches[-1].append(self.contraction(op, stream))
+            last = op
+        for number, batch in enumerate(stream.batches):
+            for one in batch:
+                for tile in (one.left_tile, one.right_tile):
+                    if tile is not None:
+                        tile.last = number
+        stream.tiles = list(self.tiles.values())
+        return stream
+
+    def depends(self, op: Op, names: set[str]) -> bool:
+        """Whether an operation reads one of these values, through values computed at each use."""
+        todo, seen = list(self.uses.direct(op)), set[str]()
+        while todo:
+            value = todo.pop()
+            if value.name in names:
+                return True
+            if value.name in seen:
+                continue
+            seen.add(value.name)
+            made = self.uses.definition.get(value.name)
+            if made is not None and isinstance(made, PURE):
+                todo += self.uses.direct(made)
+        return False
+
+    def contraction(self, op: Mma, stream: Stream) -> Contraction:
+        axes = op.result.type.axes
+        if len(axes) != 2 or len(op.contracted) != 1:
+            raise Refusal(f"{op.result} is not a contraction of matrices along one dimension")
+        if op.result.type.dtype.name != "f32":
+            raise Refusal(f"{op.result} is accumulated in {op.result.type.dtype}")
+        rows = stream.rows.part
+        cols = next(a for a in axes if a != rows)
+        left, right = (op.a, op.b) if rows in op.a.type.axes else (op.b, op.a)
+        if {left.type.dtype.name, right.type.dtype.name} not in ({"bf16"}, {"f16"}):
+            raise Refusal(f"the operands of {op.result} are {left.type.dtype} and {right.type.dtype}")
+        deep = next(a for a in right.type.axes if a.dim in op.contracted)
+        number = len(stream.batches) - 1
+        right_tile = self.tile(right, stream, number)
+        if right_tile is None:
+            raise Refusal(f"{right} is not a block of a tensor")
+        left_tile = self.tile(left, stream, number)
+        if left_tile is None and set(left.type.axes) != {rows, deep}:
+            raise Refusal(f"{left} does not have the rows and the depth of {op.result}")
+        return Contraction(op, rows, cols, deep, left, right, left_tile, right_tile)
+
+    def tile(self, value: Value, stream: Stream, batch: int) -> Tile | None:
+        """The operand as a block of a tensor."""
+        op = self.uses.definition.get(value.name)
+        if not isinstance(op, Load) or op.fill is not None or not self.uses.stable(op):
+            return None
+        parts: list[tuple[int, Part]] = []
+        for axis, sub in enumerate(op.subs):
+            if isinstance(sub, tuple) or sub.tile is not None:
+                return None
+            if sub.part is not None:
+                parts.append((axis, sub.part))
+            elif sub.index is None or sub.index.functions:
+                return None
+        if len(parts) != 2 or parts[1][0] != len(op.subs) - 1:
+            return None
+        key = (op.tensor.name, ", ".join(f"{s}|{s.part.lo}:{s.part.hi}" if s.part else str(s) for s in _plain(op)))
+        if key not in self.tiles:
+            step = stream.step
+            bounds = {f"{step.name}.start", f"{step.name}.stop"}
+            streamed = bool(bounds & {s for _, p in parts for e in (p.lo, p.hi) for s in e.symbols})
+            streamed = streamed or any(s.index is not None and bounds & s.index.symbols for s in _plain(op))
+            (outer, first), (inner, second) = parts
+            self.tiles[key] = Tile(value, op, first, second, (outer, inner), streamed, batch, batch)
+        return self.tiles[key]
+
+
+def _plain(op: Load) -> list[Sub]:
+    return [s for s in op.subs if isinstance(s, Sub)]
+
+
+def slot_shape(outer: int, inner: int) -> tuple[int, ...]:
+    """The shape of a slot: chunks of 64 along the contiguous axis come first."""
+    return (outer, inner) if inner == SWIZZLED else (inner // SWIZZLED, outer, SWIZZLED)
+
+
+def phase(counter: str, versions: int, ahead: int = 0) -> Expr:
+    """The parity that a ring's reader (or, with `ahead` 1, its writer) waits for."""
+    turn = sym(counter) // versions + ahead if versions > 1 else sym(counter) + ahead
+    return turn % 2
+
+
+def crossed(lo: Expr, size: int, ends: Sequence[Expr]) -> list[Expr]:
+    """Of these ends, those that a block of `size`, at `lo` plus a multiple of `size`, may have in its middle."""
+    return [e for e in ends if any(c % size for _, c in (e - lo).terms)]

@@ -1,0 +1,76 @@
+"""Rows over lanes: tasks of warps or workgroups whose fragments are striped over their threads.
+
+One decision makes them all: which dimension lies along the threads, in how wide a stripe. Where the guard bounds its
+extent by the stripe a row is held in registers and read once; otherwise the engine sweeps over it, once a dependent
+fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from treadle.analysis.uses import Uses
+from treadle.ir.core import Program
+from treadle.ir.guard import Guard
+from treadle.machine.form import MachineProgram, Tasks
+from treadle.realise.choices import Choices, NotLowered
+from treadle.realise.exchange import GroupLowering
+from treadle.realise.frame import Frame
+from treadle.realise.lanes import LaneLowering, refuse_local, row_agent, striped
+from treadle.realise.threads import Binding, assemble
+
+
+@dataclass(frozen=True)
+class Stripe:
+    """How a dimension lies along the threads: neighbours a lane, sweeps of a warp; `held`: a whole row at once."""
+
+    vector: int
+    rounds: int
+    held: bool = False
+
+    def width(self, warps: int) -> int:
+        """Coordinates that one fragment covers."""
+        return 32 * warps * self.vector * self.rounds
+
+
+def over_lanes(
+    program: Program,
+    choices: Choices,
+    guard: Guard,
+    target: str,
+    stripes: Mapping[str, Stripe],
+    *,
+    warps: int,
+    agents: int,
+    workgroups: int,
+) -> MachineProgram:
+    """The machine program of a plan whose tasks belong to agents of `warps` warps.
+
+    `agents` of them make a workgroup (one, where an agent has several warps). *Errors*: `realise/unsupported`.
+    """
+    spread = {name: striped(32, warps, s.vector, s.rounds) for name, s in stripes.items()}
+    widths = {name: s.width(warps) for name, s in stripes.items()}
+    held = frozenset(name for name, s in stripes.items() if s.held)
+    told = replace(
+        choices,
+        sweep={**choices.sweep, **widths},
+        tile={**widths, **choices.tile},
+        vector=(*choices.vector, *(n for n in stripes if n not in choices.vector)),
+        fuse=True,
+    )
+    kind = GroupLowering if warps > 1 else LaneLowering
+    engine = kind(program, told, Uses(program), row_agent(warps), spread, held)
+    top = Frame([], block=program.body)
+    engine.lower_block(program.body, top)
+    refuse_local(engine, program)
+    if any(not isinstance(s, Tasks) and type(s).__name__ != "Version" for s in top.body):
+        raise NotLowered(
+            doing=f"realising {program.name} over lanes",
+            found="statements outside parallel regions",
+            expected="a program of parallel regions",
+            hint="the universal plan executes them by one thread",
+        )
+    over = "persistent" if warps > 1 else "warps"
+    binding = Binding(over, 1 if warps > 1 else agents, 32 * warps, workgroups)
+    return assemble(engine, top.body, guard, target, binding)
