@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from treadle.algebra.expr import Constraint, Expr, ExprLike, as_expr, ge, lt, of, sym
+from treadle.algebra.expr import Atom, Constraint, Expr, ExprLike, as_expr, ge, lt, of, sym
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def product_lemmas(c: Constraint, facts: Sequence[Constraint]) -> Iterator[Const
 
     They decide mixed-radix positions: `0 <= h < H` and `0 <= d < D` give `0 <= D*h + d < H*D`.
     """
-    positive = {e.terms[0][0][0] for e in (f.expr for f in facts) if _is_lower_bound(e)}
+    positive = {a for f in facts if (a := _not_negative(f)) is not None}
     pairs = {m for m, _ in c.expr.terms if len(m) == 2}
     for monomial in pairs:
         for factor, other in (monomial, monomial[::-1]):
@@ -83,10 +83,12 @@ def product_lemmas(c: Constraint, facts: Sequence[Constraint]) -> Iterator[Const
                     yield Constraint(fact.expr * of(factor), fact.equality)
 
 
-def _is_lower_bound(e: Expr) -> bool:
-    """Whether `e >= 0` says that one symbol is not negative."""
-    symbols = [(m, k) for m, k in e.terms if m]
-    return len(symbols) == 1 and len(symbols[0][0]) == 1 and symbols[0][1] > 0 and e.offset <= 0
+def _not_negative(fact: Constraint) -> Atom | None:
+    """The symbol that a fact alone shows not to be negative."""
+    symbols = [(m, k) for m, k in fact.expr.terms if m]
+    if len(symbols) == 1 and len(symbols[0][0]) == 1 and symbols[0][1] > 0 and fact.expr.offset <= 0:
+        return symbols[0][0][0]
+    return None
 
 
 def delinearise(linear: ExprLike, extents: Sequence[Expr], names: Sequence[str]) -> tuple[Expr, tuple[Constraint, ...]]:
