@@ -1,6 +1,6 @@
 """Wrong programs: each is refused with its code at its line, which a comment `# wrong: CODE` marks."""
 
-# ruff: noqa: B007, E741
+# ruff: noqa: B007
 from __future__ import annotations
 
 import dataclasses

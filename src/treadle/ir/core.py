@@ -153,7 +153,7 @@ class RegionArg:
     """One argument of a region: it ranges over `domain`.
 
     `kind` "block": blocks of the domain, of open size (`size` None) or fixed size; symbols `NAME.start`, `NAME.stop`.
-    `kind` "each": single coordinates; the symbol `NAME`.
+    `kind` "each": single coordinates; the symbol `NAME`. `source` is the user's loop name, which several may share.
     """
 
     name: str
@@ -161,6 +161,7 @@ class RegionArg:
     kind: Literal["block", "each"]
     size: Expr | None = None
     reversed: bool = False
+    source: str = ""
 
     @property
     def part(self) -> Part:

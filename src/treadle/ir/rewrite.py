@@ -26,12 +26,13 @@ def operand_names(op: Op) -> set[str]:
     The blocks of a region or `if` are not entered.
     """
     names = {v.name for v in op.operands}
-    for expr in _exprs(op):
+    for expr in expressions(op):
         names |= {n for n in expr.functions if n.startswith("%")}
     return names
 
 
-def _exprs(op: Op) -> list[Expr]:
+def expressions(op: Op) -> list[Expr]:
+    """All index expressions of the operation itself and of its results' types, blocks excluded."""
     found: list[Expr] = []
 
     def note(expr: Expr) -> Expr:

@@ -9,12 +9,12 @@ from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Expr
 from treadle.ir.core import AxisSub, Block, If, Op, Program, Region, TileType, Value
 from treadle.ir.errors import IRDominance, IRStructure, IRType
-from treadle.ir.infer import flat_subs, join_axes, result_type, sub_axes
+from treadle.ir.infer import join_axes, result_type, sub_axes
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.debug import Check
 from treadle.ir.ops.elementwise import Full
 from treadle.ir.printer import print_program
-from treadle.ir.rewrite import operand_names
+from treadle.ir.rewrite import expressions, operand_names
 
 
 def verify(program: Program, *, pass_name: str | None = None) -> None:
@@ -137,7 +137,12 @@ class _Verifier:
         self.symbols -= added
 
     def simple(self, op: Op) -> None:
-        expected = result_type(op)
+        for expr in expressions(op):
+            self.expr(expr, type(op).__name__)
+        try:
+            expected = result_type(op)
+        except IRType as error:
+            raise self.fail(IRType, f"{error.doing}: {error.found}", error.expected) from error
         if expected is None:
             wanted = 1 if isinstance(op, Full) else 0
             if len(op.results) != wanted:
@@ -178,9 +183,6 @@ class _Verifier:
                     raise self.fail(IRType, f"part of {sub.part.dim} on axis {target}", "that dimension or an alias")
                 if sub.tile is not None and not sub.tile.type.dtype.is_int:
                     raise self.fail(IRType, f"subscript tile of {sub.tile.type}", "an integer tile")
-        for sub in flat_subs(subs):
-            if sub.index is not None:
-                self.expr(sub.index, "a subscript")
 
     def part(self, part: Part, where: str) -> None:
         if part.dim not in self.p.dims:

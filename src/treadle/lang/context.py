@@ -58,6 +58,7 @@ class Context:
         self.scalars: list[ScalarParam] = []
         self.lets: dict[str, Expr] = {}
         self.requires: list[Constraint] = []
+        self.extent_facts: list[Constraint] = []
         self.facts: list[Constraint] = []
         self.promises: list[Constraint] = []
         self.bounds: dict[Part, Bounds] = {}
@@ -78,13 +79,27 @@ class Context:
     @contextmanager
     def scope(self, block: Block, facts: Sequence[Constraint] = ()) -> Generator[None]:
         """Builds into `block`; facts and promises made inside are forgotten after it."""
-        marks = len(self.facts), len(self.promises)
+        marks = len(self.facts), len(self.promises), len(self.bounds)
         self.facts.extend(facts)
         try:
             with self.builder.inside(block):
                 yield
         finally:
             del self.facts[marks[0] :], self.promises[marks[1] :]
+            # Bounds of a part may rest on facts of the scope in which it was cut.
+            for part in list(self.bounds)[marks[2] :]:
+                del self.bounds[part]
+
+    def checkpoint(self) -> tuple[Names, int]:
+        """Names and dimensions so far, for `rollback` after a trial."""
+        return self.names.fork(), len(self.program_dims)
+
+    def rollback(self, mark: tuple[Names, int]) -> None:
+        """Forgets the names and dimensions that a discarded trial made."""
+        self.names = mark[0].fork()
+        dropped = self.program_dims[mark[1] :]
+        del self.program_dims[mark[1] :]
+        self.dims = {user: d for user, d in self.dims.items() if all(d is not x for x in dropped)}
 
     def alive(self, x: Tile | PartRef) -> None:
         """*Errors*: `capture/gone` for a value of a block that is closed."""
@@ -115,7 +130,7 @@ class Context:
         self.dims[d] = made
         self.program_dims.append(made)
         if extent.constant is None and root is None and not factors:
-            self.facts.insert(0, Constraint(extent))
+            self.extent_facts.append(Constraint(extent))
         return made
 
     def _extent(self, d: Dim, name: str, root: Dim | None, factors: tuple[Dim, ...]) -> Expr:
@@ -268,7 +283,7 @@ class Context:
         number = goal.constant
         if number is not None:
             return number >= 0
-        facts = [*self.facts, *self.requires, *more, *(self.promises if promises else ())]
+        facts = [*self.extent_facts, *self.facts, *self.requires, *more, *(self.promises if promises else ())]
         return prove_nonneg(goal, facts)
 
     def is_extent(self, expr: Expr) -> bool:

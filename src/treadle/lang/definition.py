@@ -373,6 +373,7 @@ def inline_kernel(interp: Interpreter, definition: Definition, args: list[Any], 
     node = function_node(definition.fn)
     outs = [p for p in definition.tensors if p.kind == "out" and given.get(p.name) is None]
     dtypes = {p.name: p.dtype for p in outs}
+    start = ctx.checkpoint()
     while True:
         mark = len(ctx.builder.block.ops)
         ctx.stand_ins.append(table)
@@ -389,6 +390,7 @@ def inline_kernel(interp: Interpreter, definition: Definition, args: list[Any], 
         # The tile was made in f32 before its dtype was known: once more, from the stored dtype.
         del ctx.builder.block.ops[mark:]
         ctx.caches.pop(ctx.builder.block, None)
+        ctx.rollback(start)
         dtypes |= wrong
     results = tuple(frame.locals[p.name] for p in outs)
     return None if not results else results[0] if len(results) == 1 else results

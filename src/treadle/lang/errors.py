@@ -241,12 +241,6 @@ class StoreOutside(UserError):
     code = "store/extra-dimension"
 
 
-class BadStore(UserError):
-    """A store that the place or the value does not admit."""
-
-    code = "store/target"
-
-
 class StateRead(UserError):
     """A reduction state is read elsewhere than in its update."""
 

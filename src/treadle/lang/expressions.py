@@ -370,7 +370,7 @@ class Expressions:
         conjunction = isinstance(node.op, ast.And)
         if not isinstance(found, Tile):
             return self.logic(frame, node, values[1:]) if found == conjunction else left
-        facts = (found.fact or ()) if conjunction else merging.negated(found.fact)
+        facts = (found.fact or ()) if conjunction else merging.negated(found)
         block = Block()
         with self.ctx.scope(block, facts):
             right = self.logic(frame, node, values[1:])
@@ -391,6 +391,8 @@ class Expressions:
         pair = (right, left) if conjunction else (left, right)
         result = merge.tree("the value of " + ("and" if conjunction else "or"), *pair)
         merge.finish()
+        if conjunction and isinstance(result, Tile) and result.dtype == bool_:
+            return pointwise.both_facts(result, cond, right)
         return result
 
     def moved(self, x: Tile) -> Tile:
@@ -398,7 +400,9 @@ class Expressions:
         if x.known_value is None:
             x.block = self.ctx.builder.block
             return x
-        return Tile(x.type, self.ctx.builder.block, value=x.known_value, expr=x.expr, safe=x.safe, fact=x.fact)
+        made = Tile(x.type, self.ctx.builder.block, value=x.known_value, expr=x.expr, safe=x.safe, fact=x.fact)
+        made.exact = x.exact
+        return made
 
     def eval_IfExp(self, frame: Frame, node: ast.IfExp) -> Any:
         test = self.eval(frame, node.test)
@@ -409,7 +413,7 @@ class Expressions:
         then, orelse = Block(), Block()
         with self.ctx.scope(then, cond.fact or ()):
             a = self.eval(frame, node.body)
-        with self.ctx.scope(orelse, merging.negated(cond.fact)):
+        with self.ctx.scope(orelse, merging.negated(cond)):
             b = self.eval(frame, node.orelse)
         self.at(frame, node)
         operands = all(isinstance(x, Tile) or merging.is_number(x) for x in (a, b))

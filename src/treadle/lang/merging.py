@@ -67,11 +67,11 @@ def splice(ctx: Context, block: Block) -> None:
     block.ops = []
 
 
-def negated(fact: tuple[Constraint, ...] | None) -> tuple[Constraint, ...]:
+def negated(cond: Tile) -> tuple[Constraint, ...]:
     """What holds where a single inequality does not."""
-    if fact is None or len(fact) != 1 or fact[0].equality:
+    if cond.fact is None or not cond.exact or cond.fact[0].equality:
         return ()
-    return (Constraint(-fact[0].expr - 1),)
+    return (Constraint(-cond.fact[0].expr - 1),)
 
 
 class Merge:

@@ -145,7 +145,12 @@ def rounded(number: Number, dtype: DType) -> Number:
     if dtype.is_bool:
         return bool(number)
     if dtype.is_int:
-        return int(number)
+        if isinstance(number, float):
+            if number != number:
+                return 0
+            return int(min(max(number, dtype.finite_min), dtype.finite_max))
+        low, count = int(dtype.finite_min), 1 << dtype.bits
+        return (int(number) - low) % count + low
     with np.errstate(all="ignore"):
         return float(np.asarray(number, dtype.numpy).astype(np.float64))
 
@@ -216,9 +221,18 @@ def binary(ctx: Context, fn: str, a: Any, b: Any) -> Any:
     flip = fn in COMMUTATIVE and isinstance(y, Tile) and y.rank > (x.rank if isinstance(x, Tile) else 0)
     value = compute(ctx, fn, (y, x) if flip else (x, y), dtype)
     fact = index_fact(ctx, fn, x, y) if fn in COMPARISONS else None
-    if fn in ("and",) and isinstance(x, Tile) and isinstance(y, Tile) and x.fact and y.fact:
-        fact = x.fact + y.fact
+    if fn == "and" and dtype.is_bool:
+        return both_facts(ctx.tile(value), x, y)
     return ctx.tile(value, expr=exact, safe=exact is not None, fact=fact)
+
+
+def both_facts(result: Tile, x: Any, y: Any) -> Tile:
+    """A conjunction: where it is true, the facts of both operands hold; where it is false, nothing is known."""
+    facts = [x.fact for x in (x, y) if isinstance(x, Tile) and x.fact is not None and not x.rank]
+    if facts and not result.rank:
+        result.fact = tuple(f for fact in facts for f in fact)
+        result.exact = False
+    return result
 
 
 def common(ctx: Context, x: Operand, y: Operand, sign: str) -> DType:

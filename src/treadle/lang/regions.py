@@ -134,7 +134,7 @@ class RegionCapture:
         if isinstance(given, PartRef):
             ctx.alive(given)
             size = None if given.size is None else const(given.size)
-            arg = RegionArg(ctx.names.fresh(name), given.part, given.mode, size, given.backward)
+            arg = RegionArg(ctx.names.fresh(name), given.part, given.mode, size, given.backward, name)
         else:
             if not isinstance(given, (int, np.integer, Tile)):
                 raise BadRegion(
@@ -158,7 +158,7 @@ class RegionCapture:
             dim = ctx.anonymous_dim(f"{name}_range", stop)
             part = Part(dim, const(0), stop)
             ctx.bounds.setdefault(part, Bounds((const(0),), (stop, count)))
-            arg = RegionArg(ctx.names.fresh(name), part, "each")
+            arg = RegionArg(ctx.names.fresh(name), part, "each", source=name)
         return arg, self.binder(arg)
 
     def binder(self, arg: RegionArg) -> Callable[[Block], Any]:
@@ -186,12 +186,14 @@ class RegionCapture:
     def run(self) -> None:
         """Captures the body until what it carries is settled, and binds the results."""
         self.types = self.guess()
+        start = self.ctx.checkpoint()
         for _ in range(MAX_TRIES):
             attempt = self.attempt()
             if self.settled(attempt):
                 self.finish(attempt)
                 return
             self.before.restore()
+            self.ctx.rollback(start)
         raise CarriedType(
             doing=f"capturing td.{self.spec.kind}",
             found="carried names whose dtype or dimensions change with every iteration",

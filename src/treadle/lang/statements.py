@@ -396,7 +396,7 @@ class Statements(Expressions):
         old = frame_leaves(before.locals)
         states: list[dict[str, Any]] = []
         blocks: list[Block] = []
-        facts = (cond.fact or (), merging.negated(cond.fact))
+        facts = (cond.fact or (), merging.negated(cond))
         for body, known in zip((node.body, node.orelse), facts):
             block = Block()
             frame.nest.append(Nest("if"))

@@ -44,6 +44,8 @@ class Tile(Operators):
         """Whether arithmetic on `expr` cannot wrap around: coordinates, extents, and integers of at most 32 bits."""
         self.fact = fact
         """Of a scalar comparison: what holds where it is true."""
+        self.exact = fact is not None and len(fact) == 1
+        """Whether `fact` is false where the comparison is."""
 
     # ---- what it is
 
