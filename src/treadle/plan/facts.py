@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from treadle.algebra.expr import Expr
@@ -29,7 +29,7 @@ class CallFacts:
     def value(self, expr: Expr, default: int = 256) -> int:
         """The representative value of an extent; `default` for symbols that nothing tells."""
         table = {name: self.extents.get(name, default) for name in expr.symbols}
-        opaque = {name: (lambda *_: default) for name in expr.functions}
+        opaque: dict[str, Callable[..., int]] = dict.fromkeys(expr.functions, lambda *_args: default)
         return max(0, int(expr.evaluate(table, opaque)))
 
 

@@ -13,9 +13,9 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from treadle.ir.core import Program
 from treadle.ir.guard import Guard
-from treadle.plan.pins import Pin
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
+from treadle.plan.pins import Pin
 
 Setting = int | str | bool
 Point = Mapping[str, Setting]

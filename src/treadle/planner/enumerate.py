@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.ir.core import Program
-from treadle.plan.pins import NoPlan, Pin, PinRefused
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
 from treadle.plan.family import Family, points
+from treadle.plan.pins import NoPlan, Pin, PinRefused
 from treadle.plan.plan import Plan
 
 
@@ -60,9 +60,7 @@ class Choice:
         return "\n".join(lines)
 
 
-def choose(
-    program: Program, facts: CallFacts, families: Sequence[Family[Any]], pins: Sequence[Pin] = ()
-) -> Choice:
+def choose(program: Program, facts: CallFacts, families: Sequence[Family[Any]], pins: Sequence[Pin] = ()) -> Choice:
     """The best point under the cost model.
 
     *Errors*: `plan/pin-refused` when a family admits the program but no point meets the pins, with the fact that

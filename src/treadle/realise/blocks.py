@@ -377,9 +377,11 @@ class Lowering(Nests):
         """Binds an argument to a tile number or a start coordinate; returns the Enter's clause."""
         lo, hi = self.index(arg.domain.lo, frame), self.index(arg.domain.hi, frame)
         if arg.kind == "each":
-            assert counter is not None or at is not None
-            here = at if at is not None else (hi - 1 - counter if arg.reversed else lo + counter)
-            assert here is not None
+            if at is not None:
+                here = at
+            else:
+                assert counter is not None
+                here = hi - 1 - counter if arg.reversed else lo + counter
             frame.bind(arg.name, here)
             return arg.name, (here,)
         size, bound = self.cut(op, arg, frame)

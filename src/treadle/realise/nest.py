@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Constraint, Expr, Min, Sym, ceildiv, const, eq, lt, maximum, minimum, sym
+from treadle.analysis.uses import PURE, flat_subs
 from treadle.dtype.formats import DType
+from treadle.ir.core import If as IfOp
 from treadle.ir.core import Op, Region, Value
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.fold import Mma, Reduce
-from treadle.ir.core import If as IfOp
 from treadle.machine import form
 from treadle.machine.form import Claim, FragRef, Invariant, MemRef, Number, StoreClaim
-from treadle.analysis.uses import PURE, flat_subs
 from treadle.realise.choices import Digit, Pack
 from treadle.realise.frame import Digits, Frame, Got, Kept, Lane, PartKey, positions, reference
 from treadle.realise.pull import Pull
@@ -280,7 +280,9 @@ class Nests(Pull, ABC):
         middle = inner
         folding: list[tuple[form.Loop, Frame]] = []
         for key in folded:
-            loop, inner = self.over(key, self.depth_of(key, contraction), inner, contraction)
+            depth = self.depth_of(key, contraction)
+            # Only an atom that contracts several coordinates at once has slots behind the others.
+            loop, inner = self.over(key, depth, inner, True) if contraction and depth > 1 else self.over(key, depth, inner)
             folding.append((loop, inner))
         running = [self.begin(f, folding, middle, inner) for f in folds]
         self.invariants(running, folding)
@@ -402,9 +404,7 @@ class Nests(Pull, ABC):
 
     # ---- folds
 
-    def begin(
-        self, item: Item, folding: list[tuple[form.Loop, Frame]], middle: Frame, inner: Frame
-    ) -> Running:
+    def begin(self, item: Item, folding: list[tuple[form.Loop, Frame]], middle: Frame, inner: Frame) -> Running:
         """Sets up the accumulator of a fold before its loops."""
         op = item.op
         coords = self.coords(item.outer, middle)
@@ -472,17 +472,14 @@ class Nests(Pull, ABC):
                 over.append(eq(sym(name) - lo - sym(slot) - sym(f"e{number}") * width, 0))
         coords = tuple(c.substitute(at) for c in run.coords)
         live = tuple(c.substitute(at) for c in frame.live(self.slots_of(run.coords, inner)))
-        return Claim(
-            run.item.op.result.name, coords, live, run.names, tuple(c.substitute(at) for c in over)
-        )
+        return Claim(run.item.op.result.name, coords, live, run.names, tuple(c.substitute(at) for c in over))
 
     def invariants(self, running: list[Running], folding: list[tuple[form.Loop, Frame]]) -> None:
         """What accumulators hold at the head of each folding loop."""
         for level, (loop, frame) in enumerate(folding):
             inner = folding[-1][1]
             loop.invariants += tuple(
-                Invariant(run.acc, self.partial(run, folding, frame, inner, level + 1))
-                for run in running
+                Invariant(run.acc, self.partial(run, folding, frame, inner, level + 1)) for run in running
             )
 
     def contribute(self, run: Running, folding: list[tuple[form.Loop, Frame]], inner: Frame) -> None:
@@ -494,14 +491,13 @@ class Nests(Pull, ABC):
             return
         assert isinstance(op, Reduce)
         source = op.source
-        at = dict(zip((p.dim for p in (*run.item.outer, *run.item.inner)), (*run.coords, *self.coords(run.item.inner, inner))))
+        at = dict(
+            zip((p.dim for p in (*run.item.outer, *run.item.inner)), (*run.coords, *self.coords(run.item.inner, inner)))
+        )
         coords = tuple(at[d] for d in source.type.dims)
         got = self.named(self.fetch(source, coords, inner), source, coords, inner, run.slots)
         folded = [
-            c
-            for part in run.item.inner
-            if (lane := inner.lane(self.key(part, inner))) is not None
-            for c in lane.live
+            c for part in run.item.inner if (lane := inner.lane(self.key(part, inner))) is not None for c in lane.live
         ]
         if folded:
             fill = identity(op.monoid, source.type.dtype)
@@ -550,7 +546,9 @@ class Nests(Pull, ABC):
         else:
             acc_ref = FragRef(run.acc)
         deep = tuple(
-            lane.slot for part in run.item.inner if (lane := inner.lane(self.key(part, inner))) is not None and lane.slot
+            lane.slot
+            for part in run.item.inner
+            if (lane := inner.lane(self.key(part, inner))) is not None and lane.slot
         )
         numbered = (*slots, *deep)
         refs = [reference(g, numbered) for g in gots]
@@ -585,9 +583,7 @@ class Nests(Pull, ABC):
             return got
         return self.compute(value, coords, "cast", [got], frame, slots=slots, dtype=dtype)
 
-    def finish(
-        self, run: Running, place: Kept | None, folding: list[tuple[form.Loop, Frame]], middle: Frame
-    ) -> None:
+    def finish(self, run: Running, place: Kept | None, folding: list[tuple[form.Loop, Frame]], middle: Frame) -> None:
         """After the loops: joins the slots of a running fold, and puts the result where it is read."""
         op, result = run.item.op, run.item.op.result
         slots = self.slots_of(run.coords, middle)
@@ -615,7 +611,9 @@ class Nests(Pull, ABC):
 
     # ---- buffers
 
-    def allocate(self, value: Value, frame: Frame, layout: Sequence[Digit] | None = None, wider: DType | None = None) -> Kept:
+    def allocate(
+        self, value: Value, frame: Frame, layout: Sequence[Digit] | None = None, wider: DType | None = None
+    ) -> Kept:
         """A buffer for the elements of a value that this frame's instance needs."""
         dtype = value.type.dtype if wider is None else wider
         axes = {p.dim.name: (i, p) for i, p in enumerate(value.type.axes)}

@@ -145,7 +145,7 @@ class Pull:
     def element(self, value: Value, coords: tuple[Expr, ...], frame: Frame) -> Expr:
         """An element of an integer value as an index expression."""
         op = self.uses.definition.get(value.name)
-        if isinstance(op, Elementwise) and self.affine(value):
+        if isinstance(op, Elementwise) and self.countable(value):
             at = dict(zip(value.type.dims, coords, strict=True))
             left, right = (self.element(a, tuple(at[d] for d in a.type.dims), frame) for a in op.args)
             return left + right if op.fn == "add" else left - right if op.fn == "sub" else left * right
@@ -160,7 +160,7 @@ class Pull:
         got = self.fetch(value, coords, frame)
         return got.element() if isinstance(got.source, str) else const(int(got.source))
 
-    def affine(self, value: Value) -> bool:
+    def countable(self, value: Value) -> bool:
         """Whether a value is a sum or product of coordinates, index expressions and constants.
 
         Coordinates and extents are far below the range of i64, so that such sums do not wrap.
@@ -169,7 +169,7 @@ class Pull:
         if value.type.dtype.name != "i64" or value.name in self.keeping:
             return False
         if isinstance(op, Elementwise):
-            return op.fn in ("add", "sub", "mul") and all(self.affine(a) for a in op.args)
+            return op.fn in ("add", "sub", "mul") and all(self.countable(a) for a in op.args)
         return isinstance(op, Coords | Index) or (isinstance(op, Full) and op.number is not None)
 
     def subscripts(
@@ -223,9 +223,7 @@ class Pull:
         at = positions(slots)
         return Claim(value.name, tuple(c.substitute(at) for c in coords), tuple(w.substitute(at) for w in where))
 
-    def fragment(
-        self, hint: str, dtype: DType, slots: Sequence[str], frame: Frame, place: str = "register"
-    ) -> str:
+    def fragment(self, hint: str, dtype: DType, slots: Sequence[str], frame: Frame, place: str = "register") -> str:
         """A new fragment that spans `slots`."""
         return self.parts.fragment(hint, dtype, tuple(frame.width(s) for s in slots), place)
 
@@ -452,7 +450,9 @@ class Pull:
         for i, axis, sub in zip(index, source.type.axes, op.subs, strict=True):
             if isinstance(sub, tuple) or sub.part is None:
                 inside += in_range(i, *self.key(axis, frame)[1:])
-        return self.from_buffer(source, index, *place, frame, (value, coords, tuple(inside), self.constant(op.fill, op)))
+        return self.from_buffer(
+            source, index, *place, frame, (value, coords, tuple(inside), self.constant(op.fill, op))
+        )
 
     def from_buffer(
         self,

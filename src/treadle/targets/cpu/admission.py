@@ -82,7 +82,10 @@ def _place(shape: Shape, choices: Choices, value: str, where: str) -> list[str]:
     if where not in ("register", "local"):
         return [f"the CPU has no memory {where}"]
     carried = [
-        r for r in shape.regions for v in (*r.carried, *r.results) if any(v.name == n.name or v.hint == value for n in named)
+        r
+        for r in shape.regions
+        for v in (*r.carried, *r.results)
+        if any(v.name == n.name or v.hint == value for n in named)
     ]
     held = any(shape.names[id(r)] in choices.wrap for r in carried)
     if carried and held != (where == "register"):

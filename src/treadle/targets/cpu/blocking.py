@@ -219,16 +219,18 @@ class Blocking:
             layout = ((dim.name, "panel", tile), (dim.name, "lane", tile), *rest)
         else:
             layout = ((dim.name, "panel", tile), *rest, *groups, (dim.name, "lane", tile), *within)
-        return Pack(value.name, self.level(value), layout, self.slots(value, dim, tile, deep, depth, source), depth == 1)
+        return Pack(
+            value.name, self.level(value), layout, self.slots(value, dim, tile, deep, depth, source), depth == 1
+        )
 
     def slots(
         self, value: Value, dim: Dim | None, tile: int, deep: Dim | None, depth: int, source: Dim | None
     ) -> tuple[tuple[str, int], ...]:
-        """The fragment shape of a copy, the dimension contiguous in the source last."""
+        """The fragment shape of a copy: what an atom contracts at once last, else the dimension contiguous in the source."""
         found: list[tuple[str, int]] = [] if dim is None or tile == 1 else [(dim.name, tile)]
         if deep is not None:
-            found.append((deep.name, depth))
-        elif source is not None and source is not dim and source in value.type.dims:
+            return (*found, (deep.name, depth))
+        if source is not None and source is not dim and source in value.type.dims:
             found.append((source.name, 16))
         found.sort(key=lambda s: source is not None and s[0] == source.name)
         return tuple(found)
@@ -240,7 +242,9 @@ class Blocking:
     def short(self, role: Roles) -> bool:
         """Whether the folded dimensions are cut short: rows far apart by a power of two would share cache sets."""
         cut = {
-            a.domain.dim for r in self.shape.chain(role.found.op) if self.shape.names[id(r)] not in self.wrapped()
+            a.domain.dim
+            for r in self.shape.chain(role.found.op)
+            if self.shape.names[id(r)] not in self.wrapped()
             for a in r.args
         }
         return all(d in cut or (d.extent.constant or 1 << 20) <= 512 for d in self.folded(role))

@@ -218,7 +218,9 @@ def mixed(shape: Shape) -> bool:
             if any(not isinstance(op, simple) for op in found.block.ops):
                 return True
     first = shape.contractions[0]
-    return any(c.block is first.block and c.op.result.type.axes != first.op.result.type.axes for c in shape.contractions)
+    return any(
+        c.block is first.block and c.op.result.type.axes != first.op.result.type.axes for c in shape.contractions
+    )
 
 
 class TiledContraction(Contracting):

@@ -120,4 +120,3 @@ class VectorSweep:
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = shape_of(program, facts)
         return realise(program, self.choices(shape, point), guard, facts.target, shape.uses)
-
