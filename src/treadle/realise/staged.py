@@ -1,0 +1,130 @@
+"""Results that leave through shared memory: a ring of two slices a consumer, stored as boxes by an engine.
+
+A slice of 64 columns of 16-bit results is written to shared memory by all threads of a consumer and stored by one of
+them as one box; the engine clips what lies outside the tensor. The slot used two slices ago is free when that thread has
+waited for its read, and the others have met it.
+"""
+
+from __future__ import annotations
+
+from treadle.algebra.dims import Dim
+from treadle.algebra.expr import Expr, const, lt, sym
+from treadle.ir.core import Sub
+from treadle.ir.ops.access import Store
+from treadle.machine import form
+from treadle.machine.form import Buffer, Claim, FragRef, MemRef, StoreClaim, Sync
+from treadle.realise.frame import Frame, Lane
+from treadle.realise.nest import Item, ends
+from treadle.realise.ring import SWIZZLED
+from treadle.realise.roles import StreamLowering
+
+
+class StagedLowering(StreamLowering):
+    """Streams whose 16-bit results are stored by boxes."""
+
+    def stageable(self, item: Item, lane: Lane, frame: Frame) -> bool:
+        op = item.op
+        if not isinstance(op, Store) or op.effect != "set" or op.where is not None:
+            return False
+        if op.tensor.dtype.bits != 16 or lane.width != SWIZZLED:
+            return False
+        parts = [s.part if isinstance(s, Sub) and s.tile is None else None for s in op.subs]
+        if any(isinstance(s, tuple) or s.tile is not None for s in op.subs):
+            return False
+        spans = [p for p in parts if p is not None]
+        if len(spans) != 2 or parts[-1] is None or self.key(parts[-1], frame) != lane.part:
+            return False
+        row = next(p for p in spans if p is not parts[-1])
+        if row != self.stream.rows.part or set(op.value.type.axes) != set(spans):
+            return False
+        # The engine clips at the tensor's extents: blocks may end only there.
+        for part, dim in zip(parts, op.tensor.dims, strict=True):
+            if part is None:
+                continue
+            fixed = frame.lane(self.key(part, frame))
+            assert fixed is not None
+            if any(lt(fixed.base + sym(fixed.slot), dim.extent) != c for c in fixed.live):
+                return False
+        return True
+
+    def staged_store(self, item: Item, lane: Lane, frame: Frame) -> None:
+        op = item.op
+        assert isinstance(op, Store)
+        if self.stage is None:
+            shape = tuple(const(n) for n in (self.feeding.consumers, 64, SWIZZLED))
+            self.stage = self.parts.fresh("stage")
+            self.stage_counter = self.parts.fresh("stage_at")
+            self.parts.buffers.append(Buffer(self.stage, op.tensor.dtype, shape, "shared", 1024, 2, 128))
+        assert self.stage_counter is not None
+        coords = self.coords(item.outer, frame)
+        at: dict[Dim, Expr] = {p.dim: c for p, c in zip(item.outer, coords, strict=True)}
+        slots = self.slots_of(coords, frame)
+        row = next(x for x in frame.lanes if x.part == self.key(self.stream.rows.part, frame))
+        order = (row.slot, lane.slot)
+        value_at = tuple(at[d] for d in op.value.type.dims)
+        got = self.solid(self.fetch(op.value, value_at, frame), op.value, value_at, frame, slots)
+        if slots != order:
+            got = self.compute(op.value, value_at, "copy", [got], frame, slots=order)
+        where = (sym("$0") * 64 + row.part[1] + sym("$1"), lane.base + sym("$2"))
+        held = {row.part[0]: where[0], lane.part[0]: where[1]}
+        facts = [lt(c, e) for c, x in zip(where, (row, lane), strict=True) for e in ends(x.part[2]) if self.open(x, e)]
+        number = sym(self.stage_counter)
+        meet = (("id", sym(self.me) + 1), ("threads", const(128)))
+        body = frame.body
+        depth = (("depth", const(1)), ("read", const(1)))
+        body.append(Sync(kind="bulk.wait", args=depth, by="elect"))
+        body.append(Sync(kind="barrier.sync", args=meet))
+        claim = Claim(op.value.name, tuple(held[d] for d in op.value.type.dims), tuple(facts))
+        body.append(form.Version(buffer=self.stage, claim=claim))
+        names = {row.slot: sym("$0"), lane.slot: sym("$1")}
+        body.append(
+            form.Store(
+                dst=MemRef(self.stage, (sym(self.me), sym("$0"), sym("$1")), number),
+                src=FragRef(got.name),
+                claim=Claim(
+                    op.value.name,
+                    tuple(c.substitute(names) for c in value_at),
+                    tuple(c.substitute(names) for c in frame.live(order)),
+                ),
+            )
+        )
+        body.append(Sync(kind="fence.proxy.async"))
+        body.append(Sync(kind="barrier.sync", args=meet))
+        body.append(self.box(op, row, lane, number, at, item, frame))
+        body.append(Sync(kind="bulk.commit", by="elect"))
+        body.append(form.Advance(counter=self.stage_counter))
+
+    def open(self, lane: Lane, end: Expr) -> bool:
+        """Whether the slots of a lane may lie beyond an end of its part."""
+        return lt(lane.base + sym(lane.slot), end) in lane.live
+
+    def box(
+        self, op: Store, row: Lane, lane: Lane, number: Expr, at: dict[Dim, Expr], item: Item, frame: Frame
+    ) -> form.Copy:
+        """The engine's store of one slice."""
+        sizes = [1] * len(op.subs)
+        index: list[Expr] = []
+        names: dict[str, Expr] = {}
+        for axis, sub in enumerate(op.subs):
+            assert isinstance(sub, Sub)
+            if sub.part is None:
+                assert sub.index is not None
+                index.append(self.index(sub.index, frame))
+                continue
+            here = lane if self.key(sub.part, frame) == lane.part else row
+            sizes[axis] = SWIZZLED if here is lane else 64
+            names[here.slot] = sym(f"${axis}")
+            index.append(at[sub.part.dim].substitute({here.slot: sym(f"${axis}")}))
+        assert self.stage is not None
+        place = (sym(self.me), names[row.slot], names[lane.slot])
+        coords = tuple(c.substitute(names) for c in self.coords(item.outer, frame))
+        return form.Copy(
+            engine="tma.store",
+            dst=MemRef(op.tensor.name, tuple(index)),
+            src=MemRef(self.stage, place, number),
+            box=tuple(sizes),
+            map=self.map_of(op.tensor.name, op.tensor.dtype, tuple(sizes)),
+            by="elect",
+            claim=StoreClaim(self.uses.store_number[id(op)], coords),
+            origin=self.line(op),
+        )
