@@ -7,8 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-
 from tests.machine.programs import RING, ring
+
 from treadle.machine.parse import parse_machine
 from treadle.simulate.run import run_schedules, simulate
 

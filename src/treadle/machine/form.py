@@ -48,8 +48,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class StoreClaim:
-    """Says: these slots are stores of the source operation number `store` (in program walk order), to element
-    `coords`."""
+    """Says: these slots are stores of the source operation number `store` (in program walk order).
+
+    `coords` has one expression an axis of the store: the axes of its subscripts, by identity, in order of appearance; a
+    subscript that is a number of the instance has none."""
 
     store: int
     coords: tuple[Expr, ...]

@@ -40,7 +40,7 @@ from treadle.machine.program_text import program_from_text
 
 FORMATS = (1,)
 
-_DIVISIBLE = re.compile(r"^\s*([\w.]+|\(.*\))\s+%\s+(\d+)\s*==\s*0\s*$")
+_DIVISIBLE = re.compile(r"^\s*([$%\w.]+|\(.*\))\s+%\s+(\d+)\s*==\s*0\s*$")
 
 T = TypeVar("T")
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from treadle.algebra.expr import Constraint, Expr
+from treadle.algebra.expr import Constraint, Expr, sym
 from treadle.base.text import Writer, quoted
 from treadle.ir.guard import Bound, Divisible, Fact
+from treadle.machine.expressions import show
 from treadle.machine.form import (
     Advance,
     Barrier,
@@ -99,7 +100,7 @@ class _Printer(Writer):
     def host(self, host: Host) -> None:
         self.numbers[id(host.lets)] = self.count + 1
         for name, expr in host.lets.items():
-            self.line(f"let {name} = {expr}")
+            self.line(f"let {name} = {show(expr)}")
         for buffer in host.workspace:
             self.put(buffer, _buffer(buffer))
         for entry in host.maps:
@@ -169,7 +170,7 @@ def _core(item: Stmt) -> str:
             return f"store {memory(item.dst)} = {fragment(item.src)}{_where(item.where)}{effect}{mask}"
         case Compute():
             args = "".join((" " if i == 0 else ", ") + operand(a) for i, a in enumerate(item.args))
-            expr = "" if item.expr is None else f" expr {item.expr}"
+            expr = "" if item.expr is None else f" expr {show(item.expr)}"
             return f"{item.dst} = {item.fn}{args}{expr}{_where(item.where)}{_fill(item.fill)}"
         case Fold():
             axes = "" if not item.axes else f" axes {_numbers(item.axes)}"
@@ -187,12 +188,12 @@ def _core(item: Stmt) -> str:
             return f"copy {item.engine} {memory(item.dst)} = {memory(item.src)} box {box}{signal}{through}"
         case Sync():
             target = "" if item.object is None else f" {_object(item.object)}"
-            args = "" if not item.args else f" ({', '.join(f'{n} = {e}' for n, e in item.args)})"
+            args = "" if not item.args else f" ({_pairs(item.args)})"
             return f"sync {item.kind}{target}{args}"
         case Version():
             return f"version {item.buffer}{_fill(item.fill)}"
         case Let():
-            return f"let {item.name} = {item.expr}"
+            return f"let {item.name} = {show(item.expr)}"
         case Advance():
             return f"advance {item.counter}"
         case _:
@@ -203,12 +204,12 @@ def _head(item: Control) -> str:
     origin = "" if item.origin is None else f" origin {item.origin}"
     match item:
         case Tasks():
-            pairs = ", ".join(f"{v} < {c}" for v, c in zip(item.vars, item.counts))
+            pairs = ", ".join(f"{v} < {show(c)}" for v, c in zip(item.vars, item.counts))
             raster = "" if item.raster == ("row",) else f" raster ({', '.join(map(str, item.raster))})"
             return f"tasks ({pairs}) over {item.over}{raster}{_enters(item.enters)}{origin} {{"
         case Loop():
             unroll = "" if item.unroll == 1 else f" unroll {item.unroll}"
-            bounds = f"{item.var} = {item.lo} .. {item.hi} step {item.step}"
+            bounds = f"{item.var} = {show(item.lo)} .. {show(item.hi)} step {show(item.step)}"
             return f"loop {bounds}{unroll}{_enters(item.enters)}{origin} {{"
         case If():
             conds = "" if not item.conds else f" {constraints(item.conds)}"
@@ -238,7 +239,7 @@ def _invariant(invariant: Invariant) -> str:
 
 
 def _instance(instance: tuple[tuple[str, Expr], ...]) -> str:
-    return "" if not instance else f" at ({', '.join(f'{n} = {e}' for n, e in instance)})"
+    return "" if not instance else f" at ({_pairs(instance)})"
 
 
 def _enters(enters: tuple[Enter, ...]) -> str:
@@ -246,7 +247,7 @@ def _enters(enters: tuple[Enter, ...]) -> str:
         return ""
     parts: list[str] = []
     for enter in enters:
-        binds = ", ".join(f"{name} = {' .. '.join(map(str, bounds))}" for name, bounds in enter.binds)
+        binds = ", ".join(f"{name} = {' .. '.join(map(show, bounds))}" for name, bounds in enter.binds)
         parts.append(f"{enter.region}({binds})")
     return f" enters {', '.join(parts)}"
 
@@ -261,12 +262,12 @@ def fragment(ref: FragRef) -> str:
 
 def memory(ref: MemRef) -> str:
     """`X[m, k]`, or `ring{n}[$0]` with a version."""
-    version = "" if ref.version is None else f"{{{ref.version}}}"
+    version = "" if ref.version is None else f"{{{show(ref.version)}}}"
     return f"{ref.name}{version}[{_list(ref.index)}]"
 
 
 def _object(ref: MemRef) -> str:
-    version = "" if ref.version is None else f"{{{ref.version}}}"
+    version = "" if ref.version is None else f"{{{show(ref.version)}}}"
     return f"{ref.name}{version}" if not ref.index else memory(ref)
 
 
@@ -291,10 +292,10 @@ def constraint(fact: Constraint) -> str:
     positive = Expr(tuple((m, c) for m, c in fact.expr.terms if c > 0))
     negative = Expr(tuple((m, -c) for m, c in fact.expr.terms if c < 0))
     if fact.equality:
-        return f"{positive} == {negative}"
+        return f"{show(positive)} == {show(negative)}"
     if fact.expr.offset == -1 and len(negative.terms) > 1:
-        return f"{negative - 1} < {positive}"
-    return f"{negative} <= {positive}"
+        return f"{show(negative - 1)} < {show(positive)}"
+    return f"{show(negative)} <= {show(positive)}"
 
 
 def constraints(facts: Iterable[Constraint]) -> str:
@@ -305,7 +306,8 @@ def constraints(facts: Iterable[Constraint]) -> str:
 def fact_text(fact: Fact) -> str:
     """A fact of the guard."""
     if isinstance(fact, Divisible):
-        whole = str(fact.expr) if len(fact.expr.terms) == 1 and fact.expr.terms[0][1] == 1 else f"({fact.expr})"
+        alone = fact.expr == sym(str(fact.expr))
+        whole = str(fact.expr) if alone else f"({show(fact.expr)})"
         return f"{whole} % {fact.by} == 0"
     return constraint(fact.constraint) if isinstance(fact, Bound) else str(fact)
 
@@ -319,7 +321,11 @@ def _fill(fill: float | bool | str) -> str:
 
 
 def _list(items: Sequence[Expr]) -> str:
-    return ", ".join(map(str, items))
+    return ", ".join(map(show, items))
+
+
+def _pairs(items: Sequence[tuple[str, Expr]]) -> str:
+    return ", ".join(f"{name} = {show(expr)}" for name, expr in items)
 
 
 def _numbers(items: Sequence[int]) -> str:
@@ -335,7 +341,7 @@ def _buffer(buffer: Buffer) -> str:
         text += f" versions {buffer.versions}"
     if buffer.swizzle:
         text += f" swizzle {buffer.swizzle}"
-    return text if buffer.offset is None else f"{text} @ {buffer.offset}"
+    return text if buffer.offset is None else f"{text} @ {show(buffer.offset)}"
 
 
 def _frag(frag: Frag) -> str:
@@ -369,7 +375,7 @@ def _map(entry: TensorMap) -> str:
 
 
 def _launch(launch: Launch) -> str:
-    text = f"launch {launch.kernel} grid {launch.grid} threads {launch.threads}"
+    text = f"launch {launch.kernel} grid {show(launch.grid)} threads {launch.threads}"
     if launch.cluster != 1:
         text += f" cluster {launch.cluster}"
     if launch.cooperative:

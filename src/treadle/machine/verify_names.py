@@ -52,7 +52,7 @@ class Source:
                 kinds = {a.name: a.kind for a in op.args}
                 regions[f"R{len(regions)}" if not op.name else op.name] = dict(kinds)
             elif isinstance(op, SourceStore):
-                stores.append(len(op.tensor.dims))
+                stores.append(_axes(op))
             elif isinstance(op, SourceIf):
                 ifs += 1
         tensors = {t.name: (t.dtype, len(t.dims)) for t in program.tensors}
@@ -61,6 +61,16 @@ class Source:
         for dim in program.dims:
             symbols |= dim.extent.symbols
         return Source(values, regions, tensors, symbols, stores, ifs)
+
+
+def _axes(op: SourceStore) -> int:
+    """How many axes a store runs over: those of its subscripts, by identity."""
+    dims: dict[int, None] = {}
+    for axis in op.subs:
+        for sub in axis if isinstance(axis, tuple) else (axis,):
+            parts = (sub.part,) if sub.part is not None else sub.tile.type.axes if sub.tile is not None else ()
+            dims.update(dict.fromkeys(id(part.dim) for part in parts))
+    return len(dims)
 
 
 @dataclass

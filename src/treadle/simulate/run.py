@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from treadle.algebra.expr import Expr
 from treadle.machine.form import Buffer, Copy, Kernel, Launch, MachineProgram, Store
 from treadle.machine.text import statement_lines
+from treadle.machine.verify import form_problems
 from treadle.simulate.arguments import check_guard, extents, functions, views
 from treadle.simulate.barriers import Phased
 from treadle.simulate.clocks import Order, Strands
@@ -64,15 +65,21 @@ def simulate(
     workers: int = 2,
     max_steps: int = 2_000_000,
     symbols: Mapping[str, int] | None = None,
+    check_form: bool = True,
 ) -> Simulation:
     """Runs the program on arrays (any strided views; they are not changed) and scalars under one adversarial schedule.
 
     `schedule`: "random" by the seed, or "program" (in order). `symbols` gives values to host symbols that no argument
-    tells, such as a number of multiprocessors.
+    tells, such as a number of multiprocessors. A program whose form is wrong does not run: its problems are the
+    findings.
 
     Errors: `simulate/arguments`, `simulate/unsupported`. What the *program* does wrong are findings.
     """
     findings = Findings()
+    for problem in form_problems(program) if check_form else ():
+        findings.add("form", problem.line, problem.text)
+    if findings.found:
+        return Simulation({}, findings.found, 0, seed)
     scheduler = Scheduler(seed, schedule, findings, max_steps)
     lines = statement_lines(program)
     env: dict[str, Any] = {**(symbols or {}), **extents(program.program, args)}
@@ -112,7 +119,10 @@ def run_schedules(
     wanted = dict(expected) if expected is not None else None
     trials = Trials()
     for number in range(seed, seed + n):
-        run = simulate(program, args, seed=number, workers=workers, max_steps=max_steps, symbols=symbols)
+        first = number == seed
+        run = simulate(
+            program, args, seed=number, workers=workers, max_steps=max_steps, symbols=symbols, check_form=first
+        )
         trials.runs += 1
         wanted = run.outputs if wanted is None else wanted
         if run.findings:
