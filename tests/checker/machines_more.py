@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from machines import S0, S1, S2, block, claim, each, full, machine, part, ref, tensor
 from machines import at as index
-from treadle.algebra.dims import Part, dim
-from treadle.algebra.expr import Constraint, Expr, Fn, ceildiv, const, eq, ge, gt, le, lt, maximum, minimum, of, sym
+
+from treadle.algebra.dims import dim
+from treadle.algebra.expr import Constraint, Expr, Fn, ceildiv, const, eq, ge, le, lt, maximum, minimum, of, sym
 from treadle.dtype.formats import bf16, bool_, f32, i64
 from treadle.ir.builder import Builder
-from treadle.ir.core import Block, Program, RegionArg, Sub
-from treadle.ir.guard import Bound
+from treadle.ir.core import Block, Program, Sub
 from treadle.machine import form as f
 
 M, N, K = sym("M"), sym("N"), sym("K")
@@ -43,27 +43,56 @@ def two_regions() -> f.MachineProgram:
     body: f.Body = [
         f.Version(buffer="T", claim=claim(t, S0, S1)),
         f.Tasks(
-            vars=("tm", "tn"), counts=(ceildiv(M, 8), ceildiv(N, 16)), over="workers",
-            enters=(f.Enter("R0", (("m", (8 * tm, minimum(8 * tm + 8, M))), ("n", (16 * tn, minimum(16 * tn + 16, N))))),),
+            vars=("tm", "tn"),
+            counts=(ceildiv(M, 8), ceildiv(N, 16)),
+            over="workers",
+            enters=(
+                f.Enter("R0", (("m", (8 * tm, minimum(8 * tm + 8, M))), ("n", (16 * tn, minimum(16 * tn + 16, N))))),
+            ),
             body=[
-                f.Load(dst="x", src=f.MemRef("X", (8 * tm + S0, 16 * tn + S1)), where=inside, claim=claim(x, 8 * tm + S0, 16 * tn + S1, where=inside)),
+                f.Load(
+                    dst="x",
+                    src=f.MemRef("X", (8 * tm + S0, 16 * tn + S1)),
+                    where=inside,
+                    claim=claim(x, 8 * tm + S0, 16 * tn + S1, where=inside),
+                ),
                 f.Compute(dst="d", fn="mul", args=(ref("x"), 2.0)),
                 f.Store(dst=f.MemRef("T", (8 * tm + S0, 16 * tn + S1)), src=ref("d"), where=inside),
             ],
         ),
         f.Tasks(
-            vars=("qq",), counts=(M,), over="workers", enters=(f.Enter("R1", (("q", (qq,)),)),),
+            vars=("qq",),
+            counts=(M,),
+            over="workers",
+            enters=(f.Enter("R1", (("q", (qq,)),)),),
             body=[
-                f.Loop(var="j", lo=const(0), hi=N, step=const(16), body=[
-                    f.Load(dst="row", src=f.MemRef("T", (qq, j + S0)), where=(lt(j + S0, N),)),
-                    f.Load(dst="first", src=f.MemRef("T", (qq, const(0)))),
-                    f.Compute(dst="y", fn="sub", args=(ref("row"), ref("first"))),
-                    f.Store(dst=f.MemRef("Y", (j + S0, qq)), src=ref("y"), where=(lt(j + S0, N),), claim=f.StoreClaim(0, (j + S0,))),
-                ]),
+                f.Loop(
+                    var="j",
+                    lo=const(0),
+                    hi=N,
+                    step=const(16),
+                    body=[
+                        f.Load(dst="row", src=f.MemRef("T", (qq, j + S0)), where=(lt(j + S0, N),)),
+                        f.Load(dst="first", src=f.MemRef("T", (qq, const(0)))),
+                        f.Compute(dst="y", fn="sub", args=(ref("row"), ref("first"))),
+                        f.Store(
+                            dst=f.MemRef("Y", (j + S0, qq)),
+                            src=ref("y"),
+                            where=(lt(j + S0, N),),
+                            claim=f.StoreClaim(0, (j + S0,)),
+                        ),
+                    ],
+                ),
             ],
         ),
     ]
-    frags = [f.Frag("x", f32, (8, 16)), f.Frag("d", f32, (8, 16)), f.Frag("row", f32, (16,)), f.Frag("first", f32, ()), f.Frag("y", f32, (16,))]
+    frags = [
+        f.Frag("x", f32, (8, 16)),
+        f.Frag("d", f32, (8, 16)),
+        f.Frag("row", f32, (16,)),
+        f.Frag("first", f32, ()),
+        f.Frag("y", f32, (16,)),
+    ]
     return machine(program, body, frags, workspace=[f.Buffer("T", f32, (M, N), "workspace")])
 
 
@@ -89,16 +118,24 @@ def recurrence() -> f.MachineProgram:
     at = 16 * tc + S0
     body: f.Body = [
         f.Tasks(
-            vars=("tc",), counts=(ceildiv(C, 16),), over="workers",
+            vars=("tc",),
+            counts=(ceildiv(C, 16),),
+            over="workers",
             enters=(f.Enter("R0", (("c", (16 * tc, minimum(16 * tc + 16, C))),)),),
             body=[
                 f.Load(dst="a", src=f.MemRef("A", ()), claim=claim(a)),
                 f.Compute(dst="s", fn="copy", args=(0.0,)),
                 f.Loop(
-                    var="t0", lo=const(0), hi=T, step=const(1), enters=(f.Enter("R1", (("t", (t0,)),)),),
+                    var="t0",
+                    lo=const(0),
+                    hi=T,
+                    step=const(1),
+                    enters=(f.Enter("R1", (("t", (t0,)),)),),
                     invariants=(f.Invariant("s", claim(q.carried[0], at)),),
                     body=[
-                        f.Load(dst="x", src=f.MemRef("X", (t0, at)), where=live, fill=0.0, claim=claim(x, at, where=live)),
+                        f.Load(
+                            dst="x", src=f.MemRef("X", (t0, at)), where=live, fill=0.0, claim=claim(x, at, where=live)
+                        ),
                         f.Compute(dst="p", fn="mul", args=(ref("s"), ref("a"))),
                         f.Compute(dst="new", fn="add", args=(ref("p"), ref("x"))),
                         f.Store(dst=f.MemRef("Y", (t0, at)), src=ref("new"), where=live, claim=f.StoreClaim(0, (at,))),
@@ -117,7 +154,12 @@ def recurrence() -> f.MachineProgram:
 def gather() -> f.MachineProgram:
     """`Y[t, d] = E[in_range(ids[t]), d] + P[t, d]`: a promised gather, several rows at a time."""
     dt, dv, dd = dim("T"), dim("V"), dim("D")
-    ids, E, P, Y = tensor("ids", i64, dt), tensor("E", f32, dv, dd), tensor("P", f32, dt, dd), tensor("Y", f32, dt, dd, out=True)
+    ids, E, P, Y = (
+        tensor("ids", i64, dt),
+        tensor("E", f32, dv, dd),
+        tensor("P", f32, dt, dd),
+        tensor("Y", f32, dt, dd, out=True),
+    )
     b = Builder()
     with b.region("parallel", [block("t", dt)], name="R0") as r:
         t, d = r.args[0].part, dd.whole()
@@ -132,16 +174,40 @@ def gather() -> f.MachineProgram:
     both = (lt(4 * tt + S0, T), lt(j + S1, D))
     body: f.Body = [
         f.Tasks(
-            vars=("tt",), counts=(ceildiv(T, 4),), over="workers",
+            vars=("tt",),
+            counts=(ceildiv(T, 4),),
+            over="workers",
             enters=(f.Enter("R0", (("t", (4 * tt, minimum(4 * tt + 4, T))),)),),
             body=[
-                f.Load(dst="i", src=f.MemRef("ids", (4 * tt + S0,)), where=rows, fill=0, claim=claim(i, 4 * tt + S0, where=rows)),
-                f.Loop(var="j", lo=const(0), hi=D, step=const(16), body=[
-                    f.Load(dst="e", src=f.MemRef("E", (of(Fn("i", (S0,))), j + S1)), where=both, claim=claim(e, 4 * tt + S0, j + S1, where=both)),
-                    f.Load(dst="p", src=f.MemRef("P", (4 * tt + S0, j + S1)), where=both),
-                    f.Compute(dst="y", fn="add", args=(ref("e"), ref("p"))),
-                    f.Store(dst=f.MemRef("Y", (4 * tt + S0, j + S1)), src=ref("y"), where=both, claim=f.StoreClaim(0, (4 * tt + S0, j + S1))),
-                ]),
+                f.Load(
+                    dst="i",
+                    src=f.MemRef("ids", (4 * tt + S0,)),
+                    where=rows,
+                    fill=0,
+                    claim=claim(i, 4 * tt + S0, where=rows),
+                ),
+                f.Loop(
+                    var="j",
+                    lo=const(0),
+                    hi=D,
+                    step=const(16),
+                    body=[
+                        f.Load(
+                            dst="e",
+                            src=f.MemRef("E", (of(Fn("i", (S0,))), j + S1)),
+                            where=both,
+                            claim=claim(e, 4 * tt + S0, j + S1, where=both),
+                        ),
+                        f.Load(dst="p", src=f.MemRef("P", (4 * tt + S0, j + S1)), where=both),
+                        f.Compute(dst="y", fn="add", args=(ref("e"), ref("p"))),
+                        f.Store(
+                            dst=f.MemRef("Y", (4 * tt + S0, j + S1)),
+                            src=ref("y"),
+                            where=both,
+                            claim=f.StoreClaim(0, (4 * tt + S0, j + S1)),
+                        ),
+                    ],
+                ),
             ],
         )
     ]
@@ -171,7 +237,10 @@ def ragged() -> f.MachineProgram:
 
     body: f.Body = [
         f.Tasks(
-            vars=("tg",), counts=(G,), over="workers", enters=(f.Enter("R0", (("g", (tg,)),)),),
+            vars=("tg",),
+            counts=(G,),
+            over="workers",
+            enters=(f.Enter("R0", (("g", (tg,)),)),),
             body=[
                 f.Load(dst="lo", src=f.MemRef("off", (tg,)), claim=claim(lo)),
                 f.Load(dst="hi", src=f.MemRef("end", (tg,)), claim=claim(hi)),
@@ -179,11 +248,20 @@ def ragged() -> f.MachineProgram:
                 f.Let(name="z", expr=stop),
                 f.Compute(dst="s", fn="copy", args=(0.0,)),
                 f.Loop(
-                    var="i", lo=sym("a"), hi=sym("z"), step=const(1),
+                    var="i",
+                    lo=sym("a"),
+                    hi=sym("z"),
+                    step=const(1),
                     invariants=(f.Invariant("s", claim(s, bound=("n",), over=over(i))),),
                     body=[
                         f.Load(dst="x", src=f.MemRef("X", (i,)), claim=claim(x, i)),
-                        f.Fold(dst="s", monoid="add", src=ref("x"), acc=ref("s"), claim=claim(s, bound=("n",), over=over(i + 1))),
+                        f.Fold(
+                            dst="s",
+                            monoid="add",
+                            src=ref("x"),
+                            acc=ref("s"),
+                            claim=claim(s, bound=("n",), over=over(i + 1)),
+                        ),
                     ],
                 ),
                 f.Store(dst=f.MemRef("Y", (tg,)), src=ref("s"), claim=f.StoreClaim(0, ())),
@@ -216,18 +294,29 @@ def conditional() -> f.MachineProgram:
     program = Program("cond", [dm], [X, Y, Z], [], b.block)
     t = sym("t")
     body: f.Body = [
-        f.Tasks(vars=("t",), counts=(M,), over="workers", enters=(f.Enter("R0", (("m", (t,)),)),), body=[
-            f.Load(dst="v", src=f.MemRef("X", (t,)), claim=claim(v)),
-            f.Compute(dst="c", fn="gt", args=(ref("v"), 0.0)),
-            f.If(cond="c", source=0, then=[
-                f.Compute(dst="w", fn="exp", args=(ref("v"),), claim=claim(w2)),
-                f.Store(dst=f.MemRef("Z", (t,)), src=ref("w"), claim=f.StoreClaim(0, ())),
-            ], orelse=[
-                f.Compute(dst="w", fn="copy", args=(ref("v"),), claim=claim(w2)),
-            ]),
-            f.Compute(dst="y", fn="add", args=(ref("w"), 1.0)),
-            f.Store(dst=f.MemRef("Y", (t,)), src=ref("y"), claim=f.StoreClaim(1, ())),
-        ]),
+        f.Tasks(
+            vars=("t",),
+            counts=(M,),
+            over="workers",
+            enters=(f.Enter("R0", (("m", (t,)),)),),
+            body=[
+                f.Load(dst="v", src=f.MemRef("X", (t,)), claim=claim(v)),
+                f.Compute(dst="c", fn="gt", args=(ref("v"), 0.0)),
+                f.If(
+                    cond="c",
+                    source=0,
+                    then=[
+                        f.Compute(dst="w", fn="exp", args=(ref("v"),), claim=claim(w2)),
+                        f.Store(dst=f.MemRef("Z", (t,)), src=ref("w"), claim=f.StoreClaim(0, ())),
+                    ],
+                    orelse=[
+                        f.Compute(dst="w", fn="copy", args=(ref("v"),), claim=claim(w2)),
+                    ],
+                ),
+                f.Compute(dst="y", fn="add", args=(ref("w"), 1.0)),
+                f.Store(dst=f.MemRef("Y", (t,)), src=ref("y"), claim=f.StoreClaim(1, ())),
+            ],
+        ),
     ]
     return machine(program, body, [*scalars("v", "w", "y"), f.Frag("c", bool_, ())])
 
@@ -255,20 +344,40 @@ def masked_rows() -> f.MachineProgram:
         return (ge(k, 0), lt(k, until), lt(k, Q), eq(k - S0 - 8 * e0, 0))
 
     body: f.Body = [
-        f.Tasks(vars=("t",), counts=(Q,), over="workers", enters=(f.Enter("R0", (("q", (t, t + 1)),)),), body=[
-            f.Compute(dst="top", fn="copy", args=(float("-inf"),)),
-            f.Loop(
-                var="j", lo=const(0), hi=Q, step=const(8),
-                invariants=(f.Invariant("top", claim(s, t, bound=("k",), over=over(j))),),
-                body=[
-                    f.Load(dst="x", src=f.MemRef("X", (t, j + S0)), where=(lt(j + S0, Q), le(j + S0, t)), fill=float("-inf")),
-                    f.Compute(dst="w", fn="copy", args=(ref("x"),), claim=claim(w, j + S0, t, where=live)),
-                    f.Fold(dst="top", monoid="max", src=ref("w"), acc=ref("top"), claim=claim(s, t, bound=("k",), over=over(j + 8))),
-                ],
-            ),
-            f.Fold(dst="one", monoid="max", src=ref("top"), axes=(0,), claim=claim(s, t)),
-            f.Store(dst=f.MemRef("Y", (t,)), src=ref("one"), claim=f.StoreClaim(0, (t,))),
-        ]),
+        f.Tasks(
+            vars=("t",),
+            counts=(Q,),
+            over="workers",
+            enters=(f.Enter("R0", (("q", (t, t + 1)),)),),
+            body=[
+                f.Compute(dst="top", fn="copy", args=(float("-inf"),)),
+                f.Loop(
+                    var="j",
+                    lo=const(0),
+                    hi=Q,
+                    step=const(8),
+                    invariants=(f.Invariant("top", claim(s, t, bound=("k",), over=over(j))),),
+                    body=[
+                        f.Load(
+                            dst="x",
+                            src=f.MemRef("X", (t, j + S0)),
+                            where=(lt(j + S0, Q), le(j + S0, t)),
+                            fill=float("-inf"),
+                        ),
+                        f.Compute(dst="w", fn="copy", args=(ref("x"),), claim=claim(w, j + S0, t, where=live)),
+                        f.Fold(
+                            dst="top",
+                            monoid="max",
+                            src=ref("w"),
+                            acc=ref("top"),
+                            claim=claim(s, t, bound=("k",), over=over(j + 8)),
+                        ),
+                    ],
+                ),
+                f.Fold(dst="one", monoid="max", src=ref("top"), axes=(0,), claim=claim(s, t)),
+                f.Store(dst=f.MemRef("Y", (t,)), src=ref("one"), claim=f.StoreClaim(0, (t,))),
+            ],
+        ),
     ]
     return machine(program, body, [*scalars("one"), *(f.Frag(n, f32, (8,)) for n in ("top", "x", "w"))])
 
@@ -298,40 +407,91 @@ def amx_gemm() -> f.MachineProgram:
     over = (ge(k, k0), lt(k, minimum(k0 + 32, K)))
     body: f.Body = [
         f.Tasks(
-            vars=("tm", "tn"), counts=(ceildiv(M, 16), ceildiv(N, 16)), over="workers",
-            enters=(f.Enter("R0", (("m", (16 * tm, minimum(16 * tm + 16, M))), ("n", (16 * tn, minimum(16 * tn + 16, N))))),),
+            vars=("tm", "tn"),
+            counts=(ceildiv(M, 16), ceildiv(N, 16)),
+            over="workers",
+            enters=(
+                f.Enter("R0", (("m", (16 * tm, minimum(16 * tm + 16, M))), ("n", (16 * tn, minimum(16 * tn + 16, N))))),
+            ),
             body=[
                 f.Sync(kind="amx.config"),
                 f.Compute(dst="acc", fn="copy", args=(0.0,)),
                 f.Loop(
-                    var="k0", lo=const(0), hi=K, step=const(32), enters=(f.Enter("R1", (("k", (k0, minimum(k0 + 32, K))),)),),
+                    var="k0",
+                    lo=const(0),
+                    hi=K,
+                    step=const(32),
+                    enters=(f.Enter("R1", (("k", (k0, minimum(k0 + 32, K))),)),),
                     invariants=(f.Invariant("acc", claim(q.carried[0], 16 * tm + S0, 16 * tn + S1, where=in_y)),),
                     body=[
                         f.Version(buffer="pa", claim=claim(x, 16 * tm + S0, k0 + S1, where=in_x), fill=0.0),
                         f.Version(buffer="pb", claim=claim(w, k0 + 2 * S0 + S2, 16 * tn + S1, where=in_w), fill=0.0),
-                        f.Loop(var="h", lo=const(0), hi=const(16), step=const(1), body=[
-                            f.Load(dst="xa", src=f.MemRef("X", (16 * tm + h, k0 + S0)), where=(lt(16 * tm + h, M), lt(k0 + S0, K)), fill=0.0),
-                            f.Store(dst=f.MemRef("pa", (h, S0)), src=ref("xa")),
-                        ]),
-                        f.Loop(var="g", lo=const(0), hi=const(32), step=const(1), body=[
-                            f.Load(dst="wb", src=f.MemRef("W", (k0 + g, 16 * tn + S0)), where=(lt(k0 + g, K), lt(16 * tn + S0, N)), fill=0.0),
-                            f.Store(dst=f.MemRef("pb", (g // 2, S0, g % 2)), src=ref("wb")),
-                        ]),
+                        f.Loop(
+                            var="h",
+                            lo=const(0),
+                            hi=const(16),
+                            step=const(1),
+                            body=[
+                                f.Load(
+                                    dst="xa",
+                                    src=f.MemRef("X", (16 * tm + h, k0 + S0)),
+                                    where=(lt(16 * tm + h, M), lt(k0 + S0, K)),
+                                    fill=0.0,
+                                ),
+                                f.Store(dst=f.MemRef("pa", (h, S0)), src=ref("xa")),
+                            ],
+                        ),
+                        f.Loop(
+                            var="g",
+                            lo=const(0),
+                            hi=const(32),
+                            step=const(1),
+                            body=[
+                                f.Load(
+                                    dst="wb",
+                                    src=f.MemRef("W", (k0 + g, 16 * tn + S0)),
+                                    where=(lt(k0 + g, K), lt(16 * tn + S0, N)),
+                                    fill=0.0,
+                                ),
+                                f.Store(dst=f.MemRef("pb", (g // 2, S0, g % 2)), src=ref("wb")),
+                            ],
+                        ),
                         f.Load(dst="ta", src=f.MemRef("pa", (S0, S1))),
                         f.Load(dst="tb", src=f.MemRef("pb", (S0, S1, S2))),
-                        f.Mma(dst="acc", acc=ref("acc"), a=ref("ta", S0, S2), b=ref("tb", S2 // 2, S1, S2 % 2), contracted=(32,), atom="amx.tdpbf16ps",
-                              claim=claim(p, 16 * tm + S0, 16 * tn + S1, where=in_y)),
+                        f.Mma(
+                            dst="acc",
+                            acc=ref("acc"),
+                            a=ref("ta", S0, S2),
+                            b=ref("tb", S2 // 2, S1, S2 % 2),
+                            contracted=(32,),
+                            atom="amx.tdpbf16ps",
+                            claim=claim(p, 16 * tm + S0, 16 * tn + S1, where=in_y),
+                        ),
                     ],
                 ),
                 f.Compute(dst="y", fn="cast", args=(ref("acc"),)),
-                f.Store(dst=f.MemRef("Y", (16 * tm + S0, 16 * tn + S1)), src=ref("y"), where=in_y, claim=f.StoreClaim(0, (16 * tm + S0, 16 * tn + S1))),
+                f.Store(
+                    dst=f.MemRef("Y", (16 * tm + S0, 16 * tn + S1)),
+                    src=ref("y"),
+                    where=in_y,
+                    claim=f.StoreClaim(0, (16 * tm + S0, 16 * tn + S1)),
+                ),
                 f.Sync(kind="amx.release"),
             ],
         )
     ]
-    frags = [f.Frag("acc", f32, (16, 16), place="tile"), f.Frag("ta", bf16, (16, 32), place="tile"), f.Frag("tb", bf16, (16, 16, 2), place="tile"),
-             f.Frag("xa", bf16, (32,)), f.Frag("wb", bf16, (16,)), f.Frag("y", bf16, (16, 16))]
-    buffers = [f.Buffer("pa", bf16, (const(16), const(32)), "local"), f.Buffer("pb", bf16, (const(16), const(16), const(2)), "local")]
+    frags = [
+        f.Frag("acc", f32, (16, 16), place="tile"),
+        f.Frag("ta", bf16, (16, 32), place="tile"),
+        f.Frag("tb", bf16, (16, 16, 2), place="tile"),
+        f.Frag("xa", bf16, (32,)),
+        f.Frag("wb", bf16, (16,)),
+        f.Frag("y", bf16, (16, 16)),
+    ]
+    buffers = [
+        f.Buffer("pa", bf16, (const(16), const(32)), "local"),
+        f.Buffer("pb", bf16, (const(16), const(16), const(2)), "local"),
+    ]
     return machine(program, body, frags, buffers, target="cpu:amx")
 
 
@@ -350,18 +510,36 @@ def split_rows() -> f.MachineProgram:
     start, stop = 1000 * t, minimum(1000 * t + 1000, M)
     whole = start + (stop - start) // 16 * 16
     body: f.Body = [
-        f.Tasks(vars=("t",), counts=(ceildiv(M, 1000),), over="workers", enters=(f.Enter("R0", (("m", (start, stop)),)),), body=[
-            f.Loop(var="i", lo=start, hi=whole, step=const(16), body=[
-                f.Load(dst="x", src=f.MemRef("X", (i + S0,)), claim=claim(x, i + S0)),
-                f.Compute(dst="y", fn="add", args=(ref("x"), ref("x"))),
-                f.Store(dst=f.MemRef("Y", (i + S0,)), src=ref("y"), claim=f.StoreClaim(0, (i + S0,))),
-            ]),
-            f.Loop(var="j", lo=whole, hi=stop, step=const(1), body=[
-                f.Load(dst="x1", src=f.MemRef("X", (j,)), claim=claim(x, j)),
-                f.Compute(dst="y1", fn="add", args=(ref("x1"), ref("x1"))),
-                f.Store(dst=f.MemRef("Y", (j,)), src=ref("y1"), claim=f.StoreClaim(0, (j,))),
-            ]),
-        ]),
+        f.Tasks(
+            vars=("t",),
+            counts=(ceildiv(M, 1000),),
+            over="workers",
+            enters=(f.Enter("R0", (("m", (start, stop)),)),),
+            body=[
+                f.Loop(
+                    var="i",
+                    lo=start,
+                    hi=whole,
+                    step=const(16),
+                    body=[
+                        f.Load(dst="x", src=f.MemRef("X", (i + S0,)), claim=claim(x, i + S0)),
+                        f.Compute(dst="y", fn="add", args=(ref("x"), ref("x"))),
+                        f.Store(dst=f.MemRef("Y", (i + S0,)), src=ref("y"), claim=f.StoreClaim(0, (i + S0,))),
+                    ],
+                ),
+                f.Loop(
+                    var="j",
+                    lo=whole,
+                    hi=stop,
+                    step=const(1),
+                    body=[
+                        f.Load(dst="x1", src=f.MemRef("X", (j,)), claim=claim(x, j)),
+                        f.Compute(dst="y1", fn="add", args=(ref("x1"), ref("x1"))),
+                        f.Store(dst=f.MemRef("Y", (j,)), src=ref("y1"), claim=f.StoreClaim(0, (j,))),
+                    ],
+                ),
+            ],
+        ),
     ]
     return machine(program, body, [f.Frag("x", f32, (16,)), f.Frag("y", f32, (16,)), *scalars("x1", "y1")])
 
@@ -382,15 +560,27 @@ def pipelined() -> f.MachineProgram:
     k0 = sym("k0")
     body: f.Body = [
         f.Compute(dst="s", fn="copy", args=(0.0,)),
-        f.Load(dst="x", src=f.MemRef("X", (S0,)), where=(lt(S0, K),), fill=-0.0, claim=claim(x, S0, where=(lt(S0, K),))),
+        f.Load(
+            dst="x", src=f.MemRef("X", (S0,)), where=(lt(S0, K),), fill=-0.0, claim=claim(x, S0, where=(lt(S0, K),))
+        ),
         f.Loop(
-            var="k0", lo=const(0), hi=K, step=const(8), enters=(f.Enter("R0", (("k", (k0, minimum(k0 + 8, K))),)),),
+            var="k0",
+            lo=const(0),
+            hi=K,
+            step=const(8),
+            enters=(f.Enter("R0", (("k", (k0, minimum(k0 + 8, K))),)),),
             invariants=(
                 f.Invariant("s", claim(r.carried[0])),
                 f.Invariant("x", claim(x, k0 + S0, where=(lt(k0 + S0, K),)), fill=-0.0),
             ),
             body=[
-                f.Load(dst="next", src=f.MemRef("X", (k0 + 8 + S0,)), where=(lt(k0 + 8 + S0, K),), fill=-0.0, claim=claim(x, k0 + 8 + S0, where=(lt(k0 + 8 + S0, K),))),
+                f.Load(
+                    dst="next",
+                    src=f.MemRef("X", (k0 + 8 + S0,)),
+                    where=(lt(k0 + 8 + S0, K),),
+                    fill=-0.0,
+                    claim=claim(x, k0 + 8 + S0, where=(lt(k0 + 8 + S0, K),)),
+                ),
                 f.Fold(dst="u", monoid="add", src=ref("x"), axes=(0,), claim=claim(u)),
                 f.Compute(dst="t", fn="maximum", args=(ref("s"), ref("u"))),
                 f.Compute(dst="s", fn="copy", args=(ref("t"),)),
@@ -418,14 +608,19 @@ def in_place() -> f.MachineProgram:
     live = (lt(16 * t + S0, M),)
     at = 16 * t + S0
     body: f.Body = [
-        f.Tasks(vars=("t",), counts=(ceildiv(M, 16),), over="workers", enters=(f.Enter("R0", (("m", (16 * t, minimum(16 * t + 16, M))),)),), body=[
-            f.Load(dst="x", src=f.MemRef("X", (at,)), where=live, claim=claim(x, at, where=live)),
-            f.Compute(dst="y", fn="mul", args=(ref("x"), 2.0)),
-            f.Store(dst=f.MemRef("X", (at,)), src=ref("y"), where=live, claim=f.StoreClaim(0, (at,))),
-        ]),
+        f.Tasks(
+            vars=("t",),
+            counts=(ceildiv(M, 16),),
+            over="workers",
+            enters=(f.Enter("R0", (("m", (16 * t, minimum(16 * t + 16, M))),)),),
+            body=[
+                f.Load(dst="x", src=f.MemRef("X", (at,)), where=live, claim=claim(x, at, where=live)),
+                f.Compute(dst="y", fn="mul", args=(ref("x"), 2.0)),
+                f.Store(dst=f.MemRef("X", (at,)), src=ref("y"), where=live, claim=f.StoreClaim(0, (at,))),
+            ],
+        ),
     ]
     return machine(program, body, [f.Frag("x", f32, (16,)), f.Frag("y", f32, (16,))])
 
 
 ALL = (two_regions, recurrence, gather, ragged, conditional, masked_rows, amx_gemm, split_rows, pipelined, in_place)
-_ = (Part, RegionArg, Bound, gt)

@@ -259,7 +259,9 @@ class Facts:
     def contradictory(self) -> bool:
         """Whether no valuation satisfies the facts."""
         if self._empty is None:
-            if any(c.expr.constant is not None and (c.expr.constant < 0 or c.equality) for c in self.own if c.expr.terms):
+            if any(
+                c.expr.constant is not None and (c.expr.constant < 0 or c.equality) for c in self.own if c.expr.terms
+            ):
                 self._empty = True
             else:
                 self._empty = self.set.is_empty()

@@ -84,9 +84,7 @@ class Compare:
             case _:
                 return None if facts.contradictory else Gap(facts, have, want)
 
-    def _exprs(
-        self, facts: Facts, have: Term, want: Term, a: tuple[Expr, ...], b: tuple[Expr, ...]
-    ) -> Gap | None:
+    def _exprs(self, facts: Facts, have: Term, want: Term, a: tuple[Expr, ...], b: tuple[Expr, ...]) -> Gap | None:
         for x, y in zip(a, b, strict=True):
             if not facts.equal(x, y):
                 return Gap(facts, have, want, Constraint(x - y, equality=True))

@@ -129,7 +129,9 @@ class Walk:
             case Sync() if stmt.kind in ("amx.config", "amx.release"):
                 self.configure(place, stmt)
             case Sync():
-                raise Unsure("J2", f"the synchronisation {stmt.kind}", missing=f"a rule for {stmt.kind} on {place.target.name}")
+                raise Unsure(
+                    "J2", f"the synchronisation {stmt.kind}", missing=f"a rule for {stmt.kind} on {place.target.name}"
+                )
             case Copy() | Advance():
                 raise Unsure("J2", type(stmt).__name__, missing=f"a rule for it on {place.target.name}")
             case _:
@@ -137,7 +139,9 @@ class Walk:
 
     # ---- entering regions
 
-    def entered(self, place: Place, enters: tuple[Enter, ...], ranges: list[Range], ordered: bool) -> tuple[View, tuple[tuple[str, str], ...]]:
+    def entered(
+        self, place: Place, enters: tuple[Enter, ...], ranges: list[Range], ordered: bool
+    ) -> tuple[View, tuple[tuple[str, str], ...]]:
         """Bindings in force inside, and the argument symbols bound with the variables that enumerate their blocks."""
         place = place.inner(known=place.knowing([r.var for r in ranges]))
         bindings = dict(place.view.bindings)
@@ -155,11 +159,17 @@ class Walk:
                     raise Refused("J1", f"{region.name}.{name} is entered twice", {})
                 exprs = tuple(place.expr(e) for e in binds)
                 if len(exprs) != (2 if arg.kind == "block" else 1):
-                    raise Refused("J1", f"{region.name}.{name} is a {arg.kind}, the binding has {len(exprs)} expressions", {})
+                    raise Refused(
+                        "J1", f"{region.name}.{name} is a {arg.kind}, the binding has {len(exprs)} expressions", {}
+                    )
                 start, stop = exprs if len(exprs) == 2 else (exprs[0], exprs[0] + 1)
                 mine = [r for r in ranges if r.var in start.symbols | stop.symbols]
                 if len(mine) != 1:
-                    raise Unsure("J1", f"{region.name}.{name} is bound to {start} .. {stop}", missing="one variable that enumerates its blocks")
+                    raise Unsure(
+                        "J1",
+                        f"{region.name}.{name} is bound to {start} .. {stop}",
+                        missing="one variable that enumerates its blocks",
+                    )
                 if any(v == mine[0].var for _, v in bound):
                     raise Refused("J1", f"{mine[0].var} enumerates the blocks of two arguments", {})
                 others = [c for r in ranges if r is not mine[0] for c in r.inside]
@@ -228,12 +238,24 @@ class Walk:
         else:
             raise Refused("J1", f"the invariant's holder {holder} is no fragment or buffer", {})
         ranges = box(names, shape)
-        fill = undefined("outside the invariant") if invariant.fill in (None, "undef") else only(Num(invariant.fill, dtype))  # type: ignore[arg-type]
+        fill = (
+            undefined("outside the invariant")
+            if invariant.fill in (None, "undef")
+            else only(Num(invariant.fill, dtype))
+        )  # type: ignore[arg-type]
         carried = self._carried(place, claim, stmt)
         if carried is None:
             where, head = inner.claimed(claim, inner.facts.also(*ranges), dtype)
             env_next, env_exit = {r.var: sym(r.var) + r.step}, {r.var: self._exit(place, r)}
-            return Kept(holder, where, head, head.substitute({r.var: r.lo}), head.substitute(env_next), head.substitute(env_exit), fill)
+            return Kept(
+                holder,
+                where,
+                head,
+                head.substitute({r.var: r.lo}),
+                head.substitute(env_next),
+                head.substitute(env_exit),
+                fill,
+            )
         region, i = carried
         if claim.over is not None or claim.instance:
             raise Refused("J1", "a carried value is claimed whole, for this iteration", {})
@@ -245,7 +267,9 @@ class Walk:
             return Elem(value, tuple(c.substitute({r.var: at}) for c in coords), place.source.instance(value, inst))
 
         return Kept(
-            holder, where, head,
+            holder,
+            where,
+            head,
             element(region.inits[i].name, outer, r.lo),
             element(region.body.yields[i].name, mine, sym(r.var) + r.step),
             element(region.results[i].name, outer, self._exit(place, r)),
@@ -265,12 +289,23 @@ class Walk:
         if region.kind == "parallel":
             return None
         if len(region.args) != 1:
-            raise Unsure("J1", f"{region.name} carries values over {len(region.args)} arguments", missing="a rule for carried values of nested orders")
+            raise Unsure(
+                "J1",
+                f"{region.name} carries values over {len(region.args)} arguments",
+                missing="a rule for carried values of nested orders",
+            )
         return region, names.index(claim.value)
 
     def _holds(
-        self, place: Place, holder: str, where: tuple[Constraint, ...], want: Term, fill: Pieces,
-        env: dict[str, Expr], view: View, when: str,
+        self,
+        place: Place,
+        holder: str,
+        where: tuple[Constraint, ...],
+        want: Term,
+        fill: Pieces,
+        env: dict[str, Expr],
+        view: View,
+        when: str,
     ) -> None:
         """*Errors*: a finding if the holder does not hold the term where the claim says."""
         where = tuple(c.substitute(env) for c in where)
@@ -282,7 +317,11 @@ class Walk:
             names = slots(len(buffer.shape))
             facts = place.facts.also(*box(names, [place.expr(e) for e in buffer.shape]))
             inside = facts.also(*where)
-            held = only(want) if inside.contradictory else read(place.contents[holder], tuple(map(sym, names)), inside, holder)
+            held = (
+                only(want)
+                if inside.contradictory
+                else read(place.contents[holder], tuple(map(sym, names)), inside, holder)
+            )
         try:
             inside = facts.also(*where)
             if not inside.contradictory:
@@ -345,11 +384,17 @@ class Walk:
 
     def _configured(self, place: Place, inner: Place) -> None:
         if place.configured != inner.configured:
-            raise Unsure("J4", "the tiles are configured or released inside a loop or if", missing="a configuration around it")
+            raise Unsure(
+                "J4", "the tiles are configured or released inside a loop or if", missing="a configuration around it"
+            )
 
     def _tiles(self, place: Place, stmt: Stmt) -> None:
         names = {getattr(stmt, "dst", None)} if not isinstance(stmt, Store) else {stmt.src.name}
-        names |= {x.name for x in getattr(stmt, "args", ()) if isinstance(x, FragRef)} if isinstance(stmt, Compute) else set()
+        names |= (
+            {x.name for x in getattr(stmt, "args", ()) if isinstance(x, FragRef)}
+            if isinstance(stmt, Compute)
+            else set()
+        )
         if isinstance(stmt, Mma):
             names |= {x.name for x in (stmt.a, stmt.b, stmt.acc) if isinstance(x, FragRef)}
         if isinstance(stmt, Fold):
@@ -376,8 +421,12 @@ class Walk:
         opened = buffers_opened([control])
         for name in opened:
             if name in inner.contents:
-                inner.contents[name] = replace(inner.contents[name], layers=unknown_contents(f"{name} gets a new version in the loop").layers)
-        for name, written in self._collector(place, inner.contents.keys() - opened).loop(control, until=sym(control.var)):
+                inner.contents[name] = replace(
+                    inner.contents[name], layers=unknown_contents(f"{name} gets a new version in the loop").layers
+                )
+        for name, written in self._collector(place, inner.contents.keys() - opened).loop(
+            control, until=sym(control.var)
+        ):
             inner.contents[name] = inner.contents[name].stored(written)
 
     def _leave(self, place: Place, inner: Place, control: Loop | Tasks) -> None:
@@ -387,8 +436,12 @@ class Walk:
         opened = buffers_opened([control])
         for name in opened:
             if name in place.contents:
-                place.contents[name] = replace(place.contents[name], layers=unknown_contents(f"{name} got a version in a loop").layers)
-        local = {n for n, b in place.buffers.items() if b.place == "local"} if isinstance(control, Tasks) else set[str]()
+                place.contents[name] = replace(
+                    place.contents[name], layers=unknown_contents(f"{name} got a version in a loop").layers
+                )
+        local = (
+            {n for n, b in place.buffers.items() if b.place == "local"} if isinstance(control, Tasks) else set[str]()
+        )
         collector = self._collector(place, place.contents.keys() - opened - local)
         events = collector.loop(control) if isinstance(control, Loop) else collector.tasks(control)
         for name, written in events:
@@ -415,7 +468,8 @@ class Walk:
                 inner.contents[name] = unknown_contents(f"{name} is undefined at the start of a task")
             else:
                 inner.contents[name] = replace(
-                    inner.contents[name], elsewhere=(*inner.contents[name].elsewhere, *others.get(name, []))  # type: ignore[arg-type]
+                    inner.contents[name],
+                    elsewhere=(*inner.contents[name].elsewhere, *others.get(name, [])),  # type: ignore[arg-type]
                 )
         inner.configured = False
         self.body(inner, stmt.body)
@@ -451,7 +505,9 @@ class Walk:
 
     def _dynamic(self, place: Place, stmt: If, position: int) -> None:
         if stmt.source is None or not 0 <= stmt.source < len(place.source.ifs) or stmt.conds:
-            raise Unsure("J1", "an if on a fragment that is no if of the source", missing="the number of the source's if")
+            raise Unsure(
+                "J1", "an if on a fragment that is no if of the source", missing="the number of the source's if"
+            )
         op = place.source.ifs[stmt.source]
         assert stmt.cond is not None
         facts = place.facts
@@ -487,7 +543,9 @@ class Walk:
         opened = buffers_opened(stmt.then) | buffers_opened(stmt.orelse)
         for name in opened:
             if name in place.contents:
-                place.contents[name] = replace(place.contents[name], layers=unknown_contents(f"{name} got a version in an if").layers)
+                place.contents[name] = replace(
+                    place.contents[name], layers=unknown_contents(f"{name} got a version in an if").layers
+                )
         for name, written in self._collector(place, place.contents.keys() - opened).body([stmt]):
             place.contents[name] = place.contents[name].stored(written)
 

@@ -54,12 +54,18 @@ class Coverage:
             try:
                 self._check(number, op, self.events.get(number, []))
             except Inexpressible as term:
-                raise Unsure("J1", f"the elements of store {number} have the term {term}", missing="an affine set") from None
+                raise Unsure(
+                    "J1", f"the elements of store {number} have the term {term}", missing="an affine set"
+                ) from None
 
     def _check(self, number: int, op: access.Store, events: list[StoreEvent]) -> None:
         prefix = common_prefix([e.frames for e in events]) if events else ()
         mine = frozenset(
-            s for r, _ in self.source.scopes[id(op)] if isinstance(r, core.Region) for a in r.args for s in argument_symbols(a)
+            s
+            for r, _ in self.source.scopes[id(op)]
+            if isinstance(r, core.Region)
+            for a in r.args
+            for s in argument_symbols(a)
         )
         # an argument that a claim overrides is no parameter: the variable enumerates like any other
         kept = frozenset(s for s in mine if all(e.stored.inst.get(s) == e.stored.bindings.get(s) for e in events))
@@ -72,7 +78,11 @@ class Coverage:
         for region, _ in self.source.scopes[id(op)]:
             if isinstance(region, core.Region) and region.kind in ("serial", "pipeline"):
                 if not {s for a in region.args for s in argument_symbols(a)} <= fixed and events:
-                    raise Unsure("J2", f"store {number}: nothing keeps the order of {region.name}", missing="a loop that enters it")
+                    raise Unsure(
+                        "J2",
+                        f"store {number}: nothing keeps the order of {region.name}",
+                        missing="a loop that enters it",
+                    )
         for e in events:
             self._branches(op, e, number)
         domain = self._domain(op, fixed, events[0].stored.inst if events else {}, number, masked=_masked(op, events))
@@ -81,14 +91,20 @@ class Coverage:
         for e in events:
             for relation in self._relations(op, e, {r.var for r in params}, fixed, facts):
                 if not relation.is_injective:
-                    raise Refused("J1", f"elements of store {number} to {op.tensor} are stored twice by one statement",
-                                  relation.collision())
+                    raise Refused(
+                        "J1",
+                        f"elements of store {number} to {op.tensor} are stored twice by one statement",
+                        relation.collision(),
+                    )
                 reached = relation.range()
                 for earlier in seen:
                     twice = earlier & reached
                     if not twice.is_empty:
-                        raise Refused("J1", f"elements of store {number} to {op.tensor} are stored by two statements",
-                                      twice.sample())
+                        raise Refused(
+                            "J1",
+                            f"elements of store {number} to {op.tensor} are stored by two statements",
+                            twice.sample(),
+                        )
                 seen.append(reached)
         total = Region.nothing(len(domain.outs))
         for reached in seen:
@@ -97,17 +113,19 @@ class Coverage:
         if not lost.is_empty:
             raise Refused("J1", f"elements of store {number} to {op.tensor} are never stored", lost.sample())
         if not extra.is_empty:
-            raise Refused("J1", f"elements that store {number} to {op.tensor} does not store are stored", extra.sample())
+            raise Refused(
+                "J1", f"elements that store {number} to {op.tensor} does not store are stored", extra.sample()
+            )
 
     def _branches(self, op: access.Store, e: StoreEvent, number: int) -> None:
         wanted = {id(s): b for s, b in self.source.scopes[id(op)] if isinstance(s, core.If)}
         have = {f.source_if: f.branch for f in e.frames if f.source_if is not None}
         if wanted != have:
-            raise Refused("J1", f"store {number} to {op.tensor} is not under the `if`s that the source has it under", {})
+            raise Refused(
+                "J1", f"store {number} to {op.tensor} is not under the `if`s that the source has it under", {}
+            )
 
-    def _domain(
-        self, op: access.Store, fixed: set[str], inst: dict[str, Expr], number: int, masked: bool
-    ) -> IndexMap:
+    def _domain(self, op: access.Store, fixed: set[str], inst: dict[str, Expr], number: int, masked: bool) -> IndexMap:
         """Free coordinates of regions and axes, for fixed bindings of the regions entered above all statements."""
         env: dict[str, Expr] = {s: inst[s] for s in fixed}
         dims: list[str] = []
@@ -127,10 +145,17 @@ class Coverage:
                     env[arg.name] = b
                     where += [ge(b, lo), lt(b, hi)]
                     continue
-                used = [a for a in sub_axes(op.subs) if {f"{arg.name}.start", f"{arg.name}.stop"} & (a.lo.symbols | a.hi.symbols)]
+                used = [
+                    a
+                    for a in sub_axes(op.subs)
+                    if {f"{arg.name}.start", f"{arg.name}.stop"} & (a.lo.symbols | a.hi.symbols)
+                ]
                 if set(symbols) & needs or not any(a.lo == sym(symbols[0]) and a.hi == sym(symbols[1]) for a in used):
-                    raise Unsure("J1", f"store {number}: the blocks of {arg.name} are not entered above all of its statements",
-                                 missing=f"one loop or task nest that enters {region.name}.{arg.name}")
+                    raise Unsure(
+                        "J1",
+                        f"store {number}: the blocks of {arg.name} are not entered above all of its statements",
+                        missing=f"one loop or task nest that enters {region.name}.{arg.name}",
+                    )
                 env[symbols[0]], env[symbols[1]] = lo, hi
         axes = sub_axes(op.subs)
         at: dict[object, Expr] = {}
@@ -165,12 +190,14 @@ class Coverage:
             for arg in region.args:
                 if arg.kind == "each" and arg.name not in fixed:
                     if arg.name not in e.stored.inst:
-                        raise Unsure("J1", f"nothing says which {arg.name} a store belongs to", missing=f"a binding of {arg.name}")
+                        raise Unsure(
+                            "J1",
+                            f"nothing says which {arg.name} a store belongs to",
+                            missing=f"a binding of {arg.name}",
+                        )
                     outs.append(e.stored.inst[arg.name])
         outs += e.stored.coords
-        return [
-            Relation.of(IndexMap((*dims, *names), tuple(outs), (*base, *more)), facts) for more in alternatives
-        ]
+        return [Relation.of(IndexMap((*dims, *names), tuple(outs), (*base, *more)), facts) for more in alternatives]
 
 
 def common_prefix(paths: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:
@@ -209,4 +236,3 @@ def _masked(op: access.Store, events: list[StoreEvent]) -> bool:
 
 def _subs(op: access.Store) -> list[core.Sub]:
     return [s for axis in op.subs for s in (axis if isinstance(axis, tuple) else (axis,))]
-

@@ -82,10 +82,20 @@ class Cut:
         begin, end = (lo, hi) if forward else (hi, lo)
         some = self.facts.also(lt(r.lo, r.hi))
         if not some.contradictory:
-            require(some, eq(first.substitute({r.var: r.lo}), begin), "J1", f"the first block of {name} is not where its domain begins")
+            require(
+                some,
+                eq(first.substitute({r.var: r.lo}), begin),
+                "J1",
+                f"the first block of {name} is not where its domain begins",
+            )
         follow = inside.also(lt(v + r.step, r.hi))
         if not follow.contradictory:
-            require(follow, eq(last, first.substitute({r.var: v + r.step})), "J1", f"consecutive blocks of {name} leave a gap or overlap")
+            require(
+                follow,
+                eq(last, first.substitute({r.var: v + r.step})),
+                "J1",
+                f"consecutive blocks of {name} leave a gap or overlap",
+            )
         final = inside.also(ge(v + r.step, r.hi))
         if not final.contradictory:
             require(final, eq(last, end), "J1", f"the last block of {name} does not end with its domain")

@@ -17,7 +17,7 @@ from treadle.algebra.monoids import MONOIDS, BuiltinMonoid
 from treadle.algebra.sets import Facts, Inexpressible, Region, Relation, before, complements
 from treadle.checker.compare import Compare, split
 from treadle.checker.source import View
-from treadle.checker.terms import Elem, Num, Part, Pieces, Term
+from treadle.checker.terms import Elem, Num, Part, Pieces, Term, Undef
 from treadle.checker.verdict import Finding, Refused, Unsure
 from treadle.ir.ops.fold import Mma, Reduce
 
@@ -72,7 +72,9 @@ class Folds:
         if not isinstance(op, Reduce):
             raise Refused("J1", f"{step.target.value} is no fold of an axis", {})
         if op.monoid != monoid or (monoid in ("max", "min") and op.nan != nan):
-            raise Refused("J1", f"the source folds with {op.monoid} ({op.nan}), the statement with {monoid} ({nan})", {})
+            raise Refused(
+                "J1", f"the source folds with {op.monoid} ({op.nan}), the statement with {monoid} ({nan})", {}
+            )
         law = MONOIDS[monoid]
         relation = self._of_pieces(step, op, law, src)
         self._settle(step, law, op, relation)
@@ -106,11 +108,16 @@ class Folds:
         neutral = MONOIDS[op.monoid].identity(op.result.type.dtype)
         if isinstance(term, Num):
             raise Refused(
-                "J1", f"a slot that holds no contribution has {term}, which {op.monoid} does not leave alone ({neutral})",
+                "J1",
+                f"a slot that holds no contribution has {term}, which {op.monoid} does not leave alone ({neutral})",
                 facts.sample() or {},
             )
-        raise Unsure(
-            "J1", f"a folded slot holds {term}", facts.sample(), missing=f"a claim that it is an element of {op.source.name}"
+        error = Refused if isinstance(term, Undef) else Unsure
+        raise error(
+            "J1",
+            f"a folded slot holds {term}",
+            facts.sample(),
+            missing=f"a claim that it is an element of {op.source.name}",
         )
 
     def _same_place(self, facts: Facts, have: Elem | Part, want: Elem | Part) -> None:
@@ -147,13 +154,20 @@ class Folds:
             term = self._operand(term, value.name)
             if not (isinstance(term, Elem) and term.value == value.name):
                 if isinstance(term, Num):
-                    raise Refused("J1", f"a product of {left} and {right}: padding is neutral only as zero times zero",
-                                  facts.sample() or {})
+                    raise Refused(
+                        "J1",
+                        f"a product of {left} and {right}: padding is neutral only as zero times zero",
+                        facts.sample() or {},
+                    )
                 other = op.b if value is op.a else op.a
                 wrong = isinstance(term, Elem) and term.value == other.name
-                error = Refused if wrong else Unsure
-                raise error("J1", f"a factor holds {term}, not an element of {value.name}", facts.sample(),
-                            missing=f"a claim that it is an element of {value.name}")
+                error = Refused if wrong or isinstance(term, Undef) else Unsure
+                raise error(
+                    "J1",
+                    f"a factor holds {term}, not an element of {value.name}",
+                    facts.sample(),
+                    missing=f"a claim that it is an element of {value.name}",
+                )
             at = self.source.coords(term)
             wanted = self.source.element(value, at | {d: c for d, c in kept.items() if d in at}, dict(step.target.inst))
             self._same_place(facts, term, wanted)
@@ -203,8 +217,14 @@ class Folds:
         raise Refused("J1", f"the accumulator holds {term}, no state of {target.value}", facts.sample() or {})
 
     def _sets(
-        self, facts: Facts, law: BuiltinMonoid, op: Reduce | Mma, state: IndexMap, added: list[IndexMap],
-        goal: IndexMap, step: Step,
+        self,
+        facts: Facts,
+        law: BuiltinMonoid,
+        op: Reduce | Mma,
+        state: IndexMap,
+        added: list[IndexMap],
+        goal: IndexMap,
+        step: Step,
     ) -> None:
         old = Region.of(state, facts)
         new = Region.nothing(len(goal.outs))
@@ -235,7 +255,9 @@ class Folds:
         if op.order == "unordered" or law.exact(op.result.type.dtype):
             return
         if step.names:
-            raise Unsure("J6", f"{op.result.name} is folded across slots under {op.order}", missing="a step by step fold")
+            raise Unsure(
+                "J6", f"{op.result.name} is folded across slots under {op.order}", missing="a step by step fold"
+            )
         if op.order == "fold_right":
             raise Unsure("J6", "an exact chain from the right", missing="a rule for fold_right")
         for one in added:
@@ -246,12 +268,16 @@ class Folds:
             second = one.renamed("'b")
             for late in before(second.outs, first.outs):
                 clash = IndexMap(
-                    (*first.dims, *second.dims), (Expr(()),), (*first.where, *second.where, *late),
+                    (*first.dims, *second.dims),
+                    (Expr(()),),
+                    (*first.where, *second.where, *late),
                     (*first.exists, *second.exists),
                 )
                 found = Region.of(clash, facts)
                 if not found.is_empty:
-                    raise Refused("J6", f"a contribution is folded in out of order, which {op.order} forbids", found.sample())
+                    raise Refused(
+                        "J6", f"a contribution is folded in out of order, which {op.order} forbids", found.sample()
+                    )
 
 
 def _nothing(target: Part | Elem) -> Part:
@@ -268,4 +294,3 @@ def raise_unequal(facts: Facts, a: Expr, b: Expr, reason: str) -> None:
 def slot_names(start: int, count: int) -> tuple[str, ...]:
     """`$start, ...`."""
     return tuple(f"${start + i}" for i in range(count))
-

@@ -50,7 +50,9 @@ def _storage(program: MachineProgram, kernel: Kernel, target: Target) -> None:
             raise Unsure("J3", "a phased barrier on a CPU", missing="a rule for it")
         for b in kernel.buffers:
             if b.place != "local" or b.versions or b.swizzle:
-                raise Unsure("J4", f"the buffer {b.name} is {b.place}, a ring or swizzled", missing="a rule for it on CPUs")
+                raise Unsure(
+                    "J4", f"the buffer {b.name} is {b.place}, a ring or swizzled", missing="a rule for it on CPUs"
+                )
     else:
         raise Unsure("J2", f"the target kind {target.kind}", missing="rules for its memory model")
     _overlap(kernel.buffers)
@@ -77,7 +79,15 @@ def _variables(program: MachineProgram, kernel: Kernel) -> None:
         for name in [*role.counters, *([role.index] if role.index else [])]:
             taken |= {name}
         for stmt in walk(role.body):
-            names = stmt.vars if isinstance(stmt, Tasks) else (stmt.var,) if isinstance(stmt, Loop) else (stmt.name,) if isinstance(stmt, Let) else ()
+            names = (
+                stmt.vars
+                if isinstance(stmt, Tasks)
+                else (stmt.var,)
+                if isinstance(stmt, Loop)
+                else (stmt.name,)
+                if isinstance(stmt, Let)
+                else ()
+            )
             for name in names:
                 if name in taken or name[0] in "$#?!@<%" or "'" in name:
                     raise Refused("J4", f"the name {name} is used twice", {})
@@ -118,7 +128,9 @@ def _arguments(program: MachineProgram, source: Source) -> None:
             raise Unsure("J7", f"{name} is stored", missing=f"injective({name}) in the guard")
         for other in sorted(used - {name} - absent):
             if frozenset((name, other)) not in apart:
-                raise Unsure("J7", f"{name} is stored and {other} used", missing=f"disjoint({name}, {other}) in the guard")
+                raise Unsure(
+                    "J7", f"{name} is stored and {other} used", missing=f"disjoint({name}, {other}) in the guard"
+                )
 
 
 def _workspace(program: MachineProgram, facts: Facts) -> None:

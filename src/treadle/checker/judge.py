@@ -41,8 +41,14 @@ def check(program: MachineProgram) -> Verdict:
     except Finding as no:
         at = judge.walk.at
         return Verdict(
-            no.status, no.judgement, None if at is None else numbers.get(id(at)), None if at is None else at.origin,
-            no.reason, no.counterexample or None, no.missing, time.perf_counter() - begun,
+            no.status,
+            no.judgement,
+            None if at is None else numbers.get(id(at)),
+            None if at is None else at.origin,
+            no.reason,
+            no.counterexample or None,
+            no.missing,
+            time.perf_counter() - begun,
         )
     return Verdict("verified", seconds=time.perf_counter() - begun, permissions=tuple(sorted(spent.names)))
 
@@ -58,7 +64,11 @@ class Judge:
         self.coverage = Coverage(self.source, self.facts)
         self.accesses = Accesses(self.source)
         self.known = frozenset(
-            {s for d in [*program.program.dims, *(d for t in program.program.tensors for d in t.dims)] for s in d.extent.symbols}
+            {
+                s
+                for d in [*program.program.dims, *(d for t in program.program.tensors for d in t.dims)]
+                for s in d.extent.symbols
+            }
             | program.program.lets.keys()
         )
         self.walk = Walk(self.coverage, self.accesses, numbers)

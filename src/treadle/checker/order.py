@@ -65,8 +65,10 @@ class Accesses:
             if len(branches) == 2 and branches[0].control is branches[1].control and branches[0].branch is not None:
                 return  # different ways of one `if`
         depth = len(common) + 1
-        if first.positions[:depth] == second.positions[:depth] and first.positions[depth] > second.positions[depth] or (
-            first.positions[0] > second.positions[0]
+        if (
+            first.positions[:depth] == second.positions[:depth]
+            and first.positions[depth] > second.positions[depth]
+            or (first.positions[0] > second.positions[0])
         ):
             raise Refused("J2", f"accesses to {first.tensor} are executed in the opposite order of the source", {})
         both = [
@@ -77,10 +79,16 @@ class Accesses:
         symbols = {s for r in both for arg in r.args for s in argument_symbols(arg)}
         for frame in common:
             if not frame.entering(symbols) >= {r.var for r in frame.ranges}:
-                raise Unsure("J2", f"accesses to {first.tensor} repeat in a loop that enters no region of both",
-                             missing="a loop or task nest that enters their regions only")
+                raise Unsure(
+                    "J2",
+                    f"accesses to {first.tensor} repeat in a loop that enters no region of both",
+                    missing="a loop or task nest that enters their regions only",
+                )
         entered = {s for f in common for s in f.binds}
         for r in both:
             if r.kind != "parallel" and not {s for arg in r.args for s in argument_symbols(arg)} <= entered:
-                raise Unsure("J2", f"accesses to {first.tensor} are apart in loops of their own over {r.name}",
-                             missing=f"one loop that enters {r.name} around both")
+                raise Unsure(
+                    "J2",
+                    f"accesses to {first.tensor} are apart in loops of their own over {r.name}",
+                    missing=f"one loop that enters {r.name} around both",
+                )

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from treadle.algebra.dims import Dim, Part as Axis
+from treadle.algebra.dims import Dim
+from treadle.algebra.dims import Part as Axis
 from treadle.algebra.expr import Atom, Constraint, Expr, Fn, Sym, ge, le, lt
 from treadle.algebra.expr import eq as equals
 from treadle.checker.terms import (
@@ -118,9 +119,7 @@ class Source:
 
     def _depend_region(self, op: Region) -> None:
         mine = frozenset(s for arg in op.args for s in argument_symbols(arg))
-        bounds = frozenset(
-            s for arg in op.args for e in (arg.domain.lo, arg.domain.hi) for s in self._of_expr(e)
-        )
+        bounds = frozenset(s for arg in op.args for e in (arg.domain.lo, arg.domain.hi) for s in self._of_expr(e))
         outer = self._of_values(op.inits) | bounds
         ordered = op.kind != "parallel"
         for _ in range(2):  # the second round sees what the first found that iterations depend on
@@ -309,7 +308,9 @@ class Source:
         assert sub.index is not None
         return self.expr_at(sub.index, inst)
 
-    def subscripts(self, subs: tuple[AxisSub, ...], dims: tuple[Dim, ...], at: Mapping[Dim, Expr], inst: Mapping[str, Expr]) -> tuple[Expr, ...]:
+    def subscripts(
+        self, subs: tuple[AxisSub, ...], dims: tuple[Dim, ...], at: Mapping[Dim, Expr], inst: Mapping[str, Expr]
+    ) -> tuple[Expr, ...]:
         """The index tuple of an access for a result coordinate; factors of a product axis combine row-major."""
         out: list[Expr] = []
         for axis, dim in zip(subs, dims, strict=True):
@@ -372,9 +373,7 @@ class Source:
                 conds.append(equals(c, self.expr_at(axis.index, inst)))
         return tuple(conds), value_at
 
-    def _unfold_if(
-        self, op: If, elem: Elem, at: Mapping[Dim, Expr], inst: Mapping[str, Expr], view: View
-    ) -> Pieces:
+    def _unfold_if(self, op: If, elem: Elem, at: Mapping[Dim, Expr], inst: Mapping[str, Expr], view: View) -> Pieces:
         which = next(i for i, v in enumerate(op.results) if v.name == elem.value)
         cond = self.element(op.cond, {}, inst)
         taken = view.branches.get(cond)

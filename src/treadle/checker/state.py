@@ -173,7 +173,9 @@ class Place:
         if value is None:
             raise Refused("J1", f"the claim names {claim.value}, which is no value of the source", {})
         if len(claim.coords) != len(value.type.axes):
-            raise Refused("J1", f"{value.name} has {len(value.type.axes)} axes, the claim {len(claim.coords)} coordinates", {})
+            raise Refused(
+                "J1", f"{value.name} has {len(value.type.axes)} axes, the claim {len(claim.coords)} coordinates", {}
+            )
         inst = self.source.instance(value.name, self.instance(claim.instance, facts))
         where = self.constraints(claim.where, facts, ghost=True)
         inside = facts.also(*where)
@@ -206,4 +208,3 @@ class Place:
             e = c.expr.rewrite(lambda a: env.get(a.name) if isinstance(a, Sym) else None)
             over.append(Constraint(self.expr(e, facts, ghost=True), c.equality))
         return Part(name, coords, inst, tuple(over), tuple(f"!{i}" for i in range(len(extra))))
-

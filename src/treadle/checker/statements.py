@@ -12,13 +12,29 @@ from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.monoids import BY_MERGE
-from treadle.algebra.sets import Facts
+from treadle.algebra.sets import Facts, is_opaque
 from treadle.checker.compare import Gap, split
 from treadle.checker.folds import Folds, Step, slot_names
+from treadle.checker.sampling import differ
 from treadle.checker.source import converted, flat
 from treadle.checker.state import Place
 from treadle.checker.storage import Written, clash_elsewhere, read, slots
-from treadle.checker.terms import App, Cell, Elem, Idx, Num, Part, Piece, Pieces, Term, Undef, app, combined, only, substituted, undefined
+from treadle.checker.terms import (
+    Cell,
+    Elem,
+    Idx,
+    Num,
+    Part,
+    Piece,
+    Pieces,
+    Term,
+    Undef,
+    app,
+    combined,
+    only,
+    substituted,
+    undefined,
+)
 from treadle.checker.verdict import Refused, Spent, Unsure, refuse
 from treadle.dtype.formats import DType, bool_, i64
 from treadle.hardware.atoms import Atom, find_atom
@@ -28,7 +44,21 @@ from treadle.ir.ops import access
 from treadle.ir.ops.elementwise import ELEMENTWISE
 from treadle.ir.ops.fold import Mma as SourceMma
 from treadle.ir.ops.fold import Reduce
-from treadle.machine.form import Claim, Compute, Fold, FragRef, Let, Load, MemRef, Mma, Operand, Store, StoreClaim, Tasks, Version
+from treadle.machine.form import (
+    Claim,
+    Compute,
+    Fold,
+    FragRef,
+    Let,
+    Load,
+    MemRef,
+    Mma,
+    Operand,
+    Store,
+    StoreClaim,
+    Tasks,
+    Version,
+)
 
 
 class Statements:
@@ -38,7 +68,7 @@ class Statements:
         self,
         folds: Folds,
         spent: Spent,
-        stored: Callable[[Place, Store, StoreClaim, access.Store, "Stored"], None],
+        stored: Callable[[Place, Store, StoreClaim, access.Store, Stored], None],
         loaded: Callable[[Place, Load, access.Load], None],
     ) -> None:
         self.folds = folds
@@ -55,30 +85,17 @@ class Statements:
         for inner, have in split(facts, pieces):
             gap = self.compare.same(inner, have, want, place.view)
             if gap is not None and not gap.facts.contradictory:
-                self.differ(gap, want)
+                self.differ(place, gap, want)
 
-    def differ(self, gap: Gap, want: Term) -> None:
-        """Raises the finding for two terms that differ."""
+    def differ(self, place: Place, gap: Gap, want: Term) -> None:
+        """Raises the finding for two terms that differ: a refusal if they do at some valuation, else doubt."""
         if gap.constraint is not None:
             refuse(gap.facts, gap.constraint, "J1", f"{gap}")
         case = gap.facts.sample() or {}
-        if any(k.startswith("<") for k in case) or not self.tell_apart(gap.have, gap.want):
-            raise Unsure("J1", f"{gap} (for {want})", case, missing="a rule that relates the two")
-        raise Refused("J1", f"{gap} (for {want})", case)
-
-    def tell_apart(self, a: Term, b: Term) -> bool:
-        """Whether two terms that no rule equates are different for generic inputs: their free inputs or functions differ
-        at a place where neither side can be unfolded further."""
-        if isinstance(a, Undef):
-            return True
-        if isinstance(a, Part) or isinstance(b, Part):
-            return True
-        if isinstance(a, Num) and isinstance(b, Num):
-            return True
-        if isinstance(a, App) and isinstance(b, App):
-            return a.fn != b.fn or a.dtype != b.dtype or any(self.tell_apart(x, y) for x, y in zip(a.args, b.args))
-        simple = (Num, Cell, Elem, Idx)
-        return isinstance(a, simple) and isinstance(b, simple)
+        certain = isinstance(gap.have, Undef | Part) or isinstance(gap.want, Part)
+        if certain or (not is_opaque(case) and differ(gap.have, gap.want, case, self.source, place.view)):
+            raise Refused("J1", f"{gap} (for {want})", case)
+        raise Unsure("J1", f"{gap} (for {want})", case, missing="a rule that relates the two")
 
     def record(self, place: Place, name: str, claim: Claim | StoreClaim | None, computed: Pieces) -> None:
         """The destination holds its claim, once proved, and otherwise what was computed."""
@@ -95,8 +112,15 @@ class Statements:
 
     # ---- accesses
 
-    def index(self, place: Place, ref: MemRef, facts: Facts, extents: tuple[Expr, ...], what: str,
-              promised: Callable[[int], bool] | None = None) -> tuple[Expr, ...]:
+    def index(
+        self,
+        place: Place,
+        ref: MemRef,
+        facts: Facts,
+        extents: tuple[Expr, ...],
+        what: str,
+        promised: Callable[[int], bool] | None = None,
+    ) -> tuple[Expr, ...]:
         """The index tuple of an access, inside its extents for all slots. *Errors*: findings of J1 (J4 for buffers)."""
         judgement = "J4" if ref.name in place.buffers else "J1"
         if len(ref.index) != len(extents):
@@ -159,15 +183,22 @@ class Statements:
         if tensor.name not in self.source.stored:
             return only(Cell(tensor.name, index, tensor.dtype))
         if op is None or op.tensor is not tensor:
-            raise Unsure("J2", f"{tensor.name} is stored by this program", missing="a claim that names the load of the source")
+            raise Unsure(
+                "J2", f"{tensor.name} is stored by this program", missing="a claim that names the load of the source"
+            )
         wanted = self.source.load_index(op, at, inst)
         where, term = place.claimed(_as_claim(stmt.claim), facts)
         if not self.active(place, op, at, inst, inside):
-            raise Unsure("J2", f"{tensor.name} is stored by this program, and not only the instance's own elements are read",
-                         missing="a load of the elements of the instance in force")
+            raise Unsure(
+                "J2",
+                f"{tensor.name} is stored by this program, and not only the instance's own elements are read",
+                missing="a load of the elements of the instance in force",
+            )
         for i, w in zip(index, wanted):
             if not inside.also(*where).equal(i, w):
-                refuse(inside.also(*where), Constraint(i - w, equality=True), "J1", f"reads another element than {term}")
+                refuse(
+                    inside.also(*where), Constraint(i - w, equality=True), "J1", f"reads another element than {term}"
+                )
         self.loaded(place, stmt, op)
         return (((where), term), *undefined("outside the claim")) if where else only(term)
 
@@ -297,7 +328,12 @@ class Statements:
             return False
         op = self.source.defs.get(stmt.claim.value)
         args = stmt.args
-        if isinstance(op, Reduce) and stmt.fn in BY_MERGE and len(args) == 2 and all(isinstance(a, FragRef) for a in args):
+        if (
+            isinstance(op, Reduce)
+            and stmt.fn in BY_MERGE
+            and len(args) == 2
+            and all(isinstance(a, FragRef) for a in args)
+        ):
             monoid = BY_MERGE[stmt.fn].name
             # either operand may be the state so far
             first = self.operand(place, args[0], facts, place.frag(stmt.dst).dtype)
@@ -335,7 +371,9 @@ class Statements:
                 else:
                     env[f"${axis}"] = sym(f"${kept}")
                     if kept >= len(frag.shape) or frag.shape[kept] != src.shape[axis]:
-                        raise Refused("J4", f"{stmt.dst} has not the shape of {stmt.src.name} without the folded axes", {})
+                        raise Refused(
+                            "J4", f"{stmt.dst} has not the shape of {stmt.src.name} without the folded axes", {}
+                        )
                     kept += 1
             if kept != len(frag.shape):
                 raise Refused("J4", f"{stmt.dst} has not the shape of {stmt.src.name} without the folded axes", {})
@@ -346,8 +384,16 @@ class Statements:
         self._fold_step(place, stmt.dst, claim, acc, pieces, stmt.monoid, stmt.nan, names, sizes)
 
     def _fold_step(
-        self, place: Place, dst: str, claim: Claim, acc: Pieces | None, src: Pieces, monoid: str, nan: str,
-        names: tuple[str, ...], sizes: tuple[int, ...],
+        self,
+        place: Place,
+        dst: str,
+        claim: Claim,
+        acc: Pieces | None,
+        src: Pieces,
+        monoid: str,
+        nan: str,
+        names: tuple[str, ...],
+        sizes: tuple[int, ...],
     ) -> None:
         frag = place.frag(dst)
         facts = place.slots(frag.shape)
@@ -381,8 +427,15 @@ class Statements:
         return self.operand(place, x, facts, place.frag(x.name).dtype if isinstance(x, FragRef) else bool_)
 
     def _mma_step(
-        self, place: Place, dst: str, claim: Claim, acc: Pieces | None, a: Pieces, b: Pieces,
-        names: tuple[str, ...], sizes: tuple[int, ...],
+        self,
+        place: Place,
+        dst: str,
+        claim: Claim,
+        acc: Pieces | None,
+        a: Pieces,
+        b: Pieces,
+        names: tuple[str, ...],
+        sizes: tuple[int, ...],
     ) -> None:
         frag = place.frag(dst)
         facts = place.slots(frag.shape)
@@ -419,9 +472,17 @@ class Statements:
         buffer = place.buffers.get(stmt.buffer)
         if buffer is None:
             raise Refused("J1", f"{stmt.buffer} is no buffer", {})
-        if buffer.place == "workspace" and any(f.ranges and f.branch is None and isinstance(f.control, Tasks) for f in place.frames):
-            raise Unsure("J2", f"{buffer.name} gets a version inside tasks that share it", missing="a version before the tasks")
-        rest = undefined(f"{buffer.name} holds nothing there") if stmt.fill == "undef" else only(Num(stmt.fill, buffer.dtype))
+        if buffer.place == "workspace" and any(
+            f.ranges and f.branch is None and isinstance(f.control, Tasks) for f in place.frames
+        ):
+            raise Unsure(
+                "J2", f"{buffer.name} gets a version inside tasks that share it", missing="a version before the tasks"
+            )
+        rest = (
+            undefined(f"{buffer.name} holds nothing there")
+            if stmt.fill == "undef"
+            else only(Num(stmt.fill, buffer.dtype))
+        )
         if stmt.claim is None:
             pieces = rest
         else:
@@ -460,7 +521,12 @@ class Statements:
         extents = tuple(place.expr(e) for e in buffer.shape)
         index = self.index(place, stmt.dst, inside, extents, "writes")
         contents = place.contents[buffer.name]
-        if not contents.layers or contents.layers[0].whole and isinstance(contents.layers[0].pieces[-1][1], Undef) and len(contents.layers[0].pieces) == 1:
+        if (
+            not contents.layers
+            or contents.layers[0].whole
+            and isinstance(contents.layers[0].pieces[-1][1], Undef)
+            and len(contents.layers[0].pieces) == 1
+        ):
             raise Unsure("J1", f"{buffer.name} is written under no version", missing=f"a version of {buffer.name}")
         self._race(place, buffer.name, index, inside)
         wanted = substituted(contents.layers[0].pieces, {f"${i}": e for i, e in enumerate(index)})
@@ -489,7 +555,9 @@ class Statements:
             raise Refused("J1", f"a store to {stmt.dst.name} that claims no store of the source", {})
         op = self.source.stores[claim.store]
         if op.tensor.name != stmt.dst.name or op.tensor.dtype != dtype or op.effect != stmt.effect:
-            raise Refused("J1", f"the source's store {claim.store} is to {op.tensor.name} ({op.effect}, {op.tensor.dtype})", {})
+            raise Refused(
+                "J1", f"the source's store {claim.store} is to {op.tensor.name} ({op.effect}, {op.tensor.dtype})", {}
+            )
         if op.results:
             raise Unsure("J1", "an atomic store whose old values are used", missing="a rule for them")
         axes = sub_axes(op.subs)
@@ -510,9 +578,20 @@ class Statements:
         index = self.index(place, stmt.dst, inside, tuple(d.extent for d in op.tensor.dims), "writes", promised)
         for i, w in zip(index, wanted):
             if not inside.equal(i, w):
-                refuse(inside, Constraint(i - w, equality=True), "J1", f"writes another element of {op.tensor} than the source")
+                refuse(
+                    inside,
+                    Constraint(i - w, equality=True),
+                    "J1",
+                    f"writes another element of {op.tensor} than the source",
+                )
         self.prove(place, inside, held, self.source.element(op.value, at, inst))
-        self.stored(place, stmt, claim, op, Stored(coords, inst, place.view.bindings, where, self._masked(place, stmt, op, at, inst, inside)))
+        self.stored(
+            place,
+            stmt,
+            claim,
+            op,
+            Stored(coords, inst, place.view.bindings, where, self._masked(place, stmt, op, at, inst, inside)),
+        )
 
     def _masked(
         self, place: Place, stmt: Store, op: access.Store, at: dict[Dim, Expr], inst: dict[str, Expr], inside: Facts
@@ -579,4 +658,3 @@ def _as_claim(claim: Claim | StoreClaim | None) -> Claim:
     if not isinstance(claim, Claim):
         raise Unsure("J1", "the statement carries no claim", missing="a claim")
     return claim
-

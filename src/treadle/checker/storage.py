@@ -18,7 +18,6 @@ from treadle.checker.terms import Pieces, substituted, undefined
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import Body, If, Let, Loop, Store, Tasks, Version
 
-
 _outcomes = count()
 
 
@@ -97,8 +96,12 @@ def read(contents: Contents, index: tuple[Expr, ...], facts: Facts, name: str) -
             if not (here & maybe).is_empty:
                 missing = (here - sure).sample()
                 if _written_below(contents, layer):
-                    raise Unsure("J1", f"{name}: some of the elements read are of the new version, some of the old", missing,
-                                 missing="a read of one version only")
+                    raise Unsure(
+                        "J1",
+                        f"{name}: some of the elements read are of the new version, some of the old",
+                        missing,
+                        missing="a read of one version only",
+                    )
                 raise Refused("J1", f"{name} is read where the current version has not been written", missing)
         raise Refused("J1", f"{name} is read before it is written", here.sample())
     except Inexpressible as term:

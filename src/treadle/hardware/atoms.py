@@ -60,28 +60,75 @@ _AMX_FORMATS = (("f32", "bf16", "bf16"),)
 
 ATOMS: tuple[Atom, ...] = (
     Atom(
-        "fma", _CPU, _FLOATS + _INTS, (0, 0, 0), "one contribution after another", True, False, "register", "fma",
+        "fma",
+        _CPU,
+        _FLOATS + _INTS,
+        (0, 0, 0),
+        "one contribution after another",
+        True,
+        False,
+        "register",
+        "fma",
         "Intel SDM volume 2, VFMADD132PS: one rounding of a*b+c",
     ),
     Atom(
-        "amx.tdpbf16ps", ("cpu:amx",), _AMX_FORMATS, (16, 16, 32), "pairs of the depth, ascending", True, True, "tile",
-        "amx.tdpbf16ps", _AMX.format("TDPBF16PS"),
+        "amx.tdpbf16ps",
+        ("cpu:amx",),
+        _AMX_FORMATS,
+        (16, 16, 32),
+        "pairs of the depth, ascending",
+        True,
+        True,
+        "tile",
+        "amx.tdpbf16ps",
+        _AMX.format("TDPBF16PS"),
     ),
     Atom(
-        "amx.tdpbssd", ("cpu:amx",), (("i32", "i8", "i8"),), (16, 16, 64), "exact", False, False, "tile",
-        "amx.tdpbssd", _AMX.format("TDPBSSD/TDPBSUD/TDPBUSD/TDPBUUD"),
+        "amx.tdpbssd",
+        ("cpu:amx",),
+        (("i32", "i8", "i8"),),
+        (16, 16, 64),
+        "exact",
+        False,
+        False,
+        "tile",
+        "amx.tdpbssd",
+        _AMX.format("TDPBSSD/TDPBSUD/TDPBUSD/TDPBUUD"),
     ),
     Atom(
-        "dpbf16", ("cpu:avx512",), (("f32", "bf16", "bf16"),), (1, 16, 2), "the odd member of a pair, then the even one",
-        True, True, "register", "vdpbf16ps", "Intel SDM volume 2, VDPBF16PS",
+        "dpbf16",
+        ("cpu:avx512",),
+        (("f32", "bf16", "bf16"),),
+        (1, 16, 2),
+        "the odd member of a pair, then the even one",
+        True,
+        True,
+        "register",
+        "vdpbf16ps",
+        "Intel SDM volume 2, VDPBF16PS",
     ),
     Atom(
-        "ffma", ("cuda:sm_80", "cuda:sm_90a"), _FLOATS + _INTS, (0, 0, 0), "one contribution after another", True, False,
-        "register", "fma.rn", "PTX ISA 9.0, 9.7.3.6 fma",
+        "ffma",
+        ("cuda:sm_80", "cuda:sm_90a"),
+        _FLOATS + _INTS,
+        (0, 0, 0),
+        "one contribution after another",
+        True,
+        False,
+        "register",
+        "fma.rn",
+        "PTX ISA 9.0, 9.7.3.6 fma",
     ),
     Atom(
-        "mma.sync.m16n8k16.bf16", ("cuda:sm_80", "cuda:sm_90a"), (("f32", "bf16", "bf16"), ("f32", "f16", "f16")),
-        (16, 8, 16), "unspecified", True, False, "register", "mma.sync.aligned.m16n8k16",
+        "mma.sync.m16n8k16.bf16",
+        ("cuda:sm_80", "cuda:sm_90a"),
+        (("f32", "bf16", "bf16"), ("f32", "f16", "f16")),
+        (16, 8, 16),
+        "unspecified",
+        True,
+        False,
+        "register",
+        "mma.sync.aligned.m16n8k16",
         "PTX ISA 9.0, 9.7.14.5 mma.sync",
     ),
 )
@@ -93,8 +140,16 @@ _WGMMA = re.compile(r"wgmma\.m64n(\d+)k16(?:\.(bf16|f16))?$")
 
 def _wgmma(columns: int) -> Atom:
     return Atom(
-        f"wgmma.m64n{columns}k16", ("cuda:sm_90a",), (("f32", "bf16", "bf16"), ("f32", "f16", "f16")), (64, columns, 16),
-        "unspecified", True, False, "register", "wgmma.mma_async.sync.aligned", "PTX ISA 9.0, 9.7.15.5 wgmma.mma_async",
+        f"wgmma.m64n{columns}k16",
+        ("cuda:sm_90a",),
+        (("f32", "bf16", "bf16"), ("f32", "f16", "f16")),
+        (64, columns, 16),
+        "unspecified",
+        True,
+        False,
+        "register",
+        "wgmma.mma_async.sync.aligned",
+        "PTX ISA 9.0, 9.7.15.5 wgmma.mma_async",
     )
 
 
@@ -109,5 +164,3 @@ def find_atom(target: str, name: str) -> Atom | None:
     if target.startswith("cuda") and wanted == "fma":
         wanted = "ffma"
     return next((a for a in ATOMS if a.name == wanted and target in a.targets), None)
-
-
