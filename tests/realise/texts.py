@@ -115,6 +115,7 @@ program linear
 def attention(dtype: str = "bf16", *, causal: bool = False) -> str:
     """Attention forward with a running maximum; keys in a pipeline."""
     keys = "S[0 : min(S, q.stop)]" if causal else "S"
+    states = "%m: f32[q] = %m0, %l: f32[q] = %l0, %o: f32[q, D] = %o0"
     mask = """
         %qi: i64[q] = coords Q[q.start : q.stop]
         %ki: i64[k] = coords S[k.start : k.stop]
@@ -139,7 +140,7 @@ program attention
       %m0: f32[q] = full -inf
       %l0: f32[q] = full 0.0
       %o0: f32[q, D] = full 0.0
-      region R1 pipeline (k in {keys}) carry (%m: f32[q] = %m0, %l: f32[q] = %l0, %o: f32[q, D] = %o0) -> (%mf, %lf, %of)
+      region R1 pipeline (k in {keys}) carry ({states}) -> (%mf, %lf, %of)
         %kv: {dtype}[k, D] = load KT[b, h, k, D]
         %vv: {dtype}[k, D] = load VT[b, h, k, D]
         %s0: f32[q, k] = full 0.0
@@ -211,7 +212,8 @@ program embed
       store Y[t, D] = %y
 """
 
-RAGGED = """
+_RANGE = "T[min(max(0, %lo()), T) : max(min(max(0, %lo()), T), min(T, %hi()))]"
+RAGGED = f"""
 program ragged
   dim B
   dim T
@@ -225,7 +227,7 @@ program ragged
       %lo: i32[] = load starts[b]
       %hi: i32[] = load stops[b]
       %zero: f32[D] = full 0.0
-      region R1 reduce (t in T[min(max(0, %lo()), T) : max(min(max(0, %lo()), T), min(T, %hi()))]) carry (%s: f32[D] = %zero) -> (%sum)
+      region R1 reduce (t in {_RANGE}) carry (%s: f32[D] = %zero) -> (%sum)
         %x: f32[t, D] = load X[t, D]
         %c: f32[D] = reduce add %x over T
         %n: f32[D] = add %s, %c

@@ -16,19 +16,18 @@ from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import Coords, Full, Index
 from treadle.ir.ops.fold import ArgReduce, Mma
 from treadle.machine import form
-from treadle.machine.form import Enter, FragRef, Host, Invariant, Kernel, Launch, MachineProgram, Role
-from treadle.realise.choices import Choices, Pack
-from treadle.realise.frame import Frame, Got, Kept, reference
-from treadle.realise.nest import Item, Nests, item_of, tile_count, wide, zero
+from treadle.machine.form import Enter, Host, Kernel, Launch, MachineProgram, Role
+from treadle.realise.carried import Carried, Holder
+from treadle.realise.choices import Choices
+from treadle.realise.frame import Frame, Kept, tile_count
+from treadle.realise.items import Item, item_of
 
 HEAVY = 8
 """A value at least this costly, read in several places, is kept (*Units*: `Uses.weight`)."""
 
-Holder = Kept | str
 
-
-class Lowering(Nests):
-    """The lowering engine, third part: control."""
+class Lowering(Carried):
+    """The lowering engine, last part: control."""
 
     def __init__(self, program: Program, choices: Choices, uses: Uses) -> None:
         super().__init__(program, choices, uses)
@@ -143,26 +142,6 @@ class Lowering(Nests):
                 if item.kind == "insert" and item.makes is not None and isinstance(item.target, Kept):
                     frame.places[item.makes.name] = item.target
 
-    def in_place(self, items: list[Item]) -> None:
-        """Lets a fold or kept value be made in the holder that it will be moved to, where nothing else reads that."""
-        for update in items:
-            if update.kind != "update" or update.source is None:
-                continue
-            carried = update.makes
-            if update.name is not None:
-                continue
-            maker = next((i for i in items if i.makes is update.source and i.kind in ("fold", "keep")), None)
-            if maker is None or carried is None:
-                continue
-            readers = [i for i in items if carried.name in i.reads and i is not maker]
-            if readers or carried.name in maker.skewed or maker.target is not None:
-                continue
-            if isinstance(update.target, str):
-                users = [i for i in items if update.source.name in i.reads and i is not update]
-                if not isinstance(maker.op, Mma) or maker.op.acc is not carried or users:
-                    continue
-            maker.target = update.target
-
     def grouped(self, items: list[Item], frame: Frame) -> list[list[Item]]:
         """Consecutive items that share their loops."""
         groups: list[list[Item]] = []
@@ -199,158 +178,6 @@ class Lowering(Nests):
         if rows:
             return True
         return not any(self.free((*i.outer, *i.inner), frame) for i in (*group, item))
-
-    # ---- outer tiles
-
-    def prepare_insert(self, item: Item, items: list[Item], frame: Frame) -> None:
-        """Chooses the buffer in which elements are replaced: that of the old tile when nothing reads it later."""
-        op = item.op
-        assert isinstance(op, Insert)
-        source = op.source
-        made = self.uses.definition.get(source.name)
-        if isinstance(made, Full) and made.number is None:
-            item.target = self.allocate(op.result, frame)
-            self.version(op.result, item.target, frame)
-            return
-        place = frame.kept(source.name)
-        later = items[items.index(item) + 1 :]
-        if place is not None and not any(source.name in i.reads for i in later):
-            item.target = place[0]
-            if not self.assembled(source):
-                self.version(op.result, item.target, frame)
-            return
-        item.target = self.copied(source, op.result, frame)
-        self.version(op.result, item.target, frame)
-
-    def assembled(self, value: Value) -> bool:
-        """Whether the value is the own part of a tile that instances of a parallel region assemble."""
-        op = self.uses.definition.get(value.name)
-        if isinstance(op, Insert):
-            return self.assembled(op.source)
-        if isinstance(op, Region):
-            inside = any(v is value for v in op.carried)
-            if inside:
-                return op.kind == "parallel"
-            if op.kind == "parallel":
-                return self.assembled(op.inits[op.results.index(value)])
-        return False
-
-    def copied(self, value: Value, shape_of: Value, frame: Frame) -> Kept:
-        """A new buffer with the elements of `value`."""
-        place = self.allocate(shape_of, frame)
-        self.version(value, place, frame)
-        self.fill(value, place, frame)
-        return place
-
-    def fill(self, value: Value, place: Kept, frame: Frame) -> None:
-        """Stores all elements of a value into a buffer."""
-        loops: list[tuple[form.Loop, Frame]] = []
-        inner = frame
-        for key in self.nest_order(self.free(value.type.axes, frame)):
-            loop, inner = self.over(key, self.width_of(key, False), inner)
-            loops.append((loop, inner))
-        coords = self.coords(value.type.axes, inner)
-        self.put(value, self.fetch(value, coords, inner), coords, place, inner)
-        self.close(loops)
-
-    # ---- carried values
-
-    def already(self, item: Item, frame: Frame) -> bool:
-        """Whether the value to be moved is in its holder."""
-        assert item.source is not None
-        if isinstance(item.target, Kept):
-            place = frame.kept(item.source.name)
-            return place is not None and place[0].buffer == item.target.buffer
-        return False
-
-    def updates(self, items: list[Item], contraction: bool, frame: Frame) -> None:
-        """Moves values into holders; the frame stands inside the rows of the group."""
-        for item in items:
-            assert item.source is not None
-            if self.already(item, frame):
-                continue
-            if isinstance(item.target, Kept):
-                self.move(item.source, item.name or item.source, item.target, contraction, frame)
-                continue
-            assert isinstance(item.target, str)
-            coords = self.coords(item.outer, frame)
-            got = self.fetch(item.source, coords, frame)
-            if got.source == item.target:
-                continue
-            slots = self.slots_of(coords, frame)
-            frame.body.append(
-                form.Compute(
-                    dst=item.target,
-                    fn="copy",
-                    args=(reference(got, slots),),
-                    claim=self.claim(item.name or item.source, coords, slots, frame.live(slots)),
-                )
-            )
-
-    def move(self, value: Value, name: Value, place: Kept, contraction: bool, frame: Frame) -> None:
-        """Stores a value into a holder along its axes that are still free, under the name `name`."""
-        loops: list[tuple[form.Loop, Frame]] = []
-        inner = frame
-        for key in self.nest_order(self.free(value.type.axes, frame)):
-            loop, inner = self.over(key, self.width_of(key, contraction), inner)
-            loops.append((loop, inner))
-        coords = self.coords(value.type.axes, inner)
-        self.put(value, self.fetch(value, coords, inner), coords, place, inner, name)
-        self.close(loops)
-
-    def rescue(self, group: list[Item], left: list[Item], frame: Frame) -> None:
-        """Copies carried values that a later move still reads after their holder has been overwritten.
-
-        `left`: the group and all moves after it.
-        """
-        for number, item in enumerate(group):
-            carried = item.makes
-            assert carried is not None
-            late = any(carried.name in other.reads for other in left[number + 1 :])
-            if not (late or carried.name in item.skewed):
-                continue
-            if isinstance(item.target, Kept):
-                frame.places[carried.name] = self.copied(carried, carried, frame)
-            else:
-                coords = self.coords(carried.type.axes, frame)
-                slots = self.slots_of(coords, frame)
-                held = self.fetch(carried, coords, frame)
-                dst = self.fragment(carried.hint or carried.name, carried.type.dtype, slots, frame)
-                claim = self.claim(carried, coords, slots, frame.live(slots))
-                frame.body.append(form.Compute(dst=dst, fn="copy", args=(FragRef(held.name),), claim=claim))
-                frame.memo[(carried.name, coords)] = self.append_known(dst, carried, slots, frame)
-
-    def append_known(self, dst: str, value: Value, slots: tuple[str, ...], frame: Frame) -> Got:
-        """A fragment just written in this frame, as an operand."""
-        self.made_in[dst] = frame
-        return Got(dst, value.type.dtype, slots)
-
-    def holder(self, carried: Value, init: Value, frame: Frame) -> Holder:
-        """Storage for a carried value, holding its initial value."""
-        if frame.in_tasks and not self.free(carried.type.axes, frame):
-            coords = self.coords(carried.type.axes, frame)
-            slots = self.slots_of(coords, frame)
-            name = self.fragment(carried.hint or carried.name, carried.type.dtype, slots, frame)
-            got = self.fetch(init, coords, frame)
-            claim = self.claim(init, coords, slots, frame.live(slots))
-            frame.body.append(form.Compute(dst=name, fn="copy", args=(reference(got, slots),), claim=claim))
-            self.made_in[name] = frame
-            return name
-        made = self.uses.definition.get(init.name)
-        place = self.allocate(carried, frame)
-        if isinstance(made, Full) and made.number is None:
-            return place
-        self.version(init, place, frame)
-        self.fill(init, place, frame)
-        return place
-
-    def settle(self, value: Value, holder: Holder, frame: Frame) -> None:
-        """From here on `value` is found in the holder."""
-        if isinstance(holder, Kept):
-            frame.places[value.name] = holder
-        else:
-            coords = self.coords(value.type.axes, frame)
-            frame.memo[(value.name, coords)] = Got(holder, value.type.dtype, self.slots_of(coords, frame))
 
     # ---- control
 
@@ -451,16 +278,6 @@ class Lowering(Nests):
         for result, place in zip(op.results, places, strict=True):
             frame.places[result.name] = place
 
-    def tile_holder(self, carried: Value, init: Value, op: Region, frame: Frame) -> Kept:
-        """The buffer that instances assemble a tile in: that of the entry value when only this region reads it."""
-        place = frame.kept(init.name)
-        if place is not None and (self.assembled(init) or len(self.uses.users.get(init.name, [])) == 1):
-            return place[0]
-        made = self.uses.definition.get(init.name)
-        if isinstance(made, Full) and made.number is None:
-            return self.allocate(carried, frame)
-        return self.copied(init, carried, frame)
-
     def body(self, op: Region, places: list[Kept], frame: Frame) -> None:
         """The body of an instance of a parallel region."""
         for carried, place in zip(op.carried, places, strict=True):
@@ -496,14 +313,6 @@ class Lowering(Nests):
         for result, holder in zip(op.results, holders, strict=True):
             self.settle(result, holder, frame)
 
-    def holds(self, carried: Value, holder: Holder, frame: Frame) -> Invariant:
-        """The invariant that a holder has the carried value at the head of an iteration."""
-        if isinstance(holder, str):
-            coords = self.coords(carried.type.axes, frame)
-            slots = self.slots_of(coords, frame)
-            return Invariant(holder, self.claim(carried, coords, slots, frame.live(slots)))
-        return Invariant(holder.buffer, self.contents(carried, holder, frame))
-
     def lower_if(self, op: If, frame: Frame) -> None:
         """A conditional: both branches leave their results in the same holders."""
         cond = self.solid(self.fetch(op.cond, (), frame), op.cond, (), frame, ())
@@ -525,67 +334,6 @@ class Lowering(Nests):
         frame.body.append(stmt)
         for result, holder in zip(op.results, holders, strict=True):
             self.settle(result, holder, frame)
-
-    def branch_holder(self, result: Value, branches: tuple[Value, Value], frame: Frame) -> Holder:
-        """Storage for a result of an `if`: the assembled tile itself when both branches yield it."""
-        if all(self.assembled(v) for v in branches):
-            origin = self.origin(branches[0])
-            place = frame.kept(origin.name)
-            if place is not None and self.origin(branches[1]) is origin:
-                return place[0]
-        if frame.in_tasks and not self.free(result.type.axes, frame):
-            slots = self.slots_of(self.coords(result.type.axes, frame), frame)
-            name = self.fragment(result.hint or result.name, result.type.dtype, slots, frame)
-            self.made_in[name] = frame
-            return name
-        place = self.allocate(result, frame)
-        self.version(result, place, frame)
-        return place
-
-    def origin(self, value: Value) -> Value:
-        """The carried tile of a parallel region from which inserts and regions made this one."""
-        op = self.uses.definition.get(value.name)
-        if isinstance(op, Insert):
-            return self.origin(op.source)
-        if isinstance(op, Region) and not any(v is value for v in op.carried):
-            return self.origin(op.inits[op.results.index(value)])
-        return value
-
-    # ---- packed operands
-
-    def emit_pack(self, pack: Pack, frame: Frame) -> None:
-        """Copies an operand into panels, where the first contraction that reads it stands."""
-        value = self.uses.of_value[pack.value]
-        dtype = self.packed_dtype(pack)
-        place = self.allocate(value, frame, pack.layout, dtype)
-        self.version(value, place, frame)
-        before, self.rank = self.rank, {name: i + 1 for i, (name, _) in enumerate(pack.slots)}
-        widths = dict(pack.slots)
-        loops: list[tuple[form.Loop, Frame]] = []
-        inner = frame
-        order = {name: i for i, (name, kind, _) in enumerate(pack.layout) if kind != "lane"}
-        keys = sorted(self.free(value.type.axes, frame), key=lambda k: order.get(k[0].name, 0))
-        for key in keys:
-            loop, inner = self.over(key, widths.get(key[0].name, 1), inner)
-            loops.append((loop, inner))
-        coords = self.coords(value.type.axes, inner)
-        slots = self.slots_of(coords, inner)
-        pad = zero(value.type.dtype) if place.padded else None
-        op = self.uses.definition.get(value.name)
-        if isinstance(op, Load) and self.virtual(value):
-            got = self.define(value, coords, inner, pad)
-        else:
-            got = self.fetch(value, coords, inner)
-            live = inner.live(slots)
-            if pad is not None and live:
-                got = self.solid(got, value, coords, inner, slots)
-                got = self.compute(value, coords, "copy", [got], inner, slots=slots, where=live, fill=pad)
-        if got.dtype != dtype:
-            got = self.compute(value, coords, "cast", [got], inner, slots=slots, dtype=dtype)
-        self.put(value, got, coords, place, inner)
-        self.close(loops)
-        self.rank = before
-        frame.places[wide(value.name)] = place
 
 
 def realise(program: Program, choices: Choices, guard: Guard, target: str, uses: Uses | None = None) -> MachineProgram:

@@ -13,9 +13,9 @@ from treadle.ir.ops.fold import Reduce
 from treadle.machine import form
 from treadle.machine.form import Buffer, Claim, FragRef, MemRef
 from treadle.realise.choices import NotLowered
+from treadle.realise.folds import Running
 from treadle.realise.frame import Frame, Kept
 from treadle.realise.lanes import LaneLowering, Spot
-from treadle.realise.nest import Running
 
 
 class GroupLowering(LaneLowering):

@@ -1,7 +1,7 @@
 """Frames: where lowering stands in the machine program, what is bound there, and where values can be found.
 
 A frame is one body being written (a kernel, a task, an iteration). It knows the dimensions that enclosing nests have
-fixed to a fragment's slots (lanes), the bounds of region arguments, and the places of values. A statement is appended to
+fixed to a fragment's slots (lanes), the bounds of region arguments, and the places of values. A statement is put into
 the outermost frame in which all that it mentions exists, so code that does not vary leaves its loop by itself.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from treadle.algebra.dims import Dim, Part
-from treadle.algebra.expr import Constraint, Expr, ExprLike, Fn, Sym, as_expr, lt, of, sym
+from treadle.algebra.expr import Constraint, Expr, ExprLike, Fn, Min, Sym, as_expr, ceildiv, const, lt, minimum, of, sym
 from treadle.base.names import Names, identifier
 from treadle.dtype.formats import DType
 from treadle.ir.core import Block, Program
@@ -238,3 +238,27 @@ def part_key(part: Part, frame: Frame) -> PartKey:
 def in_range(expr: Expr, lo: ExprLike, hi: ExprLike) -> tuple[Constraint, ...]:
     """`lo <= expr < hi`."""
     return (Constraint(expr - as_expr(lo)), lt(expr, hi))
+
+
+def ends(hi: Expr) -> tuple[Expr, ...]:
+    """The bounds that a minimum is made of: `x < min(a, b)` is `x < a` and `x < b`."""
+    if len(hi.terms) == 1 and hi.terms[0][1] == 1 and len(hi.terms[0][0]) == 1:
+        atom = hi.terms[0][0][0]
+        if isinstance(atom, Min):
+            return atom.args
+    return (hi,)
+
+
+def tile_count(lo: Expr, hi: Expr, width: int | Expr) -> Expr:
+    """How many tiles of `width` cover `[lo, hi)`."""
+    return minimum(*(ceildiv(b - lo, width) for b in ends(hi)))
+
+
+def surely(constraint: Constraint) -> bool:
+    """Whether a constraint holds whatever non-negative numbers the buffer coordinates are."""
+    if constraint.equality:
+        return constraint.expr == const(0)
+    return all(
+        c >= 0 and all(isinstance(a, Sym) and a.name.startswith("$") for a in monomial)
+        for monomial, c in constraint.expr.terms
+    )

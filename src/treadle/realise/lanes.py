@@ -21,8 +21,8 @@ from treadle.machine import form
 from treadle.machine.form import Frag, FragRef, Mode, Number
 from treadle.realise.blocks import Lowering
 from treadle.realise.choices import Choices, NotLowered
-from treadle.realise.frame import Frame, Got, Kept, Lane, PartKey, positions
-from treadle.realise.nest import Running, ends, identity
+from treadle.realise.folds import Running, identity
+from treadle.realise.frame import Frame, Got, Kept, Lane, PartKey, ends, positions
 
 
 @dataclass(frozen=True)

@@ -33,11 +33,11 @@ from treadle.machine.form import (
     Sync,
     TensorMap,
 )
-from treadle.realise.blocks import Holder
+from treadle.realise.carried import Holder
 from treadle.realise.choices import Choices, NotLowered
-from treadle.realise.frame import Frame, Got, Kept, Lane, PartKey, positions
+from treadle.realise.frame import Frame, Got, Kept, Lane, PartKey, ends, positions
+from treadle.realise.items import Item
 from treadle.realise.lanes import Agent, LaneLowering, Spot
-from treadle.realise.nest import Item, ends
 from treadle.realise.ring import SWIZZLED, Contraction, Stream, Tile, crossed, phase, slot_shape
 from treadle.realise.threads import lay_out
 

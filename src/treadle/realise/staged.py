@@ -14,7 +14,8 @@ from treadle.ir.ops.access import Store
 from treadle.machine import form
 from treadle.machine.form import Buffer, Claim, FragRef, MemRef, StoreClaim, Sync
 from treadle.realise.frame import Frame, Lane
-from treadle.realise.nest import Item, ends
+from treadle.realise.frame import ends
+from treadle.realise.items import Item
 from treadle.realise.ring import SWIZZLED
 from treadle.realise.roles import StreamLowering
 

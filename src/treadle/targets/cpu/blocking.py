@@ -1,8 +1,8 @@
 """Blocks of contractions on the CPU: from a register block and cache blocks to decisions of the lowering engine.
 
 One dimension of each accumulator lies along the vector registers (its lane), another is the row of the register block,
-the rest are loops. The operand with the lane is packed in panels of the block's columns, the other in panels of its rows;
-both hold a cache block of the contracted dimension. Values computed between contractions are kept in local buffers.
+the rest are loops. The operand with the lane is packed in panels of the block's columns, the other in panels of its
+rows; both hold a cache block of the contracted dimension. Values computed between contractions are kept in local buffers.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Blocking:
         return False
 
     def pack(self, value: Value, dim: Dim | None, role: Roles, *, made_here: bool = False) -> Pack:
-        """How an operand is copied: panels of its lane or row, groups that the atom contracts at once, the rest whole."""
+        """How an operand is copied: panels of its lane or row, groups contracted at once, the rest whole."""
         tile = 1 if dim is None else self.tile.get(dim.name, 1)
         source = self.shape.source_unit(value)
         depth = DEPTH[self.atom(role.found)]
@@ -226,7 +226,7 @@ class Blocking:
     def slots(
         self, value: Value, dim: Dim | None, tile: int, deep: Dim | None, depth: int, source: Dim | None
     ) -> tuple[tuple[str, int], ...]:
-        """The fragment shape of a copy: what an atom contracts at once last, else the dimension contiguous in the source."""
+        """The fragment shape of a copy: last what an atom contracts at once, else what is contiguous in the source."""
         found: list[tuple[str, int]] = [] if dim is None or tile == 1 else [(dim.name, tile)]
         if deep is not None:
             return (*found, (deep.name, depth))

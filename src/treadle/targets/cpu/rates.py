@@ -13,7 +13,7 @@ from treadle.plan.facts import CallFacts
 
 @dataclass(frozen=True)
 class Rates:
-    """One level of vector units. `lanes`: f32 elements of a vector; `registers`: vectors; `fma`: vector FMAs a second."""
+    """One level of vector units. `lanes`: f32 elements of a vector; `registers`: vectors; `fma`: FMAs a second."""
 
     lanes: int
     registers: int

@@ -1,0 +1,277 @@
+"""Folds and contractions: accumulators, the contributions they have taken so far, the joining of slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.algebra.expr import Constraint, Expr, eq, lt, maximum, sym
+from treadle.dtype.formats import DType
+from treadle.ir.core import Value
+from treadle.ir.ops.fold import Mma, Reduce
+from treadle.machine import form
+from treadle.machine.form import Claim, FragRef, Invariant, Number
+from treadle.realise.frame import Frame, Got, Kept, PartKey, positions, reference
+from treadle.realise.items import Item
+from treadle.realise.storage import Storage, wide
+
+
+@dataclass(eq=False)
+class Running:
+    """A fold under way: its accumulator and what describes the contributions folded so far."""
+
+    item: Item
+    acc: str
+    slots: tuple[str, ...]
+    coords: tuple[Expr, ...]
+    names: tuple[str, ...] = ()
+    done: bool = False
+
+
+class Folds(Storage):
+    """The lowering engine, third part: folds."""
+
+    def begin(self, item: Item, folding: list[tuple[form.Loop, Frame]], middle: Frame, inner: Frame) -> Running:
+        """Sets up the accumulator of a fold before its loops."""
+        op = item.op
+        coords = self.coords(item.outer, middle)
+        result = op.result
+        names = tuple(f"c{i}" for i in range(len(item.inner)))
+        extra = {
+            lane.slot
+            for part in item.inner
+            if (lane := inner.lane(self.key(part, inner))) is not None and lane.slot and not isinstance(op, Mma)
+        }
+        slots = inner.slot_order(frozenset(self.slots_of(coords, inner)) | extra)
+        run = Running(item, "", slots, coords, names)
+        if not folding:
+            return run
+        if isinstance(item.target, str) and isinstance(op, Mma):
+            run.acc = item.target
+            return run
+        dtype = result.type.dtype
+        run.acc = self.fragment(result.hint or result.name, dtype, slots, inner)
+        start: Got
+        if isinstance(op, Mma):
+            start = self.fetch(op.acc, coords, middle)
+        else:
+            assert isinstance(op, Reduce)
+            start = Got(identity(op.monoid, dtype), dtype)
+        claim = self.partial(run, folding, middle, inner, None)
+        middle.body.append(
+            form.Compute(dst=run.acc, fn="copy", args=(reference(start, slots),), claim=claim, origin=self.line(op))
+        )
+        self.made_in[run.acc] = middle
+        return run
+
+    def partial(
+        self,
+        run: Running,
+        folding: list[tuple[form.Loop, Frame]],
+        frame: Frame,
+        inner: Frame,
+        level: int | None,
+        step: int = 0,
+    ) -> Claim:
+        """The claim of an accumulator: contributions of all tiles lexicographically before the loops' position.
+
+        `level`: how many loops are entered (None: none, so nothing is folded); `step` is added to the last counter.
+        """
+        at = positions(run.slots)
+        over: list[Constraint] = []
+        bases: list[tuple[str, Expr, Expr, int, str]] = []
+        for part, name in zip(run.item.inner, run.names, strict=True):
+            key = self.key(part, inner)
+            lane = inner.lane(key)
+            if lane is None:
+                over.append(eq(sym(name), key[1]))
+                continue
+            over += [Constraint(sym(name) - key[1]), lt(sym(name), key[2])]
+            bases.append((name, lane.base, key[1], lane.width, lane.slot))
+        order = {loop.var: i for i, (loop, _) in enumerate(folding)}
+        bases.sort(key=lambda b: min((order[s] for s in b[1].symbols if s in order), default=-1))
+        if level is None:
+            over.append(lt(sym(bases[0][0]), bases[0][2]))
+        else:
+            over += _earlier(bases[:level], step)
+        for number, (name, _, lo, width, slot) in enumerate(bases):
+            if width > 1 and slot in run.slots:
+                over.append(eq(sym(name) - lo - sym(slot) - sym(f"e{number}") * width, 0))
+        coords = tuple(c.substitute(at) for c in run.coords)
+        live = tuple(c.substitute(at) for c in frame.live(self.slots_of(run.coords, inner)))
+        return Claim(run.item.op.result.name, coords, live, run.names, tuple(c.substitute(at) for c in over))
+
+    def invariants(self, running: list[Running], folding: list[tuple[form.Loop, Frame]]) -> None:
+        """What accumulators hold at the head of each folding loop."""
+        for level, (loop, frame) in enumerate(folding):
+            inner = folding[-1][1]
+            loop.invariants += tuple(
+                Invariant(run.acc, self.partial(run, folding, frame, inner, level + 1)) for run in running
+            )
+
+    def contribute(self, run: Running, folding: list[tuple[form.Loop, Frame]], inner: Frame) -> None:
+        """One step of a fold: the contributions at the coordinates where the frame stands."""
+        op = run.item.op
+        claim = self.partial(run, folding, inner, inner, len(folding), 1) if folding else None
+        if isinstance(op, Mma):
+            self.multiply(run, op, claim, inner)
+            return
+        assert isinstance(op, Reduce)
+        source = op.source
+        at = dict(
+            zip((p.dim for p in (*run.item.outer, *run.item.inner)), (*run.coords, *self.coords(run.item.inner, inner)))
+        )
+        coords = tuple(at[d] for d in source.type.dims)
+        got = self.named(self.fetch(source, coords, inner), source, coords, inner, run.slots)
+        folded = [
+            c for part in run.item.inner if (lane := inner.lane(self.key(part, inner))) is not None for c in lane.live
+        ]
+        if folded:
+            fill = identity(op.monoid, source.type.dtype)
+            got = self.compute(
+                source, coords, "copy", [got], inner, slots=run.slots, where=tuple(folded), fill=fill, dtype=got.dtype
+            )
+        if claim is None:
+            # A single contribution: the fold of one element.
+            run.acc = self.fragment(op.result.hint or op.result.name, op.result.type.dtype, run.slots, inner)
+            whole = self.claim(op.result, run.coords, run.slots, inner.live(run.slots))
+            inner.body.append(
+                form.Fold(
+                    dst=run.acc, monoid=op.monoid, src=FragRef(got.name), nan=op.nan, claim=whole, origin=self.line(op)
+                )
+            )
+            return
+        inner.body.append(
+            form.Fold(
+                dst=run.acc,
+                monoid=op.monoid,
+                src=FragRef(got.name),
+                acc=FragRef(run.acc),
+                nan=op.nan,
+                claim=claim,
+                origin=self.line(op),
+            )
+        )
+
+    def multiply(self, run: Running, op: Mma, claim: Claim | None, inner: Frame) -> None:
+        """One contraction statement."""
+        at = {p.dim: c for p, c in zip(run.item.outer, run.coords, strict=True)}
+        at |= {p.dim: c for p, c in zip(run.item.inner, self.coords(run.item.inner, inner), strict=True)}
+        dtype = op.result.type.dtype
+        atom = self.choices.atoms.get(op.result.name, "fma")
+        gots = [self.operand(v, tuple(at[d] for d in v.type.dims), dtype, atom, inner) for v in (op.a, op.b)]
+        slots = run.slots
+        if claim is None:
+            acc = self.fetch(op.acc, run.coords, inner)
+            if isinstance(run.item.target, str):
+                run.acc = run.item.target
+            else:
+                run.acc = self.fragment(op.result.hint or op.result.name, dtype, slots, inner)
+                acc = self.solid(acc, op.acc, run.coords, inner, slots)
+            claim = self.claim(op.result, run.coords, slots, inner.live(slots))
+            acc_ref = FragRef(acc.name)
+        else:
+            acc_ref = FragRef(run.acc)
+        deep = tuple(
+            lane.slot
+            for part in run.item.inner
+            if (lane := inner.lane(self.key(part, inner))) is not None and lane.slot
+        )
+        numbered = (*slots, *deep)
+        refs = [reference(g, numbered) for g in gots]
+        a, b = (r if isinstance(r, FragRef) else FragRef("") for r in refs)
+        inner.body.append(
+            form.Mma(
+                dst=run.acc,
+                acc=acc_ref,
+                a=FragRef(a.name, a.coords or tuple(sym(f"${i}") for i in range(len(gots[0].slots)))),
+                b=FragRef(b.name, b.coords or tuple(sym(f"${i}") for i in range(len(gots[1].slots)))),
+                atom=atom,
+                contracted=tuple(inner.width(s) for s in deep),
+                claim=claim,
+                origin=self.line(op),
+            )
+        )
+        self.made_in.setdefault(run.acc, inner)
+
+    def operand(self, value: Value, coords: tuple[Expr, ...], dtype: DType, atom: str, frame: Frame) -> Got:
+        """An operand of a contraction, from its packed copy if any; for multiply-adds converted exactly."""
+        slots = self.slots_of(coords, frame)
+        packed = frame.kept(wide(value.name))
+        if packed is not None:
+            key = (wide(value.name), coords)
+            got = frame.held(key)
+            if got is None:
+                got = self.from_buffer(value, coords, *packed, frame)
+                self.made_in[got.name].memo[key] = got
+            return got
+        got = self.named(self.fetch(value, coords, frame), value, coords, frame, slots)
+        if got.dtype == dtype or atom != "fma":
+            return got
+        return self.compute(value, coords, "cast", [got], frame, slots=slots, dtype=dtype)
+
+    def finish(self, run: Running, place: Kept | None, folding: list[tuple[form.Loop, Frame]], middle: Frame) -> None:
+        """After the loops: joins the slots of a running fold, and puts the result where it is read."""
+        op, result = run.item.op, run.item.op.result
+        slots = self.slots_of(run.coords, middle)
+        acc = run.acc
+        if run.slots != slots:
+            assert isinstance(op, Reduce)
+            axes = tuple(i for i, s in enumerate(run.slots) if s not in slots)
+            acc = self.fragment(result.hint or result.name, result.type.dtype, slots, middle)
+            middle.body.append(
+                form.Fold(
+                    dst=acc,
+                    monoid=op.monoid,
+                    src=FragRef(run.acc),
+                    axes=axes,
+                    nan=op.nan,
+                    claim=self.claim(result, run.coords, slots, middle.live(slots)),
+                    origin=self.line(op),
+                )
+            )
+        got = Got(acc, result.type.dtype, slots)
+        self.made_in.setdefault(acc, middle)
+        middle.memo[(result.name, run.coords)] = got
+        if place is not None:
+            self.put(result, got, run.coords, place, middle)
+
+    def depth_of(self, key: PartKey, contraction: bool) -> int:
+        """Slots along a folded axis: what the atom contracts at once, or the lanes of a running fold."""
+        if contraction:
+            return self.choices.depth.get(key[0].name, 1)
+        return self.width_of(key, False)
+
+
+def _earlier(bases: Sequence[tuple[str, Expr, Expr, int, str]], step: int) -> list[Constraint]:
+    """Coordinates of tiles lexicographically before the given bases, the last moved on by `step` tiles.
+
+    "c0 is in an earlier tile, or in this one and c1 is in an earlier tile, ...": `max(a, b) >= 0` says "a or b".
+    """
+    found: list[Constraint] = []
+    strict: list[Expr] = []
+    for number, (name, base, _, width, _) in enumerate(bases):
+        last = number == len(bases) - 1
+        moved = base + width * step if last else base
+        before = moved - 1 - sym(name)
+        if not last:
+            found.append(Constraint(maximum(*strict, before + width)))
+        strict.append(before)
+    found.append(Constraint(maximum(*strict)))
+    return found
+
+
+def identity(monoid: str, dtype: DType) -> Number:
+    """What a built-in monoid starts from."""
+    if monoid == "add":
+        return -0.0 if dtype.is_float else 0
+    if monoid == "mul":
+        return 1.0 if dtype.is_float else 1
+    if monoid in ("and", "or"):
+        return monoid == "and" if dtype.is_bool else (-1 if monoid == "and" else 0)
+    low = monoid == "max"
+    if dtype.is_bool:
+        return not low
+    if dtype.is_float and dtype.has_inf:
+        return float("-inf") if low else float("inf")
+    return dtype.finite_min if low else dtype.finite_max

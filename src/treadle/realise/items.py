@@ -1,0 +1,91 @@
+"""Items: the things a block does, and the axes over which it does them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from treadle.algebra.dims import Dim, Part
+from treadle.analysis.uses import flat_subs
+from treadle.ir.core import If, Op, Region, Value
+from treadle.ir.ops.access import Insert, Store
+from treadle.ir.ops.fold import Mma, Reduce
+from treadle.realise.frame import Kept
+
+
+@dataclass(eq=False)
+class Item:
+    """One thing a block does. `outer` are the axes of what it makes, `inner` the axes it folds; `makes` its value."""
+
+    kind: str  # "fold", "store", "keep", "insert", "update", "region", "if"
+    op: Op
+    outer: tuple[Part, ...] = ()
+    inner: tuple[Part, ...] = ()
+    makes: Value | None = None
+    source: Value | None = None
+    reads: set[str] = field(default_factory=set[str])
+    skewed: set[str] = field(default_factory=set[str])
+    target: Kept | str | None = None  # an existing buffer or fragment to put the value into
+    name: Value | None = None  # what a move claims to have moved, when not its source (the result of an `if`)
+
+    @property
+    def products(self) -> list[Value]:
+        """The values that later items may read from this one."""
+        if self.kind in ("region", "if"):
+            return list(self.op.results)
+        return [self.makes] if self.makes is not None and self.kind != "update" else []
+
+    @property
+    def alone(self) -> bool:
+        """Whether it makes a sweep by itself."""
+        return self.kind in ("region", "if", "update")
+
+
+def item_of(op: Op) -> Item | None:
+    """The item that an operation is by itself; None for one that is computed where it is used."""
+    match op:
+        case Reduce():
+            inner = tuple(a for a in op.source.type.axes if a.dim in op.dims)
+            return Item("fold", op, op.result.type.axes, inner, op.result)
+        case Mma():
+            inner = tuple(a for a in op.a.type.axes if a.dim in op.contracted)
+            return Item("fold", op, op.result.type.axes, inner, op.result)
+        case Store():
+            return Item("store", op, store_axes(op))
+        case Insert():
+            return Item("insert", op, insert_axes(op), (), op.result)
+        case Region():
+            return Item("region", op, region_axes(op))
+        case If():
+            return Item("if", op)
+        case _:
+            return None
+
+
+def store_axes(op: Store) -> tuple[Part, ...]:
+    """The axes of the elements of a store: of its subscripts, then of its value."""
+    return _axes([s.part or s.tile for s in flat_subs(op.subs)], (op.value, op.where))
+
+
+def insert_axes(op: Insert) -> tuple[Part, ...]:
+    """The axes of the elements that an insert replaces."""
+    return _axes([s.part or s.tile for s in flat_subs(op.subs)], (op.value,))
+
+
+def _axes(subs: Sequence[Part | Value | None], values: Sequence[Value | None]) -> tuple[Part, ...]:
+    found: dict[Dim, Part] = {}
+    for sub in (*subs, *values):
+        if isinstance(sub, Part):
+            found.setdefault(sub.dim, sub)
+        elif isinstance(sub, Value):
+            for axis in sub.type.axes:
+                found.setdefault(axis.dim, axis)
+    return tuple(found.values())
+
+
+def region_axes(op: Region) -> tuple[Part, ...]:
+    """Axes that all carried values of a region have."""
+    if not op.carried:
+        return ()
+    first, *rest = (v.type.axes for v in op.carried)
+    return tuple(a for a in first if all(a in r for r in rest))
