@@ -145,7 +145,7 @@ def _dtype(definition: Definition, parameter: Parameter, seen: ArrayView) -> DTy
         doing=f"calling {definition.name}",
         found=f"{parameter.name} of {have.name}",
         expected=f"{declared.name}, which the parameter declares",
-        hint=f"convert it before the call: {parameter.name}.astype({declared.numpy})",
+        hint=f"convert it before the call, to the NumPy dtype {declared.numpy} (of ml_dtypes, for small floats)",
         span=definition.span,
     )
 

@@ -266,6 +266,8 @@ class _Machine:
         return np.asarray(ok)
 
     def outside(self, index: tuple[Any, ...], low: tuple[int, ...], shape: tuple[int, ...], op: Op, what: str) -> None:
+        """Raises, naming the first index that lies outside."""
+        writes = isinstance(op, Store | Insert)
         for axis, (i, lo, extent) in enumerate(zip(index, low, shape, strict=True)):
             bad = np.asarray(i)[(np.asarray(i) < lo) | (np.asarray(i) >= lo + extent)]
             if bad.size:
@@ -273,7 +275,7 @@ class _Machine:
                     doing=f"accessing {what} in {self.program.name}",
                     found=f"index {int(bad.flat[0])} along axis {axis}",
                     expected=f"{lo} <= index < {lo + extent}",
-                    hint="give the access a fill=, or make the index stay inside",
+                    hint="make the index stay inside" + ("" if writes else ", or give the access a fill="),
                     span=op.span,
                 )
 
@@ -362,6 +364,9 @@ def _store(m: _Machine, op: Store) -> None:
     picked = tuple(i[active] for i in index)
     m.inside(picked, (0,) * array.ndim, array.shape, op, op.tensor.name, False)
     m.watcher.write(op.tensor, picked, op, op.effect != "set")
+    if array.ndim == 0:
+        # One element, and no index to pick it by: as an array of one.
+        array, picked = array.reshape(1), (np.zeros(int(active.sum()), np.int64),)
     if op.effect == "set":
         _no_collision(m, op, picked, array.shape)
         array[picked] = data[active]
