@@ -1,4 +1,4 @@
-"""Who uses a value, where an operation lives, what is read and stored: the questions that lowering asks all the time."""
+"""Who uses a value, where an operation lives, what is read and stored: what lowering asks all the time."""
 
 from __future__ import annotations
 

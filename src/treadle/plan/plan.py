@@ -25,7 +25,7 @@ class PlanUnreadable(UserError):
 
 @dataclass(frozen=True)
 class Plan:
-    """Decisions: the family, its point, the guard under which it holds. `workers` and `features` belong to the target."""
+    """Decisions: the family, its point, the guard under which it holds. `workers`, `features` belong to the target."""
 
     program: str
     target: str
