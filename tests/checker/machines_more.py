@@ -1,4 +1,5 @@
-"""More machine programs written by hand: workspace, recurrences, gathers, loaded ranges, conditions, tiles, AMX shapes."""
+"""More machine programs written by hand: workspace, recurrences, gathers, loaded ranges, conditions, tiles, AMX
+shapes."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def scalars(*names: str) -> list[f.Frag]:
 
 
 def two_regions() -> f.MachineProgram:
-    """`T[m, n] = X[m, n] * 2` assembled in parallel; then `Y[n, m] = T[m, n] - T[m, 0]`: a workspace between two forks."""
+    """`T[m, n] = X[m, n] * 2` assembled in parallel; then `Y[n, m] = T[m, n] - T[m, 0]`: a workspace between two
+    forks."""
     dm, dn = dim("M"), dim("N")
     X, Y = tensor("X", f32, dm, dn), tensor("Y", f32, dn, dm, out=True)
     b = Builder()
@@ -545,7 +547,8 @@ def split_rows() -> f.MachineProgram:
 
 
 def pipelined() -> f.MachineProgram:
-    """A carried pipeline with the next block loaded one iteration ahead: `s = maximum(s, sum X[k]) for k in pipeline(K.by(8))`."""
+    """A carried pipeline with the next block loaded one iteration ahead: `s = maximum(s, sum X[k]) for k in
+    pipeline(K.by(8))`."""
     dk = dim("K")
     X, Y = tensor("X", f32, dk), tensor("Y", f32, out=True)
     b = Builder()

@@ -1,4 +1,5 @@
-"""Machine programs of the sequential and CPU slice: right ones are verified, each wrong twin is refused for its reason."""
+"""Machine programs of the sequential and CPU slice: right ones are verified, each wrong twin is refused for its
+reason."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 An `IndexMap` is a family of assignments `dims -> outs` under constraints; further symbols are parameters (fixed, but
 any). It is the shape in which address sets, contribution sets and regions' cuts are handed to `algebra.sets`; here are
-its pointwise meaning (`points`, by brute force: the naive twin) and the lemmas that keep products of symbols out of isl.
+its pointwise meaning (`points`, by brute force: the naive twin) and the lemmas that keep products of symbols out of
+isl.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class IndexMap:
     def points(
         self, params: Mapping[str, int], ranges: Mapping[str, range]
     ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """All `(dims, outs)` with dims and existential symbols drawn from `ranges`: the naive twin of the isl relation."""
+        """All `(dims, outs)` with dims and existential symbols drawn from `ranges`: the naive twin of the isl
+        relation."""
         names = self.dims + self.exists
         seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
         for values in product(*(ranges[n] for n in names)):
@@ -68,7 +70,8 @@ def box(names: Sequence[str], shape: Sequence[ExprLike]) -> tuple[Constraint, ..
 
 
 def product_lemmas(c: Constraint, facts: Sequence[Constraint]) -> Iterator[Constraint]:
-    """Consequences of facts about the products of two symbols in `c`: where `p >= 0` and `e >= 0` are facts, so is `p*e >= 0`.
+    """Consequences of facts about the products of two symbols in `c`: where `p >= 0` and `e >= 0` are facts, so is
+    `p*e >= 0`.
 
     They decide mixed-radix positions: `0 <= h < H` and `0 <= d < D` give `0 <= D*h + d < H*D`.
     """

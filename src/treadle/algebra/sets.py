@@ -1,10 +1,12 @@
 """Questions about integer sets, answered by isl: the one file that imports islpy.
 
-`Facts` is a conjunction of constraints on parameters, grown step by step; every other question is asked under facts, for
+`Facts` is a conjunction of constraints on parameters, grown step by step; every other question is asked under facts,
+for
 all valuations that satisfy them. `Region` is a set of index tuples, `Relation` a set of pairs, both parametric.
 
 Exactly represented: affine terms, floors by positive numbers, minima and maxima. A product of parameters, an opaque
-function of parameters and a floor by a symbol become fresh parameters: implications stay sound, but a failure may then be
+function of parameters and a floor by a symbol become fresh parameters: implications stay sound, but a failure may
+then be
 the abstraction's fault (`opaque`). The same terms over a set's own dimensions have no representation: `Inexpressible`.
 """
 
@@ -41,10 +43,6 @@ def _ident(name: str) -> str:
 
 def _name(ident: str) -> str:
     return _names[int(ident[1:])]
-
-
-def _is_opaque(ident: str) -> bool:
-    return _name(ident).startswith("<")
 
 
 class _Text:
@@ -268,7 +266,8 @@ class Facts:
         return self._empty
 
     def sample(self, *constraints: Constraint) -> dict[str, int] | None:
-        """A valuation of the facts and the constraints, by name; opaque terms under their text. None if there is none."""
+        """A valuation of the facts and the constraints, by name; opaque terms under their text. None if there is
+        none."""
         found = self._with(constraints) if constraints else self.set
         return _sample(found)
 
@@ -307,7 +306,7 @@ def _sample(found: isl.Set) -> dict[str, int] | None:
 
 def _small(found: isl.Set, bound: int) -> isl.Set:
     space = found.get_space()
-    idents = [space.get_dim_name(_DIMS.param, i) for i in range(space.dim(_DIMS.param))]
+    idents = [str(space.get_dim_name(_DIMS.param, i)) for i in range(space.dim(_DIMS.param))]
     text = " and ".join(f"-{bound} <= {p} <= {bound * 16}" for p in idents) or "true"
     small = isl.Set(f"[{', '.join(idents)}] -> {{ : {text} }}")
     return small if found.is_params() else isl.Set.from_params(small).add_dims(_DIMS.set, found.dim(_DIMS.set))
@@ -317,7 +316,7 @@ def _point(point: isl.Point) -> dict[str, int]:
     space = point.get_space()
     out: dict[str, int] = {}
     for i in range(space.dim(_DIMS.param)):
-        ident = space.get_dim_name(_DIMS.param, i)
+        ident = str(space.get_dim_name(_DIMS.param, i))
         out[_name(ident)] = point.get_coordinate_val(_DIMS.param, i).to_python()
     for i in range(space.dim(_DIMS.set)):
         out[f"[{i}]"] = point.get_coordinate_val(_DIMS.set, i).to_python()

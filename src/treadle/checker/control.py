@@ -238,11 +238,12 @@ class Walk:
         else:
             raise Refused("J1", f"the invariant's holder {holder} is no fragment or buffer", {})
         ranges = box(names, shape)
+        number = invariant.fill
         fill = (
             undefined("outside the invariant")
-            if invariant.fill in (None, "undef")
-            else only(Num(invariant.fill, dtype))
-        )  # type: ignore[arg-type]
+            if number is None or isinstance(number, str)
+            else only(Num(number, dtype))
+        )
         carried = self._carried(place, claim, stmt)
         if carried is None:
             where, head = inner.claimed(claim, inner.facts.also(*ranges), dtype)
@@ -374,7 +375,8 @@ class Walk:
     # ---- tiles of the processor
 
     def configure(self, place: Place, stmt: Sync) -> None:
-        """The tile configuration of a thread: set once in a task before any tile is touched, and released at its end."""
+        """The tile configuration of a thread: set once in a task before any tile is touched, and released at its
+        end."""
         wanted = stmt.kind == "amx.release"
         if place.configured != wanted:
             raise Refused("J4", f"{stmt.kind} while the tiles are {'not ' if wanted else ''}configured", {})

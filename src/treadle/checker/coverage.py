@@ -7,9 +7,10 @@ repetition, and together be its domain.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import Facts, Inexpressible, Region, Relation
@@ -125,7 +126,9 @@ class Coverage:
                 "J1", f"store {number} to {op.tensor} is not under the `if`s that the source has it under", {}
             )
 
-    def _domain(self, op: access.Store, fixed: set[str], inst: dict[str, Expr], number: int, masked: bool) -> IndexMap:
+    def _domain(
+        self, op: access.Store, fixed: set[str], inst: Mapping[str, Expr], number: int, masked: bool
+    ) -> IndexMap:
         """Free coordinates of regions and axes, for fixed bindings of the regions entered above all statements."""
         env: dict[str, Expr] = {s: inst[s] for s in fixed}
         dims: list[str] = []
@@ -158,14 +161,14 @@ class Coverage:
                     )
                 env[symbols[0]], env[symbols[1]] = lo, hi
         axes = sub_axes(op.subs)
-        at: dict[object, Expr] = {}
+        at: dict[Dim, Expr] = {}
         for i, axis in enumerate(axes):
             c = f"@{i}"
             dims.append(c)
             at[axis.dim] = sym(c)
             where += [ge(sym(c), self.source.expr_at(axis.lo, env)), lt(sym(c), self.source.expr_at(axis.hi, env))]
         if op.where is not None and not masked:
-            truth = self.source.truth(self.source.element(op.where, at, env), View())  # type: ignore[arg-type]
+            truth = self.source.truth(self.source.element(op.where, at, env), View())
             if truth is None or len(truth) != 1:
                 raise Unsure("J1", f"store {number} has a condition", missing="a mask that is the source's condition")
             where += truth[0]

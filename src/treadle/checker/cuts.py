@@ -1,7 +1,8 @@
 """Entering regions: a loop or task nest must enumerate the instances of a source region exactly.
 
 Blocks `[start(v), stop(v))` for v = first, next, ... must be non-empty, begin where the domain begins, each begin where
-the last one stopped, and end where the domain ends; single coordinates are blocks of one. Tasks may enumerate the blocks
+the last one stopped, and end where the domain ends; single coordinates are blocks of one. Tasks may enumerate the
+blocks
 of a `parallel` region backwards too.
 """
 

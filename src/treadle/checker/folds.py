@@ -1,7 +1,8 @@
 """Folds and contractions: which contributions a step adds, and that they are disjoint, complete and in order.
 
 A state of a fold is typed by the set of contributions in it. A step takes the accumulator's set and, for each slot of
-the folded axes, the set that the slot holds (one contribution, or those of a partial fold). They must be disjoint unless
+the folded axes, the set that the slot holds (one contribution, or those of a partial fold). They must be disjoint
+unless
 the monoid is idempotent, their union must be what the claim says, and slots that hold no contribution must be neutral.
 """
 

@@ -1,7 +1,8 @@
 """The order of conflicting accesses to tensors that the program both stores and accesses otherwise (J2).
 
 Two source operations that may touch one element keep their order if, below the controls that are common to both, one
-stands before the other as in the source, and the common controls are entries of regions that enclose both: then pairs of
+stands before the other as in the source, and the common controls are entries of regions that enclose both: then
+pairs of
 one instance keep text order, pairs of an ordered region keep iteration order, and pairs of different instances of a
 `parallel` region do not conflict, by its promise.
 """

@@ -86,7 +86,7 @@ class _Valuation:
         if term.fn == "where":
             return values[1] if values[0] > 1 else values[2]
         if term.fn in _EXACT:
-            return _EXACT[term.fn](*values)
+            return _EXACT[term.fn](values)
         if term.fn.startswith("cast"):
             return values[0] * (1 + 1e-3 * self.random(term.fn, term.dtype.name))
         return self.random(term.fn, term.dtype.name, *values)
@@ -105,15 +105,15 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "eq": lambda a, b: a == b,
     "ne": lambda a, b: a != b,
 }
-_EXACT: dict[str, Callable[..., float]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "neg": lambda a: -a,
-    "abs": abs,
+_EXACT: dict[str, Callable[[list[float]], float]] = {
+    "add": lambda v: v[0] + v[1],
+    "sub": lambda v: v[0] - v[1],
+    "mul": lambda v: v[0] * v[1],
+    "div": lambda v: v[0] / v[1],
+    "neg": lambda v: -v[0],
+    "abs": lambda v: abs(v[0]),
     "maximum": max,
     "minimum": min,
-    "exp": math.exp,
-    "sqrt": math.sqrt,
+    "exp": lambda v: math.exp(v[0]),
+    "sqrt": lambda v: math.sqrt(v[0]),
 }

@@ -6,7 +6,7 @@ and loop-carried values have no step of their own (they are met by the rules of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -203,7 +203,8 @@ class Source:
         return None
 
     def element(self, value: Value | str, coords: Mapping[Dim, Expr], inst: Mapping[str, Expr]) -> Elem:
-        """The element of a value at coordinates by dimension. *Errors*: `Unsure` when the instance is not determined."""
+        """The element of a value at coordinates by dimension. *Errors*: `Unsure` when the instance is not
+        determined."""
         v = self.values[value] if isinstance(value, str) else value
         try:
             at = tuple(coords[axis.dim] for axis in v.type.axes)
@@ -472,7 +473,8 @@ def _le(a: Expr, b: Expr) -> tuple[tuple[Constraint, ...], ...]:
     return ((le(a, b),),)
 
 
-_COMPARE = {
+_Alternatives = tuple[tuple[Constraint, ...], ...]
+_COMPARE: dict[str, Callable[[Expr, Expr], _Alternatives]] = {
     "lt": _lt,
     "le": _le,
     "gt": lambda a, b: _lt(b, a),

@@ -45,7 +45,7 @@ class Frame:
 
     def entering(self, symbols: frozenset[str] | set[str]) -> frozenset[str]:
         """The variables that enumerate blocks of these arguments only."""
-        return frozenset(v for s, v in self.bound if all(t in symbols for t, w in self.bound if w == v))
+        return frozenset(v for _, v in self.bound if all(t in symbols for t, w in self.bound if w == v))
 
 
 @dataclass
@@ -111,7 +111,8 @@ class Place:
     # ---- expressions
 
     def expr(self, e: Expr, facts: Facts | None = None, ghost: bool = False) -> Expr:
-        """An index expression of a statement: lets replaced, elements of integer fragments by what they hold. In a claim
+        """An index expression of a statement: lets replaced, elements of integer fragments by what they hold. In a
+        claim
         (`ghost`) it may mention elements of source values too.
 
         *Errors*: refused for a symbol that is not in scope.

@@ -38,7 +38,7 @@ from treadle.checker.terms import (
 from treadle.checker.verdict import Refused, Spent, Unsure, refuse
 from treadle.dtype.formats import DType, bool_, i64
 from treadle.hardware.atoms import Atom, find_atom
-from treadle.ir.core import If, Region, Sub
+from treadle.ir.core import If, Sub
 from treadle.ir.infer import sub_axes
 from treadle.ir.ops import access
 from treadle.ir.ops.elementwise import ELEMENTWISE
@@ -168,16 +168,18 @@ class Statements:
         if tensor.dtype != place.frag(stmt.dst).dtype:
             raise Refused("J1", f"{tensor.name} is {tensor.dtype}, {stmt.dst} is not: a load does not convert", {})
         op, at, inst = self._source_load(place, stmt, inside)
-        promised = None
+        promised: Callable[[int], bool] | None = None
         if op is not None and any(s.promised for s in flat(op.subs)):
             wanted = self.source.load_index(op, at, inst)
 
-            def promised(axis: int) -> bool:
+            def holds(axis: int) -> bool:
                 return (
                     self.active(place, op, at, inst, inside)
                     and _is_promised(op.subs[axis])
                     and inside.equal(place.expr(stmt.src.index[axis], inside), wanted[axis])
                 )
+
+            promised = holds
 
         index = self.index(place, stmt.src, inside, tuple(d.extent for d in tensor.dims), "reads", promised)
         if tensor.name not in self.source.stored:
@@ -233,7 +235,7 @@ class Statements:
             if isinstance(scope, If):
                 if place.view.branches.get(self.source.element(scope.cond, {}, inst)) != branch:
                     return False
-            elif isinstance(scope, Region):
+            else:
                 for arg in scope.args:
                     if arg.kind == "block":
                         if inst.get(f"{arg.name}.start") != place.view.bindings.get(f"{arg.name}.start"):

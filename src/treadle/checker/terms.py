@@ -81,7 +81,8 @@ class Cell(Term):
 
 @dataclass(frozen=True)
 class Elem(Term):
-    """The element of a source value at global coordinates, in the instance that `inst` (argument symbol -> expr) says."""
+    """The element of a source value at global coordinates, in the instance that `inst` (argument symbol -> expr)
+    says."""
 
     value: str
     coords: tuple[Expr, ...]
@@ -97,7 +98,8 @@ class Elem(Term):
 
 @dataclass(frozen=True)
 class Part(Term):
-    """An unfinished fold or contraction `value`: the contributions at `?0, ?1, ...` in `over` (existential `!0, ...`)."""
+    """An unfinished fold or contraction `value`: the contributions at `?0, ?1, ...` in `over` (existential `!0,
+    ...`)."""
 
     value: str
     coords: tuple[Expr, ...]
@@ -209,7 +211,8 @@ _ARITHMETIC: dict[str, Callable[[Expr, Expr], Expr]] = {
 def app(fn: str, args: tuple[Term, ...], dtype: DType) -> Term:
     """The application, with index arithmetic folded into index expressions.
 
-    *Requires*: i64 arithmetic on coordinates does not overflow: extents are below 2^31 and subscripts are small polynomials.
+    *Requires*: i64 arithmetic on coordinates does not overflow: extents are below 2^31 and subscripts are small
+    polynomials.
     """
     if dtype == i64 and all(isinstance(a, Idx | Num) for a in args):
         exprs = [a.expr if isinstance(a, Idx) else _const(a) for a in args]

@@ -19,7 +19,8 @@ class Verdict:
     """What the judge says of a machine program, for all sizes that its guard admits.
 
     `judgement` is the rule family ("J1" .. "J7") and `statement` the number (in `MachineProgram.statements()` order) of
-    the statement where it failed; `line` its source line, if recorded. `counterexample` is a valuation of dimensions, loop
+    the statement where it failed; `line` its source line, if recorded. `counterexample` is a valuation of
+    dimensions, loop
     variables, tasks and slot coordinates (`$0`) for a rejection; `missing` the fact without which nothing can be said.
     """
 

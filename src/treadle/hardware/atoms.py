@@ -15,7 +15,8 @@ Shape = tuple[int, ...]
 class Atom:
     """`dst += a * b`.
 
-    `operands` maps (dtype of dst, a, b) that are admitted; `tile` is the (rows, columns, depth) of one instruction, 0 for
+    `operands` maps (dtype of dst, a, b) that are admitted; `tile` is the (rows, columns, depth) of one
+    instruction, 0 for
     any; the destination and the contracted extents must be multiples. `fused`: products are not rounded before they are
     added. `order` is how contributions of one instruction associate. `flushes`: subnormal operands and results of the
     operand formats become zero. `place`: where the destination lives.

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Target:
-    """Capacities. Bytes for memories; `vector_bits` is the widest vector; `registers` a thread (CUDA) or vectors (CPU)."""
+    """Capacities. Bytes for memories; `vector_bits` is the widest vector; `registers` a thread (CUDA) or vectors
+    (CPU)."""
 
     name: str
     kind: str
