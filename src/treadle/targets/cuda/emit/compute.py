@@ -1,0 +1,307 @@
+"""Elementwise statements, folds and contractions of registers.
+
+Order of a fold (the simulator's rule): its axes one after another, each by halving: with `h` the largest power of two
+below the length, `x[i] (+) x[i + h]`. An element at distance `h` is either another slot of the thread or the same slot of
+the lane whose number differs in one bit; then every lane of the pair gets the result. Where the order cannot be seen
+(integers, max and min) slots are folded before lanes, which needs fewer exchanges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from treadle.algebra.expr import ZERO, Expr, const
+from treadle.machine.form import Compute, Fold, FragRef, MemRef, Mma, Operand
+from treadle.targets.cuda.emit.access import Pointer, filled, storage
+from treadle.targets.cuda.emit.casts import bitcast, cast
+from treadle.targets.cuda.emit.errors import ill_formed, unsupported
+from treadle.targets.cuda.emit.fragments import Layout
+from treadle.targets.cuda.emit.scope import Scope
+from treadle.targets.cuda.emit.values import HALVES, Val, bits, ctype, number
+
+
+def operand(scope: Scope, arg: FragRef, made: Layout, slot: int) -> Val:
+    """A fragment operand at a slot of the destination: at its coordinates, else at the same element, or the scalar."""
+    other = scope.layout(arg.name)
+    if not other.frag.shape:
+        return scope.read(arg.name, 0)
+    env = scope.place(made, slot)
+    if arg.coords is not None:
+        return scope.read(arg.name, scope.source(arg.name, arg.coords, env))
+    if other.frag.shape != made.frag.shape:
+        raise ill_formed(f"{arg.name} of shape {other.frag.shape}", f"shape {made.frag.shape}")
+    if other.slots == made.slots and other.parts == made.parts:
+        return scope.read(arg.name, slot)
+    found = other.find(made.coords(slot))
+    if found is None:
+        raise unsupported(
+            f"{arg.name} and {made.frag.name} with different distributions",
+            "one distribution",
+            "distribute both fragments alike, or go through shared memory",
+        )
+    return scope.read(arg.name, found)
+
+
+def _argument(scope: Scope, arg: Operand, made: Layout, slot: int) -> Val | None:
+    """An operand's value; None for a number, which has no dtype of its own."""
+    if isinstance(arg, FragRef):
+        scalar = scope.setting.scalars.get(arg.name)
+        return scalar if scalar is not None else operand(scope, arg, made, slot)
+    if isinstance(arg, MemRef):
+        memory = storage(scope, arg.name)
+        pointer = Pointer(scope, memory, arg, scope.point(made, slot))
+        pointer.start()
+        text = f"*{pointer.at(pointer.first)}"
+        return Val(f"({text} != 0)" if memory.dtype.is_bool else text, memory.dtype)
+    return None
+
+
+def compute(scope: Scope, stmt: Compute) -> None:
+    """`dst[$] = fn(args)`."""
+    made = scope.layout(stmt.dst)
+    fill = filled(stmt.fill, made)
+    with scope.block("{"):
+        values: list[Val] = []
+        for slot in range(made.count):
+            value = _value(scope, stmt, made, slot)
+            if stmt.fill != "undef" and stmt.where:
+                condition = scope.conditions(stmt.where, scope.point(made, slot))
+                if condition is not None:
+                    value = scope.setting.arith.apply("where", [Val(f"({condition})", value.dtype), value, fill])
+            values.append(value)
+        assign(scope, stmt.dst, values, [a for a in stmt.args if isinstance(a, FragRef)])
+
+
+def assign(scope: Scope, name: str, values: Sequence[Val], sources: Sequence[FragRef]) -> None:
+    """Assigns all slots; by way of temporaries when the fragment itself is read at other slots."""
+    made = scope.layout(name)
+    moved = any(r.name == name and r.coords is not None for r in sources)
+    if moved:
+        held = scope.head.fresh("w")
+        kind = ctype(made.frag.dtype)
+        texts = [bits(v, scope.setting.prelude) if v.dtype in HALVES else v.text for v in values]
+        scope.line(f"const {kind} {held}[{len(values)}] = {{{', '.join(texts)}}};")
+        values = [Val(f"{held}[{i}]", made.frag.dtype) for i in range(len(values))]
+    scope.assign(name, values)
+
+
+def _value(scope: Scope, stmt: Compute, made: Layout, slot: int) -> Val:
+    """The function's value at a slot."""
+    out = made.frag.dtype
+    prelude, arith = scope.setting.prelude, scope.setting.arith
+    if stmt.fn == "index":
+        if stmt.expr is None:
+            raise ill_formed("index without an expression", "an expression")
+        known = scope.symbols.text(stmt.expr.substitute(scope.point(made, slot)))
+        return Val(f"({ctype(out)})({known.text})", out)
+    given = [_argument(scope, a, made, slot) for a in stmt.args]
+    typed = [v.dtype for v in (given[1:] if stmt.fn == "where" else given) if v is not None]
+    dtype = typed[-1] if typed else out
+    args: list[Val] = []
+    for raw, value in zip(stmt.args, given):
+        if value is None:
+            assert isinstance(raw, int | float)
+            value = number(raw, dtype)
+        args.append(value)
+    match stmt.fn:
+        case "cast" | "cast.saturate":
+            return cast(args[0], out, prelude, stmt.fn == "cast.saturate" or "saturate" in stmt.tags)
+        case "bitcast":
+            return bitcast(args[0], out, prelude)
+        case _:
+            result = arith.apply(stmt.fn, args, "approx" in stmt.tags)
+    if result.dtype != out:
+        raise ill_formed(f"{stmt.fn} gives {result.dtype}", f"{out}, as {stmt.dst} is")
+    return result
+
+
+# ---- folds
+
+
+def fold(scope: Scope, stmt: Fold) -> None:
+    """`dst[$] = acc[$] (+) fold of src over its axes`."""
+    made = scope.layout(stmt.dst)
+    arith = scope.setting.arith
+    with scope.block("{"):
+        if stmt.axes:
+            read = _along(scope, stmt, made)
+        else:
+            ref = stmt.src
+
+            def read(slot: int) -> Val:
+                return operand(scope, ref, made, slot)
+
+        values: list[Val] = []
+        for slot in range(made.count):
+            value = read(slot)
+            if stmt.acc is not None:
+                value = arith.fold(stmt.monoid, operand(scope, stmt.acc, made, slot), value, stmt.nan)
+            values.append(value)
+        refs = [r for r in (stmt.src if not stmt.axes else None, stmt.acc) if r is not None]
+        assign(scope, stmt.dst, values, refs)
+
+
+class _Folding:
+    """The elements still to be folded: variables of the text by slot coordinates, and the thread parts of the axes."""
+
+    def __init__(self, scope: Scope, stmt: Fold, made: Layout) -> None:
+        self.scope = scope
+        self.stmt = stmt
+        self.kind = ctype(made.frag.dtype)
+        self.dtype = made.frag.dtype
+        self.parts = list(made.parts)
+        self.live: dict[tuple[int, ...], str] = {}
+        for slot in range(made.count):
+            self.live.setdefault(made.slots[slot], self._held(scope.read(made.frag.name, slot)))
+
+    def _held(self, value: Val) -> str:
+        if value.dtype in HALVES:
+            name = self.scope.head.fresh("x")
+            self.scope.line(f"{self.kind} {name} = {bits(value, self.scope.setting.prelude)};")
+            return name
+        return value.text
+
+    def merge(self, a: str, b: str) -> str:
+        """A variable with `a (+) b`."""
+        value = self.scope.setting.arith.fold(self.stmt.monoid, Val(a, self.dtype), Val(b, self.dtype), self.stmt.nan)
+        name = self.scope.head.fresh("x")
+        text = bits(value, self.scope.setting.prelude) if self.dtype in HALVES else value.text
+        self.scope.line(f"const {self.kind} {name} = {text};")
+        return name
+
+    def slots(self, axis: int, h: int) -> None:
+        """Folds slots at distance `h`."""
+        for at in sorted(self.live):
+            other = (*at[:axis], at[axis] + h, *at[axis + 1 :])
+            if other in self.live and at in self.live:
+                self.live[at] = self.merge(self.live[at], self.live.pop(other))
+
+    def bit(self, axis: int, h: int) -> str | None:
+        """The lane bit that moves by `h` along the axis."""
+        for monomial, c in self.parts[axis].terms:
+            if c == h and monomial:
+                return str(monomial[0])
+        return None
+
+    def lanes(self, axis: int, h: int) -> None:
+        """Folds across the lane bit that moves by `h`."""
+        name = self.bit(axis, h)
+        assert name is not None
+        if not name.startswith("@lane"):
+            raise unsupported(
+                f"a fold over an axis of {self.stmt.src.name} that is spread over warps",
+                "lanes and slots",
+                "store the warps' parts to shared memory and load them after a barrier",
+            )
+        mask = 1 << int(name.removeprefix("@lane"))
+        for at in sorted(self.live):
+            own = self.live[at]
+            wide = f"(u32){own}" if self.dtype.bits < 32 else own
+            other = f"({self.kind})__shfl_xor_sync(~0u, {wide}, {mask})"
+            self.live[at] = self.merge(own, other)
+        self.parts[axis] = Expr(tuple((m, c) for m, c in self.parts[axis].terms if not (m and str(m[0]) == name)))
+
+    def axis(self, axis: int, length: int) -> None:
+        """Folds the axis away, in the order of the rule."""
+        if self.stmt.monoid in ("max", "min") or not self.dtype.is_float:
+            self._slots_first(axis, length)
+            return
+        while length > 1:
+            h = 1 << (length - 1).bit_length() - 1
+            if self.bit(axis, h) is not None:
+                if length != 2 * h:
+                    raise unsupported(f"a fold of {length} elements over lanes", "a power of two")
+                self.lanes(axis, h)
+            else:
+                self.slots(axis, h)
+            length = h
+        self._check(axis)
+
+    def _slots_first(self, axis: int, length: int) -> None:
+        groups: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        for at in sorted(self.live):
+            groups.setdefault((*at[:axis], 0, *at[axis + 1 :]), []).append(at)
+        for first, members in groups.items():
+            names = [self.live.pop(m) for m in members]
+            while len(names) > 1:
+                half = (len(names) + 1) // 2
+                names = [self.merge(a, b) for a, b in zip(names, names[half:])] + names[len(names) - half : half]
+            self.live[first] = names[0]
+        for monomial, c in list(self.parts[axis].terms):
+            if monomial:
+                self.lanes(axis, c)
+        self._check(axis)
+
+    def _check(self, axis: int) -> None:
+        if self.parts[axis] != ZERO or any(at[axis] for at in self.live):
+            raise unsupported(
+                f"a fold over axis {axis} of {self.stmt.src.name}, whose distribution halving does not follow",
+                "powers of two over lanes",
+            )
+
+
+def _along(scope: Scope, stmt: Fold, made: Layout) -> Callable[[int], Val]:
+    source = scope.layout(stmt.src.name)
+    if stmt.src.coords is not None or source.frag.dtype != made.frag.dtype:
+        raise ill_formed(f"a fold of {stmt.src.name} into {stmt.dst}", "a whole fragment of one dtype")
+    if source.short:
+        raise unsupported(f"a fold over {source.frag.name}, which has slots outside its shape", "full slots")
+    kept = [a for a in range(len(source.frag.shape)) if a not in stmt.axes]
+    folding = _Folding(scope, stmt, source)
+    for axis in sorted(stmt.axes):
+        folding.axis(axis, source.frag.shape[axis])
+    if made.frag.shape and any(folding.parts[a] != p for a, p in zip(kept, made.parts)):
+        raise unsupported(f"a fold of {stmt.src.name} into {stmt.dst} with another distribution", "that of the source")
+    results = {tuple(at[a] for a in kept): name for at, name in folding.live.items()}
+
+    def read(slot: int) -> Val:
+        name = results.get(made.slots[slot])
+        if name is None:
+            raise unsupported(f"a fold of {stmt.src.name} into other slots of {stmt.dst}", "those of the source")
+        return Val(name, made.frag.dtype)
+
+    return read
+
+
+# ---- contractions of registers
+
+
+def multiply_add(scope: Scope, stmt: Mma) -> None:
+    """`dst[$] = acc[$] + sum over the contracted $ of a * b`, one fused step a contribution, in order."""
+    made = scope.layout(stmt.dst)
+    if not isinstance(stmt.a, FragRef) or not isinstance(stmt.b, FragRef):
+        raise unsupported("an fma contraction that reads memory", "fragments")
+    rank = len(made.frag.shape)
+    arith = scope.setting.arith
+    with scope.block("{"):
+        values: list[Val] = []
+        names: list[str] = []
+        for slot in range(made.count):
+            start = number(0, made.frag.dtype) if stmt.acc is None else operand(scope, stmt.acc, made, slot)
+            names.append(scope.head.fresh("x"))
+            scope.line(f"{ctype(made.frag.dtype)} {names[-1]} = {start.text};")
+        for contracted in _grid(stmt.contracted):
+            extra = {f"${rank + i}": const(k) for i, k in enumerate(contracted)}
+            for slot, name in enumerate(names):
+                env = scope.place(made, slot) | extra
+                a, b = (_factor(scope, r, env) for r in (stmt.a, stmt.b))
+                scope.line(f"{name} = {arith.multiply_add(a, b, Val(name, made.frag.dtype)).text};")
+        values = [Val(n, made.frag.dtype) for n in names]
+        scope.assign(stmt.dst, values)
+
+
+def _factor(scope: Scope, ref: FragRef | MemRef, env: dict[str, Expr]) -> Val:
+    assert isinstance(ref, FragRef)
+    frag = scope.layout(ref.name).frag
+    if not frag.shape:
+        return scope.read(ref.name, 0)
+    if ref.coords is None:
+        raise ill_formed(f"the factor {ref.name} without coordinates", "coordinates")
+    return scope.read(ref.name, scope.source(ref.name, ref.coords, env))
+
+
+def _grid(extents: Sequence[int]) -> list[tuple[int, ...]]:
+    points: list[tuple[int, ...]] = [()]
+    for extent in extents:
+        points = [(*p, k) for p in points for k in range(extent)]
+    return points

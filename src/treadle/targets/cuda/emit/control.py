@@ -1,0 +1,474 @@
+"""Sequences, loops, conditions and tasks.
+
+Loops stay loops (`#pragma unroll 1`), so that what the assembler sees is what the machine text says; loops whose variable
+chooses registers, and those that the text unrolls wholly, are written out. What one elected thread does alone stands
+under one `if`, with the loops around it where nobody else has a part in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from treadle.algebra.expr import Constraint, Expr, const, sym
+from treadle.machine.form import (
+    Advance,
+    Body,
+    Compute,
+    Control,
+    Copy,
+    Enter,
+    Fold,
+    FragRef,
+    If,
+    Let,
+    Load,
+    Loop,
+    MemRef,
+    Mma,
+    Stmt,
+    Store,
+    Sync,
+    Tasks,
+    Version,
+    walk,
+)
+from treadle.machine.text import statement_text
+from treadle.targets.cuda.emit.access import load, store
+from treadle.targets.cuda.emit.compute import compute, fold, multiply_add
+from treadle.targets.cuda.emit.copies import copy
+from treadle.targets.cuda.emit.errors import ill_formed, unsupported
+from treadle.targets.cuda.emit.index import Known, declared, symbol
+from treadle.targets.cuda.emit.matrix import contract, warp_contract
+from treadle.targets.cuda.emit.names import cname
+from treadle.targets.cuda.emit.scope import Scope
+from treadle.targets.cuda.emit.syncs import sync
+
+MOST_COPIES = 512
+"""Iterations of a loop that is written out."""
+MOST_TASKS = 1 << 30
+
+
+@dataclass
+class Bodies:
+    """Emission of a role's bodies. `private`: counters that only the elected thread uses; `periods`: counters that wrap;
+    `unrolled`: variables of loops that are written out."""
+
+    private: frozenset[str]
+    periods: dict[str, int | None]
+    unrolled: frozenset[str]
+
+    # ---- sequences
+
+    def emit(self, scope: Scope, body: Body) -> None:
+        """The statements in order."""
+        pending: list[Stmt | Control] = []
+        for item in body:
+            if isinstance(item, Version):
+                continue
+            if not scope.elected and self._alone(item) and self._elects(item):
+                pending.append(item)
+                continue
+            self._flush(scope, pending)
+            self._item(scope, item)
+        self._flush(scope, pending)
+
+    def _flush(self, scope: Scope, pending: list[Stmt | Control]) -> None:
+        if not pending:
+            return
+        inner = scope.child()
+        inner.elected = True
+        with inner.block(f"if ({scope.single}) {{"):
+            for item in pending:
+                self._item(inner, item)
+        pending.clear()
+
+    def _alone(self, item: Stmt | Control) -> bool:
+        """Whether only the elected thread does anything in it."""
+        if isinstance(item, Version):
+            return True
+        if isinstance(item, Stmt):
+            return item.by == "elect"
+        leaves = [s for s in walk([item]) if isinstance(s, Stmt)]
+        return all(
+            s.by == "elect" or isinstance(s, Version | Let) or (isinstance(s, Advance) and s.counter in self.private)
+            for s in leaves
+        ) and not any(isinstance(s, Tasks) and s.over in ("threads", "warps") for s in walk([item]))
+
+    def _elects(self, item: Stmt | Control) -> bool:
+        return any(isinstance(s, Stmt) and s.by == "elect" for s in walk([item]))
+
+    def _item(self, scope: Scope, item: Stmt | Control) -> None:
+        if isinstance(item, Stmt):
+            self._statement(scope, item)
+        elif isinstance(item, Loop):
+            self._loop(scope, item)
+        elif isinstance(item, If):
+            self._if(scope, item)
+        elif isinstance(item, Tasks):
+            self._tasks(scope, item)
+        else:
+            raise ill_formed(f"the control {type(item).__name__}", "tasks, a loop or an if")
+
+    # ---- statements
+
+    def _statement(self, scope: Scope, stmt: Stmt) -> None:
+        if isinstance(stmt, Version):
+            return
+        if isinstance(stmt, Let):
+            _let(scope, stmt)
+            return
+        if isinstance(stmt, Advance):
+            self._advance(scope, stmt)
+            return
+        claim, stmt.claim = stmt.claim, None
+        scope.line(f"// {statement_text(stmt)}")
+        stmt.claim = claim
+        if stmt.by == "warp":
+            with scope.block("if (lane == 0) {"):
+                _plain(scope, stmt)
+        elif stmt.by == "elect" and not scope.elected:
+            with scope.block(f"if ({scope.single}) {{"):
+                _plain(scope, stmt)
+        else:
+            _plain(scope, stmt)
+
+    def _advance(self, scope: Scope, stmt: Advance) -> None:
+        name = cname(stmt.counter)
+        period = self.periods.get(stmt.counter)
+        if period is None:
+            scope.line(f"{name} += 1;")
+        elif period & (period - 1) == 0:
+            scope.line(f"{name} = ({name} + 1) & {period - 1};")
+        else:
+            scope.line(f"{name} = {name} + 1 == {period} ? 0 : {name} + 1;")
+
+    # ---- conditions
+
+    def _if(self, scope: Scope, stmt: If) -> None:
+        tests = [t for t in (scope.symbols.condition(c) for c in stmt.conds) if t is not None]
+        if stmt.cond is not None:
+            tests.append(scope.read(stmt.cond, 0).text)
+        inner = scope.child()
+        condition = " && ".join(f"({t})" if len(tests) > 1 else t for t in tests) or "true"
+        with inner.block(f"if ({condition}) {{", "} else {" if stmt.orelse else "}"):
+            self.emit(inner, stmt.then)
+        if stmt.orelse:
+            other = scope.child()
+            other.depth += 1
+            self.emit(other, stmt.orelse)
+            scope.line("}")
+
+    # ---- loops
+
+    def _loop(self, scope: Scope, stmt: Loop) -> None:
+        lo, hi, step = (scope.symbols.text(e) for e in (stmt.lo, stmt.hi, stmt.step))
+        if step.hi <= 0 or (step.number is not None and step.number <= 0):
+            raise ill_formed(f"the loop step {stmt.step}", "a positive step")
+        if lo.number is not None and hi.number is not None and step.number is not None:
+            values = range(lo.number, hi.number, step.number)
+            if stmt.var in self.unrolled or stmt.unroll >= len(values):
+                if len(values) > MOST_COPIES:
+                    raise unsupported(f"{len(values)} copies of a loop body", f"at most {MOST_COPIES}")
+                for value in values:
+                    inner = scope.child()
+                    inner.symbols.values[stmt.var] = const(value)
+                    _enter(inner, stmt.enters)
+                    with inner.block(f"{{  // {stmt.var} = {value}"):
+                        self.emit(inner, stmt.body)
+                return
+        if stmt.var in self.unrolled:
+            raise unsupported(
+                f"the loop over {stmt.var}, which chooses registers and has no constant bounds", "constant bounds"
+            )
+        name = cname(stmt.var)
+        by = _gcd(lo.by, step.by)
+        last = Known("", lo.lo, max(lo.lo, hi.hi - 1 + step.hi))
+        kind = declared(last)
+        inner = scope.child()
+        inner.symbols.known[stmt.var] = symbol(name, lo.lo, max(lo.lo, hi.hi - 1), by)
+        if kind == "i64":
+            inner.symbols.known[stmt.var] = Known(name, lo.lo, max(lo.lo, hi.hi - 1), by, True)
+        _enter(inner, stmt.enters)
+        scope.line(f"#pragma unroll {stmt.unroll}")
+        with inner.block(f"for ({kind} {name} = {lo.text}; {name} < {hi.text}; {name} += {step.text}) {{"):
+            self.emit(inner, stmt.body)
+
+    # ---- tasks
+
+    def _tasks(self, scope: Scope, stmt: Tasks) -> None:
+        counts = [scope.symbols.text(c) for c in stmt.counts]
+        inner = scope.child()
+        if stmt.over in ("threads", "warps"):
+            _spread(inner, stmt)
+        expr = const(1)
+        for count in stmt.counts:
+            expr = expr * count
+        total = scope.symbols.text(expr)
+        wide = stmt.over in ("threads", "warps") and not total.small
+        if not wide and not total.small:
+            scope.setting.limits.append((expr, MOST_TASKS))
+        kind = "i64" if wide else "int"
+        number, whole = scope.head.fresh("task"), scope.head.fresh("tasks")
+        with inner.block("{"):
+            inner.line(f"const {kind} {whole} = {_as(kind, total)};")
+            grouped = "group" in stmt.raster and len(counts) > 1
+            names: list[str] = []
+            for i, count in enumerate(counts):
+                names.append(scope.head.fresh("count"))
+                if i == 0 if grouped and i < 2 else i > 0:
+                    inner.line(f"const {kind} {names[-1]} = {_as(kind, count)};")
+            opening = _dealing(stmt, kind, number, whole)
+            inner.line("#pragma unroll 1")
+            with inner.block(opening):
+                if "snake" in stmt.raster and stmt.over == "persistent":
+                    inner.line(f"const {kind} {number} = {number}r + (({number}r / ctas & 1) ? ctas - 1 - cta : cta);")
+                    inner.line(f"if ({number} >= {whole}) continue;")
+                self._decode(inner, stmt, kind, number, whole, names, counts)
+                _enter(inner, stmt.enters)
+                self.emit(inner, stmt.body)
+
+    def _decode(
+        self, scope: Scope, stmt: Tasks, kind: str, number: str, whole: str, names: Sequence[str],
+        counts: Sequence[Known],
+    ) -> None:  # fmt: skip
+        """The task's variables from its number."""
+        words = list(stmt.raster)
+        left = number
+        if "reverse" in words:
+            left = scope.head.fresh("back")
+            scope.line(f"const {kind} {left} = {whole} - 1 - {number};")
+        variables = [cname(v) for v in stmt.vars]
+        size = words[words.index("group") + 1] if "group" in words else 0
+        if isinstance(size, int) and size > 0 and len(variables) > 1:
+            rest, first, within, high = (scope.head.fresh(h) for h in ("rest", "first", "within", "high"))
+            scope.line(f"const {kind} {rest} = {whole} / {names[0]};")
+            scope.line(f"const {kind} {first} = {left} / ({size} * {rest}) * {size};")
+            scope.line(f"const {kind} {within} = {left} - {first} * {rest};")
+            scope.use("least")
+            scope.line(f"const {kind} {high} = least<{kind}>({size}, {names[0]} - {first});")
+            scope.line(f"const {kind} {variables[0]} = {first} + {within} % {high};")
+            left = scope.head.fresh("other")
+            scope.line(f"const {kind} {left} = {within} / {high};")
+            todo = list(range(1, len(variables)))
+        else:
+            todo = list(range(len(variables)))
+        for i in reversed(todo[1:]):
+            scope.line(f"const {kind} {variables[i]} = {left} % {names[i]};")
+            follow = scope.head.fresh("left")
+            scope.line(f"const {kind} {follow} = {left} / {names[i]};")
+            left = follow
+        if todo:
+            scope.line(f"const {kind} {variables[todo[0]]} = {left};")
+        for var, name, count in zip(stmt.vars, variables, counts):
+            # The text is as wide as the loop over tasks; a number of tasks below 2^30 bounds every variable.
+            high = count.hi - 1 if kind == "i64" else min(count.hi - 1, MOST_TASKS)
+            scope.symbols.known[var] = Known(name, 0, max(0, high), 1, kind == "i64")
+
+
+def _as(kind: str, known: Known) -> str:
+    return f"(int)({known.text})" if kind == "int" and known.wide else known.text
+
+
+def _dealing(stmt: Tasks, kind: str, number: str, whole: str) -> str:
+    """The head of the loop over this executor's tasks."""
+    mine, step = f"({kind})cta * crew + own_thread", f"({kind})ctas * crew"
+    if stmt.over == "grid":
+        start, step = "cta", whole
+    elif stmt.over == "persistent" and "snake" in stmt.raster:
+        number, start, step = f"{number}r", "0", "ctas"
+    elif stmt.over == "persistent":
+        start, step = "cta", "ctas"
+    elif stmt.over == "threads":
+        start = mine
+    elif stmt.over == "warps":
+        start, step = f"({mine}) / 32", f"({kind})ctas * (crew / 32)"
+    else:
+        raise unsupported(f"tasks over {stmt.over}", "tasks over grid, persistent, threads or warps")
+    return f"for ({kind} {number} = {start}; {number} < {whole}; {number} += {step}) {{"
+
+
+def _spread(scope: Scope, stmt: Tasks) -> None:
+    """The body is executed by single threads or warps."""
+    if stmt.over == "threads":
+        scope.lanes, scope.warps, scope.single = 1, 1, "true"
+    else:
+        scope.lanes, scope.warps, scope.single = 32, 1, "lane == 0"
+
+
+def _enter(scope: Scope, enters: Sequence[Enter]) -> None:
+    """Names of region arguments, where an expression uses them."""
+    for enter in enters:
+        for name, bounds in enter.binds:
+            names = (f"{name}.start", f"{name}.stop") if len(bounds) == 2 else (name,)
+            for key, value in zip(names, bounds):
+                if value != sym(key):
+                    scope.symbols.values[key] = value
+
+
+def _let(scope: Scope, stmt: Let) -> None:
+    expr = scope.symbols.resolve(stmt.expr)
+    known = scope.symbols.render(expr)
+    if known.number is not None:
+        scope.symbols.values[stmt.name] = const(known.number)
+        return
+    name = cname(stmt.name)
+    kind = "i64" if known.wide else "int"
+    scope.line(f"const {kind} {name} = {known.text};")
+    scope.symbols.known[stmt.name] = Known(name, known.lo, known.hi, known.by, known.wide)
+
+
+def _plain(scope: Scope, stmt: Stmt) -> None:
+    """One statement, by whoever is here."""
+    match stmt:
+        case Load():
+            load(scope, stmt)
+        case Store():
+            store(scope, stmt)
+        case Compute():
+            compute(scope, stmt)
+        case Fold():
+            fold(scope, stmt)
+        case Mma():
+            family = stmt.atom.split(".")[0]
+            if family in ("fma", "ffma"):
+                multiply_add(scope, stmt)
+            elif family == "wgmma":
+                contract(scope, stmt)
+            elif family == "mma":
+                warp_contract(scope, stmt)
+            else:
+                raise unsupported(f"the atom {stmt.atom}", "fma, mma or wgmma")
+        case Copy():
+            copy(scope, stmt)
+        case Sync():
+            sync(scope, stmt)
+        case _:
+            raise ill_formed(f"the statement {type(stmt).__name__}", "a statement of the form")
+
+
+def _gcd(a: int, b: int) -> int:
+    while b:
+        a, b = b, a % b
+    return a
+
+
+# ---- facts about bodies
+
+
+def expressions(stmt: Stmt | Control) -> Iterator[Expr]:
+    """The expressions that a statement evaluates itself, claims not among them; phases and versions as remainders are
+    not taken here."""
+    match stmt:
+        case Load():
+            yield from _memory(stmt.src)
+            yield from _facts(stmt.where)
+        case Store():
+            yield from _memory(stmt.dst)
+            yield from _facts(stmt.where)
+        case Compute():
+            if stmt.expr is not None:
+                yield stmt.expr
+            yield from _facts(stmt.where)
+            for arg in stmt.args:
+                if isinstance(arg, FragRef):
+                    yield from arg.coords or ()
+                elif isinstance(arg, MemRef):
+                    yield from _memory(arg)
+        case Fold():
+            yield from stmt.src.coords or ()
+            yield from (stmt.acc.coords or ()) if stmt.acc is not None else ()
+        case Mma():
+            for ref in (stmt.a, stmt.b):
+                yield from (ref.coords or ()) if isinstance(ref, FragRef) else _memory(ref)
+        case Copy():
+            yield from _memory(stmt.src)
+            yield from _memory(stmt.dst)
+        case Sync():
+            yield from (e for n, e in stmt.args if n != "phase")
+        case Let():
+            yield stmt.expr
+        case Loop():
+            yield from (stmt.lo, stmt.hi, stmt.step)
+        case Tasks():
+            yield from stmt.counts
+        case If():
+            yield from _facts(stmt.conds)
+        case _:
+            return
+
+
+def versions(stmt: Stmt | Control) -> Iterator[tuple[str, Expr]]:
+    """The rings and barriers that a statement names, with the sequence numbers."""
+    refs: list[MemRef | None] = []
+    match stmt:
+        case Load():
+            refs = [stmt.src]
+        case Store():
+            refs = [stmt.dst]
+        case Mma():
+            refs = [r for r in (stmt.a, stmt.b) if isinstance(r, MemRef)]
+        case Copy():
+            refs = [stmt.src, stmt.dst, stmt.signal]
+        case Sync():
+            refs = [stmt.object]
+        case Compute():
+            refs = [a for a in stmt.args if isinstance(a, MemRef)]
+        case _:
+            return
+    for ref in refs:
+        if ref is not None and ref.version is not None:
+            yield ref.name, ref.version
+
+
+def _memory(ref: MemRef) -> Iterator[Expr]:
+    yield from ref.index
+
+
+def _facts(facts: Sequence[Constraint]) -> Iterator[Expr]:
+    for fact in facts:
+        yield fact.expr
+
+
+def unrolled_variables(body: Body, frags: frozenset[str]) -> frozenset[str]:
+    """Loop variables that choose registers or operands of a contraction: those loops are written out."""
+    chosen: set[str] = set()
+    lets: dict[str, Expr] = {}
+    for stmt in walk(body):
+        if isinstance(stmt, Let):
+            lets[stmt.name] = stmt.expr
+        for expr in expressions(stmt):
+            for atom in expr.atoms():
+                if getattr(atom, "name", None) in frags and hasattr(atom, "args"):
+                    for arg in atom.args:  # type: ignore[union-attr]
+                        chosen |= arg.symbols
+        refs: list[FragRef] = []
+        if isinstance(stmt, Compute):
+            refs = [a for a in stmt.args if isinstance(a, FragRef)]
+        elif isinstance(stmt, Fold):
+            refs = [r for r in (stmt.src, stmt.acc) if r is not None]
+        elif isinstance(stmt, Mma):
+            refs = [r for r in (stmt.a, stmt.b, stmt.acc) if isinstance(r, FragRef)]
+        elif isinstance(stmt, Store) and stmt.mask is not None:
+            refs = [stmt.mask]
+        for ref in refs:
+            for coord in ref.coords or ():
+                chosen |= coord.symbols
+    loops = _matrix_loops(body)
+    while True:
+        more = {s for name in chosen if name in lets for s in lets[name].symbols} - chosen
+        if not more:
+            break
+        chosen |= more
+    variables = {s.var for s in walk(body) if isinstance(s, Loop)}
+    return frozenset(variables & (chosen | loops))
+
+
+def _matrix_loops(body: Body) -> set[str]:
+    """Variables of loops with constant bounds that have a warpgroup contraction directly inside."""
+    found: set[str] = set()
+    for stmt in walk(body):
+        if isinstance(stmt, Loop) and stmt.lo.constant is not None and stmt.hi.constant is not None:
+            if any(isinstance(s, Mma) and s.atom.startswith("wgmma") for s in stmt.body):
+                found.add(stmt.var)
+    return found

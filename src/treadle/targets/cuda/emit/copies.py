@@ -1,0 +1,212 @@
+"""Copy engines: boxes of tensor maps, contiguous bulk copies, and copies of 16 bytes by each thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from treadle.algebra.expr import ZERO, Expr, sym
+from treadle.machine.form import Copy, MemRef
+from treadle.targets.cuda.emit.access import Pointer, storage
+from treadle.targets.cuda.emit.errors import ill_formed, unsupported
+from treadle.targets.cuda.emit.index import symbol
+from treadle.targets.cuda.emit.scope import Scope
+from treadle.targets.cuda.emit.storage import Storage
+
+
+def copy(scope: Scope, stmt: Copy) -> None:
+    """`dst[$] = src[$]` for `$` in the box, by an engine."""
+    match stmt.engine:
+        case "tma.load" | "tma.store":
+            scope.setting.need_hopper(stmt.engine)
+            _box(scope, stmt)
+        case "bulk.load" | "bulk.store":
+            scope.setting.need_hopper(stmt.engine)
+            _bulk(scope, stmt)
+        case "cp.async":
+            _by_threads(scope, stmt)
+        case _:
+            raise unsupported(f"the copy engine {stmt.engine}", "tma, bulk or cp.async")
+
+
+def barrier(scope: Scope, ref: MemRef) -> str:
+    """The shared address of a phased barrier."""
+    found = scope.setting.shared.barriers.get(ref.name)
+    if found is None:
+        raise ill_formed(f"the barrier {ref.name}", "a declared barrier")
+    slot: Expr = ZERO if ref.version is None else scope.symbols.resolve(ref.version) % found.versions
+    known = scope.symbols.text(slot * 8 + found.offset)
+    return f"base + {known.narrow()}"
+
+
+def _origin(box: Sequence[int]) -> dict[str, Expr]:
+    return {f"${i}": ZERO for i in range(len(box))}
+
+
+def shared_address(scope: Scope, memory: Storage, ref: MemRef, box: Sequence[int]) -> str:
+    """The shared address of the box's first element, unswizzled: the engine swizzles by address."""
+    version = None if ref.version is None else scope.symbols.resolve(ref.version)
+    index = [i.substitute(_origin(box)) for i in ref.index]
+    offset = scope.symbols.resolve(memory.offset(index, version))
+    known = scope.symbols.text(offset * memory.dtype.itemsize + memory.start)
+    return f"base + {known.narrow()}"
+
+
+def _distances(memory: Storage, ref: MemRef, box: Sequence[int]) -> np.ndarray:
+    """Elements from the box's first element to each, where only the box's coordinates decide them."""
+    offset = memory.offset(ref.index, None)
+    names = [f"${i}" for i in range(len(box))]
+    moving = offset - offset.substitute(_origin(box))
+    grid = np.indices(tuple(box))
+    if not moving.symbols <= set(names):
+        raise unsupported(f"a copy to {ref.name}[{', '.join(map(str, ref.index))}]", "coordinates of the box alone")
+    return np.broadcast_to(np.asarray(moving.evaluate(dict(zip(names, grid)))), grid.shape[1:])
+
+
+def _row_major(box: Sequence[int], axes: Sequence[int]) -> np.ndarray:
+    """Element numbers of a box whose axes, from the innermost outward, are `axes`."""
+    grid = np.indices(tuple(box))
+    total, step = np.zeros(tuple(box), np.int64), 1
+    for axis in axes:
+        total, step = total + grid[axis] * step, step * box[axis]
+    return total
+
+
+def _box(scope: Scope, stmt: Copy) -> None:
+    """A box of a tensor map; the copy engine clips it to the tensor and fills with zeros."""
+    loads = stmt.engine == "tma.load"
+    outer, inner = (stmt.src, stmt.dst) if loads else (stmt.dst, stmt.src)
+    memory = storage(scope, inner.name)
+    found = scope.setting.maps.get(stmt.map or "")
+    if found is None or memory.kind != "shared":
+        raise ill_formed(f"{stmt.engine} through the map {stmt.map}", "a declared map and a shared buffer")
+    parameter, axes = found
+    if len(outer.index) != len(stmt.box) or len(axes) != len(stmt.box):
+        raise ill_formed(f"a box of {len(stmt.box)} extents for {outer.name}", "one an axis of the tensor")
+    if not (_distances(memory, inner, stmt.box) == _row_major(stmt.box, axes)).all():
+        raise unsupported(
+            f"a box of {outer.name} laid out in {inner.name} in another order", "the map's order, innermost first"
+        )
+    for axis, index in enumerate(outer.index):
+        moving = index - index.substitute({f"${axis}": ZERO})
+        if moving != sym(f"${axis}") and (stmt.box[axis] > 1 or moving != ZERO):
+            raise unsupported(f"the coordinate {index} of a box", f"a start plus ${axis}")
+    corner = [scope.symbols.text(outer.index[a].substitute(_origin(stmt.box))) for a in axes]
+    coordinates = ", ".join(k.narrow() if k.wide else k.text for k in corner)
+    address = shared_address(scope, memory, inner, stmt.box)
+    rank = len(axes)
+    if loads:
+        if stmt.signal is None:
+            raise ill_formed("a load without a signal", "a phased barrier")
+        called = scope.use(f"load_box_{rank}")
+        scope.line(f"{called}({address}, &{parameter}, {barrier(scope, stmt.signal)}, {coordinates});")
+        scope.setting.counts["UTMALDG"] += 1
+    else:
+        called = scope.use(f"store_box_{rank}")
+        scope.line(f"{called}(&{parameter}, {address}, {coordinates});")
+        scope.setting.counts["UTMASTG"] += 1
+
+
+def _contiguous(memory: Storage, ref: MemRef, box: Sequence[int]) -> bool:
+    offset = memory.offset(ref.index, None)
+    expected: Expr = ZERO
+    step = 1
+    for axis in reversed(range(len(box))):
+        expected = expected + (sym(f"${axis}") * step if box[axis] > 1 else ZERO)
+        step *= box[axis]
+    single = {f"${a}": ZERO for a, extent in enumerate(box) if extent == 1}
+    moving = offset - offset.substitute(_origin(box))
+    return moving.substitute(single) == expected and not memory.swizzle
+
+
+def _bulk(scope: Scope, stmt: Copy) -> None:
+    """A contiguous run of bytes."""
+    loads = stmt.engine == "bulk.load"
+    outer, inner = (stmt.src, stmt.dst) if loads else (stmt.dst, stmt.src)
+    far, near = storage(scope, outer.name), storage(scope, inner.name)
+    size = prod(stmt.box) * near.dtype.itemsize
+    if far.kind != "global" or near.kind != "shared" or far.dtype != near.dtype:
+        raise ill_formed(
+            f"{stmt.engine} between {outer.name} and {inner.name}", "global and shared memory of one dtype"
+        )
+    if size % 16 or not _contiguous(far, outer, stmt.box) or not _contiguous(near, inner, stmt.box):
+        raise unsupported(f"{stmt.engine} of {stmt.box} elements of {outer.name}", "a contiguous multiple of 16 bytes")
+    origin = _origin(stmt.box)
+    with scope.block("{"):
+        pointer = Pointer(scope, far, outer, origin)
+        pointer.start()
+        address = shared_address(scope, near, inner, stmt.box)
+        if loads:
+            if stmt.signal is None:
+                raise ill_formed("a load without a signal", "a phased barrier")
+            called = scope.use("bulk_load")
+            where = barrier(scope, stmt.signal)
+            scope.line(f"{called}({address}, {pointer.at(pointer.first)}, {size}u, {where});")
+            scope.setting.counts["UBLKCP"] += 1
+        else:
+            scope.line(f"{scope.use('bulk_store')}({pointer.at(pointer.first)}, {address}, {size}u);")
+            scope.setting.counts["UBLKCP"] += 1
+
+
+def _by_threads(scope: Scope, stmt: Copy) -> None:
+    """Chunks of 16 bytes dealt to the agent's threads; what lies outside the tensor is zero."""
+    far, near = storage(scope, stmt.src.name), storage(scope, stmt.dst.name)
+    size = near.dtype.itemsize
+    each = 16 // size
+    if far.kind != "global" or near.kind != "shared" or far.dtype != near.dtype or stmt.box[-1] % each:
+        raise unsupported(f"cp.async of {stmt.box} from {stmt.src.name} to {stmt.dst.name}", "rows of 16-byte chunks")
+    threads, last = scope.lanes * scope.warps, len(stmt.box) - 1
+    chunks = prod(stmt.box) // each
+    number = scope.head.fresh("chunk")
+    inner = scope.child()
+    with scope.block(f"for (int {number} = member; {number} < {chunks}; {number} += {threads}) {{"):
+        env: dict[str, Expr] = {}
+        left = number
+        for axis in reversed(range(len(stmt.box))):
+            extent = stmt.box[axis] // each if axis == last else stmt.box[axis]
+            name = scope.head.fresh("at")
+            text = f"{left} % {extent}" if axis else left
+            factor = each if axis == last else 1
+            scope.line(f"const int {name} = {f'{factor} * ({text})' if factor > 1 else text};")
+            inner.symbols.known[f"@{name}"] = symbol(name, 0, factor * (extent - 1), factor)
+            env[f"${axis}"] = sym(f"@{name}")
+            if axis:
+                follow = scope.head.fresh("rest")
+                scope.line(f"const int {follow} = {left} / {extent};")
+                left = follow
+        _chunk(inner, stmt, env, far, near, each)
+    scope.setting.counts["LDGSTS"] += 1
+
+
+def _chunk(scope: Scope, stmt: Copy, env: dict[str, Expr], far: Storage, near: Storage, each: int) -> None:
+    last = f"${len(stmt.box) - 1}"
+    for ref, memory in ((stmt.src, far), (stmt.dst, near)):
+        whole = memory.offset(ref.index, None)
+        by = scope.symbols.text(memory.offset([i.substitute(env) for i in ref.index], None)).by
+        if (whole - whole.substitute({last: ZERO})).coefficient(sym(last).terms[0][0][0]) != 1 or by % each:
+            raise unsupported(f"cp.async of {ref.name} in chunks of 16 bytes", "an aligned contiguous last axis")
+    source = Pointer(scope, far, stmt.src, env)
+    target = Pointer(scope, near, stmt.dst, env)
+    source.start()
+    target.start()
+    tests: list[str] = []
+    size = far.dtype.itemsize
+    bytes_ = "16u"
+    for index, extent in zip(stmt.src.index, far.shape):
+        at = index.substitute(env)
+        if f"${len(stmt.box) - 1}" in index.symbols:
+            room = scope.symbols.text(extent - at)
+            if room.lo < each:
+                scope.use("most")
+                scope.use("least")
+                bytes_ = f"(u32)(least<i64>(most<i64>({room.text}, 0), {each}) * {size})"
+        elif scope.symbols.text(extent - at - 1).lo < 0:
+            tests.append(f"{scope.text(extent - at)} > 0")
+        if scope.symbols.text(at).lo < 0:
+            tests.append(f"{scope.text(at)} >= 0")
+    guarded = f"({' && '.join(tests)}) ? {bytes_} : 0u" if tests else bytes_
+    address = f"{source.at(source.first)}"
+    safe = f"({guarded}) ? (const void*){address} : (const void*){far.pointer}"
+    scope.line(f"{scope.use('copy_16')}(base + {target.shared(target.first)}, {safe}, {guarded});")

@@ -1,0 +1,195 @@
+"""exp, log, tanh and their kin: the expansions of `treadle.math` as device functions, bit for bit the simulator's.
+
+Each is straight-line text. The compiler must not contract what it says (`--fmad=false`); division and square root are
+IEEE's, which is the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from treadle.dtype.formats import f32
+from treadle.math.table import FUNCTIONS, expansion
+from treadle.targets.cuda.emit.prelude import Prelude
+from treadle.targets.cuda.emit.values import number
+
+APPROXIMATE: dict[str, str] = {
+    "exp": "exp_approx",
+    "exp2": "exp2_approx",
+    "log2": "log2_approx",
+    "rsqrt": "rsqrt_approx",
+    "reciprocal": "reciprocal_approx",
+    "tanh": "tanh_approx",
+    "sin": "sin_approx",
+    "cos": "cos_approx",
+}
+"""Functions for which the hardware has an instruction, taken where the statement says so."""
+
+
+class TextOps:
+    """`treadle.math.ops.Ops` as lines of C++; a value is the name of a variable, or a number."""
+
+    def __init__(self, indent: str = "  ") -> None:
+        self.lines: list[str] = []
+        self.count = [0]
+        self.indent = indent
+
+    def _new(self, kind: str, text: str) -> str:
+        name = f"v{self.count[0]}"
+        self.count[0] += 1
+        self.lines.append(f"{self.indent}const {kind} {name} = {text};")
+        return name
+
+    def _float(self, text: str) -> str:
+        return self._new("float", text)
+
+    def _int(self, text: str) -> str:
+        return self._new("int", text)
+
+    def _mask(self, text: str) -> str:
+        return self._new("bool", text)
+
+    def const_f32(self, value: float) -> str:
+        return number(value, f32).text
+
+    def const_i32(self, value: int) -> str:
+        return f"(int)0x{value & 0xFFFFFFFF:x}u"
+
+    def add(self, a: str, b: str) -> str:
+        return self._float(f"{a} + {b}")
+
+    def sub(self, a: str, b: str) -> str:
+        return self._float(f"{a} - {b}")
+
+    def mul(self, a: str, b: str) -> str:
+        return self._float(f"{a} * {b}")
+
+    def div(self, a: str, b: str) -> str:
+        return self._float(f"{a} / {b}")
+
+    def sqrt(self, a: str) -> str:
+        return self._float(f"sqrtf({a})")
+
+    def fma(self, a: str, b: str, c: str) -> str:
+        return self._float(f"fmaf({a}, {b}, {c})")
+
+    def neg(self, a: str) -> str:
+        return self._float(f"__uint_as_float(__float_as_uint({a}) ^ 0x80000000u)")
+
+    def abs(self, a: str) -> str:
+        return self._float(f"__uint_as_float(__float_as_uint({a}) & 0x7fffffffu)")
+
+    def copysign(self, a: str, sign: str) -> str:
+        size, top = f"(__float_as_uint({a}) & 0x7fffffffu)", f"(__float_as_uint({sign}) & 0x80000000u)"
+        return self._float(f"__uint_as_float({size} | {top})")
+
+    def max(self, a: str, b: str) -> str:
+        return self._float(f"fmaxf({a}, {b})")
+
+    def min(self, a: str, b: str) -> str:
+        return self._float(f"fminf({a}, {b})")
+
+    def round_even(self, a: str) -> str:
+        return self._float(f"rintf({a})")
+
+    def float_to_int(self, a: str) -> str:
+        return self._int(f"__float2int_rz({a})")
+
+    def int_to_float(self, a: str) -> str:
+        return self._float(f"__int2float_rn({a})")
+
+    def as_int(self, a: str) -> str:
+        return self._int(f"__float_as_int({a})")
+
+    def as_float(self, a: str) -> str:
+        return self._float(f"__int_as_float({a})")
+
+    def _wrap(self, a: str, sign: str, b: str) -> str:
+        return self._int(f"(int)((u32){a} {sign} (u32){b})")
+
+    def iadd(self, a: str, b: str) -> str:
+        return self._wrap(a, "+", b)
+
+    def isub(self, a: str, b: str) -> str:
+        return self._wrap(a, "-", b)
+
+    def imul(self, a: str, b: str) -> str:
+        return self._wrap(a, "*", b)
+
+    def umulhi(self, a: str, b: str) -> str:
+        return self._int(f"(int)__umulhi((u32){a}, (u32){b})")
+
+    def and_(self, a: str, b: str) -> str:
+        return self._int(f"{a} & {b}")
+
+    def or_(self, a: str, b: str) -> str:
+        return self._int(f"{a} | {b}")
+
+    def xor(self, a: str, b: str) -> str:
+        return self._int(f"{a} ^ {b}")
+
+    def shl(self, a: str, count: str) -> str:
+        return self._wrap(a, "<<", count)
+
+    def lshr(self, a: str, count: str) -> str:
+        return self._wrap(a, ">>", count)
+
+    def ashr(self, a: str, count: str) -> str:
+        return self._int(f"{a} >> {count}")
+
+    def lt(self, a: str, b: str) -> str:
+        return self._mask(f"{a} < {b}")
+
+    def le(self, a: str, b: str) -> str:
+        return self._mask(f"{a} <= {b}")
+
+    def gt(self, a: str, b: str) -> str:
+        return self._mask(f"{a} > {b}")
+
+    def ge(self, a: str, b: str) -> str:
+        return self._mask(f"{a} >= {b}")
+
+    def eq(self, a: str, b: str) -> str:
+        return self._mask(f"{a} == {b}")
+
+    def ne(self, a: str, b: str) -> str:
+        return self._mask(f"{a} != {b}")
+
+    def is_nan(self, a: str) -> str:
+        return self._mask(f"{a} != {a}")
+
+    def ieq(self, a: str, b: str) -> str:
+        return self._mask(f"{a} == {b}")
+
+    def ilt(self, a: str, b: str) -> str:
+        return self._mask(f"{a} < {b}")
+
+    def select(self, mask: str, a: str, b: str) -> str:
+        return self._new("auto", f"{mask} ? {a} : {b}")
+
+    def rare(self, mask: str, slow: Callable[[], str], fast: str) -> str:
+        name = f"v{self.count[0]}"
+        self.count[0] += 1
+        self.lines.append(f"{self.indent}auto {name} = {fast};")
+        self.lines.append(f"{self.indent}if ({mask}) {{")
+        outer, self.indent = self.indent, self.indent + "  "
+        result = slow()
+        self.lines.append(f"{self.indent}{name} = {result};")
+        self.indent = outer
+        self.lines.append(f"{self.indent}}}")
+        return name
+
+
+def function(name: str, accuracy: str, prelude: Prelude) -> str:
+    """The device function of an f32 function in an accuracy class. Errors: math/no-expansion."""
+    accuracy = "2ulp" if accuracy not in ("2ulp", "fast") else accuracy
+    found = expansion(name, accuracy)
+    called = f"{name}_{accuracy}"
+    if called not in prelude.own:
+        ops = TextOps()
+        arguments = [f"x{i}" for i in range(FUNCTIONS[name].arity)]
+        result = found.expand(ops, *arguments)
+        lines = "\n".join([*ops.lines, f"  return {result};"])
+        parameters = ", ".join(f"float {a}" for a in arguments)
+        prelude.define(called, f"DEVICE float {called}({parameters}) {{\n{lines}\n}}\n")
+    return called

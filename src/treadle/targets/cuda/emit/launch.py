@@ -1,0 +1,126 @@
+"""From emitted text and a call's arguments to launches: every parameter's value, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from treadle.runtime.arrays import itemsize_of
+from treadle.runtime.cuda import CudaArgument, Geometry, Pointer, Scalar
+from treadle.runtime.tensor_map import Fill, Promotion, Swizzle, TensorMapSpec
+from treadle.targets.cuda.emit.errors import CudaExtentTooLarge
+from treadle.targets.cuda.emit.program import Argument, EmittedCuda, KernelLaunchSpec, MapPlan
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of a call. Units: `strides` in elements. `scalars`: name -> (bits, value as an integer or None)."""
+
+    extents: Mapping[str, int]
+    pointers: Mapping[str, int]
+    strides: Mapping[str, Sequence[int]]
+    scalars: Mapping[str, tuple[int, int | None]]
+    workspace: int = 0
+
+
+@dataclass(frozen=True)
+class PreparedLaunch:
+    """One launch, ready for `treadle.runtime.cuda.CudaLaunch`."""
+
+    kernel: str
+    geometry: Geometry
+    arguments: tuple[CudaArgument, ...]
+
+
+def environment(emitted: EmittedCuda, extents: Mapping[str, int]) -> dict[str, int]:
+    """Extents, and the names that the host computes from them."""
+    env = dict(extents)
+    for name, expr in emitted.lets.items():
+        env[name] = int(expr.evaluate(env))
+    return env
+
+
+def workspace_bytes(emitted: EmittedCuda, call: Call) -> int:
+    """Bytes of the workspace that the launches share."""
+    return int(emitted.workspace.evaluate(environment(emitted, call.extents), _functions(call)))
+
+
+def prepare(emitted: EmittedCuda, call: Call) -> list[PreparedLaunch]:
+    """The launches of a call in order, those of no workgroups left out.
+
+    *Errors*: emit/cuda-extent where an extent is beyond what the kernels' index arithmetic holds.
+    """
+    env = environment(emitted, call.extents)
+    functions = _functions(call)
+    found: list[PreparedLaunch] = []
+    for spec in emitted.launches:
+        grid = int(spec.grid.evaluate(env, functions))
+        if grid <= 0:
+            continue
+        _within(spec, env, functions)
+        arguments = tuple(_argument(a, spec, env, call) for a in spec.arguments)
+        geometry = Geometry((grid, 1, 1), (spec.threads, 1, 1), (spec.cluster, 1, 1), spec.shared, spec.cooperative)
+        found.append(PreparedLaunch(spec.kernel, geometry, arguments))
+    return found
+
+
+def _functions(call: Call) -> dict[str, Callable[..., Any]]:
+    """Scalar arguments as the opaque terms of index expressions."""
+
+    def constant(value: int) -> Callable[..., Any]:
+        return lambda: value
+
+    return {n: constant(v) for n, (_, v) in call.scalars.items() if v is not None}
+
+
+def _within(spec: KernelLaunchSpec, env: Mapping[str, int], functions: Mapping[str, Callable[..., Any]]) -> None:
+    for expr, most in spec.limits:
+        value = int(expr.evaluate(env, functions))
+        if value > most:
+            raise CudaExtentTooLarge(
+                doing=f"launching {spec.kernel}",
+                found=f"{expr} = {value}",
+                expected=f"at most {most}, which its 32-bit index arithmetic holds",
+                hint="pin another plan: target='cuda', plan='universal'",
+            )
+
+
+def _argument(argument: Argument, spec: KernelLaunchSpec, env: Mapping[str, int], call: Call) -> CudaArgument:
+    match argument.kind:
+        case "map":
+            return _map(next(m for m in spec.maps if m.name == argument.name), env, call)
+        case "tensor":
+            return Pointer(call.pointers[argument.name])
+        case "stride":
+            return Scalar(int(call.strides[argument.name][argument.axis]), 8)
+        case "extent":
+            return Scalar(env[argument.name], argument.size)
+        case "scalar":
+            return Scalar(call.scalars[argument.name][0], argument.size)
+        case "workspace":
+            return Pointer(call.workspace)
+        case _:
+            raise AssertionError(argument.kind)
+
+
+def _map(plan: MapPlan, env: Mapping[str, int], call: Call) -> TensorMapSpec:
+    """The map of one call. Axes of extent 0 or 1 take any legal pitch: no coordinate beyond the first is inside."""
+    size = itemsize_of(plan.dtype)
+    strides = call.strides[plan.tensor]
+    extents = [int(plan.extents[a].evaluate(env)) for a in plan.axes]
+    pitches: list[int] = []
+    for axis, extent in zip(plan.axes[1:], extents[1:]):
+        pitches.append(int(strides[axis]) * size if extent > 1 else 16)
+    return TensorMapSpec(
+        dtype=plan.dtype,
+        address=call.pointers[plan.tensor],
+        extents=tuple(max(1, e) for e in extents),
+        pitches=tuple(pitches),
+        box=tuple(plan.box[a] for a in plan.axes),
+        element_strides=tuple(1 for _ in plan.axes),
+        interleave="none",
+        swizzle=cast(Swizzle, f"{plan.swizzle}B" if plan.swizzle else "none"),
+        promotion=cast(Promotion, f"{plan.promotion}B" if plan.promotion else "none"),
+        fill=cast(Fill, plan.fill),
+    )

@@ -1,0 +1,495 @@
+"""The device functions that emitted text calls: one is one instruction, or the exact meaning of one operation.
+
+`Prelude` collects those that a text uses, so that a small kernel stays a small text. None of them knows an operator.
+"""
+
+from __future__ import annotations
+
+HEAD = """typedef unsigned char u8;
+typedef signed char i8;
+typedef unsigned short u16;
+typedef short i16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+#define DEVICE __device__ __forceinline__
+"""
+
+_PARTS: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+
+def _part(name: str, text: str, *needs: str) -> None:
+    _PARTS[name] = (text.strip("\n") + "\n", needs)
+
+
+# ---- index arithmetic
+
+_part("least", "template <class T> DEVICE T least(T a, T b) { return a < b ? a : b; }")
+_part("most", "template <class T> DEVICE T most(T a, T b) { return a < b ? b : a; }")
+_part(
+    "floor_div",
+    """
+template <class T> DEVICE T floor_div(T a, T b) {
+  const T q = a / b;
+  return q - (T)(q * b > a);
+}""",
+)
+_part(
+    "floor_mod",
+    """
+template <class T> DEVICE T floor_mod(T a, T b) {
+  const T r = a % b;
+  return r < 0 ? r + b : r;
+}""",
+)
+
+# ---- values
+
+_part(
+    "pack_bf16",
+    """
+DEVICE u32 pack_bf16(float low, float high) {
+  u32 d;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+  return d;
+}""",
+)
+_part(
+    "pack_f16",
+    """
+DEVICE u32 pack_f16(float low, float high) {
+  u32 d;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+  return d;
+}""",
+)
+_part(
+    "to_bf16",
+    """
+DEVICE u16 to_bf16(float x) {
+  u16 d;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(d) : "f"(x));
+  return d;
+}""",
+)
+_part(
+    "to_f16",
+    """
+DEVICE u16 to_f16(float x) {
+  u16 d;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(d) : "f"(x));
+  return d;
+}""",
+)
+_part("from_bf16", "DEVICE float from_bf16(u16 x) { return __uint_as_float((u32)x << 16); }")
+_part(
+    "from_f16",
+    """
+DEVICE float from_f16(u16 x) {
+  float d;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(d) : "h"(x));
+  return d;
+}""",
+)
+_part("pair", "DEVICE u32 pair(u16 low, u16 high) { return (u32)low | (u32)high << 16; }")
+_part(
+    "odd_float",
+    """
+// To f32 with the last bit set where something was cut off: a later rounding to fewer bits is then the only one.
+DEVICE float odd_float(double x) {
+  const float cut = __double2float_rz(x);
+  return (double)cut == x || x != x ? cut : __uint_as_float(__float_as_uint(cut) | 1u);
+}""",
+)
+_part(
+    "odd_signed",
+    """
+DEVICE float odd_signed(i64 x) {
+  const float cut = __ll2float_rz(x);
+  return (i64)cut == x ? cut : __uint_as_float(__float_as_uint(cut) | 1u);
+}""",
+)
+_part(
+    "odd_unsigned",
+    """
+DEVICE float odd_unsigned(u64 x) {
+  const float cut = __ull2float_rz(x);
+  return (u64)cut == x ? cut : __uint_as_float(__float_as_uint(cut) | 1u);
+}""",
+)
+for _name, _kind, _wide, _instruction in (
+    ("i32_of_f32", "float", "int", "cvt.rzi.s32.f32"),
+    ("u32_of_f32", "float", "u32", "cvt.rzi.u32.f32"),
+    ("i64_of_f32", "float", "i64", "cvt.rzi.s64.f32"),
+    ("u64_of_f32", "float", "u64", "cvt.rzi.u64.f32"),
+    ("i32_of_f64", "double", "int", "cvt.rzi.s32.f64"),
+    ("u32_of_f64", "double", "u32", "cvt.rzi.u32.f64"),
+    ("i64_of_f64", "double", "i64", "cvt.rzi.s64.f64"),
+    ("u64_of_f64", "double", "u64", "cvt.rzi.u64.f64"),
+):
+    _out = "l" if _wide in ("i64", "u64") else "r"
+    _in = "f" if _kind == "float" else "d"
+    _part(
+        _name,
+        f"""
+// Truncates and saturates; the conversion of NaN is 0.
+DEVICE {_wide} {_name}({_kind} x) {{
+  {_wide} d;
+  asm("{_instruction} %0, %1;" : "={_out}"(d) : "{_in}"(x));
+  return x != x ? 0 : d;
+}}""",
+    )
+_part(
+    "within", "template <class T> DEVICE T within(T x, T low, T high) { return x < low ? low : x > high ? high : x; }"
+)
+
+# ---- operations
+
+_part(
+    "max_f32",
+    """
+DEVICE float max_f32(float a, float b) {
+  float d;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b));
+  return d;
+}""",
+)
+_part(
+    "min_f32",
+    """
+DEVICE float min_f32(float a, float b) {
+  float d;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b));
+  return d;
+}""",
+)
+_part("max_f64", "DEVICE double max_f64(double a, double b) { return b > a || b != b ? b : a; }")
+_part("min_f64", "DEVICE double min_f64(double a, double b) { return b < a || b != b ? b : a; }")
+_part(
+    "int_floordiv",
+    """
+template <class T> DEVICE T int_floordiv(T a, T b) {
+  if (b == 0) return 0;
+  if ((T)-1 < (T)0 && b == (T)-1) return (T)(0 - (u64)a);
+  const T q = a / b, r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? q - 1 : q;
+}
+template <class T> DEVICE T int_mod(T a, T b) {
+  if (b == 0 || ((T)-1 < (T)0 && b == (T)-1)) return 0;
+  const T r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}""",
+)
+_part(
+    "shifts",
+    """
+template <class T, class U> DEVICE T shift_left(T a, T count) {
+  return (U)count < 8 * sizeof(T) ? (T)((u64)(U)a << (u32)count) : (T)0;
+}
+template <class T, class U> DEVICE T shift_right(T a, T count) {
+  const bool inside = (U)count < 8 * sizeof(T);
+  if ((T)-1 < (T)0) return (T)(a >> (inside ? (u32)count : (u32)(8 * sizeof(T) - 1)));
+  return inside ? (T)(a >> (u32)count) : (T)0;
+}""",
+)
+_part(
+    "float_mod",
+    """
+// The exact remainder of truncated division, then NumPy's floor division and modulus.
+DEVICE float truncated(float x, float y) { return fmodf(x, y); }
+DEVICE double truncated(double x, double y) { return fmod(x, y); }
+template <class T> DEVICE T sized(T size, T sign) { return copysign(size, sign); }
+template <class T> DEVICE T float_mod(T a, T b) {
+  const T r = truncated(a, b);
+  if (b == 0) return r;
+  if (r == 0) return sized((T)0, b);
+  return (b < 0) != (r < 0) ? r + b : r;
+}
+template <class T> DEVICE T float_floordiv(T a, T b) {
+  if (b == 0) return a / b;
+  const T r = truncated(a, b);
+  T q = (a - r) / b;
+  if (r != 0 && (b < 0) != (r < 0)) q -= (T)1;
+  if (q == 0) return sized((T)0, a / b);
+  T whole = floor(q);
+  if (q - whole > (T)0.5) whole += (T)1;
+  return whole;
+}""",
+)
+for _name, _instruction in (
+    ("exp2_approx", "ex2.approx.ftz.f32"),
+    ("log2_approx", "lg2.approx.ftz.f32"),
+    ("rsqrt_approx", "rsqrt.approx.ftz.f32"),
+    ("reciprocal_approx", "rcp.approx.ftz.f32"),
+    ("tanh_approx", "tanh.approx.f32"),
+    ("sin_approx", "sin.approx.ftz.f32"),
+    ("cos_approx", "cos.approx.ftz.f32"),
+):
+    _part(
+        _name,
+        f"""
+DEVICE float {_name}(float x) {{
+  float d;
+  asm("{_instruction} %0, %1;" : "=f"(d) : "f"(x));
+  return d;
+}}""",
+    )
+_part("exp_approx", "DEVICE float exp_approx(float x) { return exp2_approx(x * 0x1.715476p+0f); }", "exp2_approx")
+
+# ---- updates of memory that others update too
+
+_part(
+    "update",
+    """
+template <class F> DEVICE void update_u32(u32* at, F next) {
+  u32 old = *(volatile u32*)at, seen;
+  do {
+    seen = old;
+    old = atomicCAS(at, seen, next(seen));
+  } while (old != seen);
+}
+template <class F> DEVICE void update_u64(u64* at, F next) {
+  u64 old = *(volatile u64*)at, seen;
+  do {
+    seen = old;
+    old = atomicCAS(at, seen, next(seen));
+  } while (old != seen);
+}
+// Elements of one and two bytes: inside the word that holds them.
+template <class F> DEVICE void update_part(void* at, u32 bits, F next) {
+  const u64 address = (u64)at;
+  const u32 shift = (u32)(address & 3) * 8, mask = ((1u << bits) - 1u) << shift;
+  update_u32((u32*)(address & ~(u64)3), [&](u32 word) {
+    return (word & ~mask) | (((u32)next((word & mask) >> shift) << shift) & mask);
+  });
+}""",
+)
+
+# ---- shared memory and synchronisation
+
+_part("shared_address", "DEVICE u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }")
+_part("tensor_map", "struct alignas(64) TensorMap { u64 word[16]; };")
+_part("swizzle_128", "DEVICE u32 swizzle_128(u32 at) { return at ^ ((at >> 3) & 0x70u); }")
+_part("swizzle_64", "DEVICE u32 swizzle_64(u32 at) { return at ^ ((at >> 3) & 0x30u); }")
+_part("swizzle_32", "DEVICE u32 swizzle_32(u32 at) { return at ^ ((at >> 3) & 0x10u); }")
+_part(
+    "barrier_init",
+    """
+DEVICE void barrier_init(u32 bar, u32 count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
+}""",
+)
+_part(
+    "fence_barrier_init",
+    'DEVICE void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }',
+)
+_part(
+    "barrier_expect",
+    """
+DEVICE void barrier_expect(u32 bar, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+}""",
+)
+_part(
+    "barrier_arrive",
+    """
+DEVICE void barrier_arrive(u32 bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory"); }""",
+)
+_part(
+    "barrier_arrive_many",
+    """
+DEVICE void barrier_arrive_many(u32 bar, u32 count) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(count) : "memory");
+}""",
+)
+_part(
+    "barrier_wait",
+    """
+DEVICE void barrier_wait(u32 bar, u32 parity) {
+  asm volatile(
+      "{\\n.reg .pred done;\\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\\n"
+      "@done bra passed;\\nbra again;\\npassed:\\n}" ::"r"(bar), "r"(parity) : "memory");
+}""",
+)
+_part(
+    "named_sync",
+    """
+DEVICE void named_sync(u32 id, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+template <int I, int T> DEVICE void named_sync() { asm volatile("bar.sync %0, %1;" ::"n"(I), "n"(T) : "memory"); }""",
+)
+_part(
+    "named_arrive",
+    """
+DEVICE void named_arrive(u32 id, u32 threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+template <int I, int T> DEVICE void named_arrive() { asm volatile("bar.arrive %0, %1;" ::"n"(I), "n"(T) : "memory"); }""",
+)
+_part(
+    "fence_async_proxy",
+    """
+// Ordinary shared accesses of this thread are ordered with the copy engine and the tensor cores.
+DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }""",
+)
+_part(
+    "fence_async_proxy_all",
+    """
+DEVICE void fence_async_proxy_all() { asm volatile("fence.proxy.async;" ::: "memory"); }""",
+)
+_part("bulk_commit", 'DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }')
+_part(
+    "bulk_wait",
+    """
+template <int P> DEVICE void bulk_wait() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(P) : "memory"); }
+template <int P> DEVICE void bulk_wait_source() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(P) : "memory");
+}""",
+)
+_part("copies_commit", 'DEVICE void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }')
+_part(
+    "copies_wait",
+    'template <int P> DEVICE void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(P) : "memory"); }',
+)
+_part(
+    "copy_16",
+    """
+// Copies `bytes` of 16 and zeros the rest.
+DEVICE void copy_16(u32 dst, const void* src, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(bytes) : "memory");
+}""",
+)
+_part(
+    "bulk_load",
+    """
+DEVICE void bulk_load(u32 dst, const void* src, u32 bytes, u32 bar) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst),
+               "l"(src), "r"(bytes), "r"(bar) : "memory");
+}""",
+)
+_part(
+    "bulk_store",
+    """
+DEVICE void bulk_store(void* dst, u32 src, u32 bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src), "r"(bytes)
+               : "memory");
+}""",
+)
+for _rank in range(1, 6):
+    _coordinates = ", ".join(f"int c{i}" for i in range(_rank))
+    _inputs = ", ".join(f'"r"(c{i})' for i in range(_rank))
+    _load = ", ".join(f"%{3 + i}" for i in range(_rank))
+    _store = ", ".join(f"%{2 + i}" for i in range(_rank))
+    _part(
+        f"load_box_{_rank}",
+        f"""
+DEVICE void load_box_{_rank}(u32 dst, const TensorMap* map, u32 bar, {_coordinates}) {{
+  asm volatile(
+      "cp.async.bulk.tensor.{_rank}d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {{{_load}}}], [%2];"
+      ::"r"(dst), "l"(map), "r"(bar), {_inputs} : "memory");
+}}""",
+        "tensor_map",
+    )
+    _part(
+        f"store_box_{_rank}",
+        f"""
+DEVICE void store_box_{_rank}(const TensorMap* map, u32 src, {_coordinates}) {{
+  asm volatile("cp.async.bulk.tensor.{_rank}d.global.shared::cta.bulk_group [%0, {{{_store}}}], [%1];"
+      ::"l"(map), "r"(src), {_inputs} : "memory");
+}}""",
+        "tensor_map",
+    )
+
+# ---- warpgroup mma
+
+_part(
+    "operand_desc",
+    """
+// Shared operand descriptor: address, leading and stride byte offsets, kind of swizzle.
+DEVICE u64 operand_desc(u32 address, u32 leading, u32 stride, u32 kind) {
+  return (u64)((address & 0x3FFFF) >> 4) | ((u64)(leading >> 4) << 16) | ((u64)(stride >> 4) << 32) | ((u64)kind << 62);
+}""",
+)
+_part("mma_fence", 'DEVICE void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }')
+_part("mma_commit", 'DEVICE void mma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }')
+_part(
+    "mma_wait",
+    """
+template <int P> DEVICE void mma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(P) : "memory"); }""",
+)
+_part(
+    "landed",
+    """
+// No instruction: every register is redefined here, so arithmetic on it cannot be moved above the wait before it.
+template <int R> DEVICE void landed(float (&f)[R]) {
+#pragma unroll
+  for (int i = 0; i < R; i++) asm volatile("" : "+f"(f[i])::"memory");
+}
+template <int R> DEVICE void landed(u32 (&f)[R]) {
+#pragma unroll
+  for (int i = 0; i < R; i++) asm volatile("" : "+r"(f[i])::"memory");
+}
+template <int R> DEVICE void landed(int (&f)[R]) {
+#pragma unroll
+  for (int i = 0; i < R; i++) asm volatile("" : "+r"(f[i])::"memory");
+}""",
+)
+_part(
+    "registers",
+    """
+template <int R> DEVICE void registers_more() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(R)); }
+template <int R> DEVICE void registers_fewer() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(R)); }""",
+)
+_part(
+    "store_matrix_4",
+    """
+DEVICE void store_matrix_4(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d) : "memory");
+}""",
+)
+_part(
+    "mma_m16n8k16",
+    """
+#define MMA_16_8_16(kind)                                                                                            \\
+  DEVICE void mma_m16n8k16_##kind(float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, \\
+                                  u32 b1) {                                                                          \\
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." #kind "." #kind ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, " \\
+        "{%0, %1, %2, %3};"                                                                                          \\
+        : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3)                                                                     \\
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));                                                     \\
+  }
+MMA_16_8_16(bf16)
+MMA_16_8_16(f16)""",
+)
+
+
+class Prelude:
+    """The parts that a text uses, in the order in which they must stand; `own` holds generated functions."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, None] = {}
+        self.own: dict[str, str] = {}
+
+    def use(self, name: str) -> str:
+        """Has the part in the text; returns its name."""
+        if name not in self.parts:
+            for need in _PARTS[name][1]:
+                self.use(need)
+            self.parts[name] = None
+        return name
+
+    def define(self, name: str, text: str) -> str:
+        """Has a generated function in the text; returns its name."""
+        self.own.setdefault(name, text)
+        return name
+
+    def scan(self, text: str) -> None:
+        """Has those parts in the text whose names occur in it."""
+        for name in ("least", "most", "floor_div", "floor_mod", "shared_address"):
+            if f"{name}(" in text:
+                self.use(name)
+
+    def text(self) -> str:
+        """All of it, the typedefs first."""
+        return HEAD + "".join(_PARTS[name][0] for name in self.parts) + "".join(self.own.values())

@@ -1,0 +1,481 @@
+"""The whole: a machine program as one CUDA C++ text, and what a launch of each kernel needs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from treadle.algebra.expr import Expr, const, maximum, sym
+from treadle.ir.guard import Bound, Divisible, Guard
+from treadle.machine.form import Copy, Kernel, Launch, MachineProgram, Mma, Role, Store, Sync, Tasks, walk
+from treadle.targets.cuda.emit.arith import Arith
+from treadle.targets.cuda.emit.control import Bodies, unrolled_variables
+from treadle.targets.cuda.emit.counters import periods, private
+from treadle.targets.cuda.emit.errors import ill_formed, unsupported
+from treadle.targets.cuda.emit.flight import landings
+from treadle.targets.cuda.emit.functions import APPROXIMATE
+from treadle.targets.cuda.emit.index import FAR, INT_MAX, Known, Symbols, declared, symbol
+from treadle.targets.cuda.emit.names import cname
+from treadle.targets.cuda.emit.prelude import Prelude
+from treadle.targets.cuda.emit.scope import Head, KernelSetting, Scope, bit_symbols
+from treadle.targets.cuda.emit.storage import (
+    Storage,
+    apart,
+    element_type,
+    local_plan,
+    pitch,
+    shared_plan,
+    stride_symbol,
+    tensor_storage,
+    unit_axis,
+    workspace_plan,
+)
+from treadle.targets.cuda.emit.values import Val, ctype
+
+MOST_EXTENT = 1 << 30
+"""Extents of a kernel with tensor maps: its coordinates are 32 bits wide."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A kernel parameter: a tensor map, a tensor's address, a stride or extent, a scalar, or the workspace's address.
+    Units: `size` in bytes; strides in elements."""
+
+    kind: str
+    name: str
+    axis: int = 0
+    size: int = 8
+
+
+@dataclass(frozen=True)
+class MapPlan:
+    """A tensor map: the tensor's axes from the innermost dimension outward, and the fields that no call changes."""
+
+    name: str
+    tensor: str
+    dtype: str
+    axes: tuple[int, ...]
+    extents: tuple[Expr, ...]
+    box: tuple[int, ...]
+    swizzle: int
+    promotion: int
+    fill: str
+
+
+@dataclass(frozen=True)
+class KernelLaunchSpec:
+    """A launch. `grid` workgroups of `threads`; `shared` bytes of dynamic shared memory; `arguments` in order; `limits`:
+    expressions that the launch holds against a largest value. `counts`: how many of each instruction the text states."""
+
+    kernel: str
+    grid: Expr
+    threads: int
+    shared: int
+    arguments: tuple[Argument, ...]
+    maps: tuple[MapPlan, ...]
+    limits: tuple[tuple[Expr, int], ...]
+    cluster: int = 1
+    cooperative: bool = False
+    counts: Counter[str] = field(default_factory=Counter[str], compare=False)
+
+
+@dataclass(frozen=True)
+class EmittedCuda:
+    """CUDA C++ for `arch`, the launches in order, names for extents that the host computes, and the workspace's bytes."""
+
+    source: str
+    arch: str
+    launches: tuple[KernelLaunchSpec, ...]
+    lets: dict[str, Expr]
+    workspace: Expr
+
+
+def emit(program: MachineProgram) -> EmittedCuda:
+    """The CUDA C++ text of a machine program, for `treadle.toolchain.nvrtc.compile_cuda` without contraction.
+
+    Errors: emit/cuda-unsupported, emit/cuda-ill-formed.
+    """
+    family, _, arch = program.target.partition(":")
+    if family != "cuda" or not arch:
+        raise ill_formed(f"the target {program.target}", "cuda:sm_90a or another architecture")
+    prelude = Prelude()
+    accuracy = str(program.program.numerics.get("functions") or "2ulp")
+    arith = Arith(prelude, accuracy, _approximate(program.numerics))
+    texts: list[str] = []
+    made: dict[str, _Kernel] = {}
+    for kernel in program.kernels:
+        launch = next((x for x in program.host.launches if x.kernel == kernel.name), None)
+        if launch is not None:
+            made[kernel.name] = _Kernel(program, kernel, launch, arch, prelude, arith)
+            texts.append(made[kernel.name].text())
+    body = "\n".join(texts)
+    prelude.scan(body)
+    launches = tuple(made[x.kernel].spec(x) for x in program.host.launches)
+    lets = dict(program.program.lets) | dict(program.host.lets)
+    _, fixed = workspace_plan(program.host.workspace, {b.name: "" for b in program.host.workspace})
+    spread = [made[x.kernel].spread_bytes(x) for x in program.host.launches]
+    return EmittedCuda(prelude.text() + "\n" + body, arch, launches, lets, fixed + maximum(*spread, const(0), const(0)))
+
+
+def _approximate(ledger: Sequence[str]) -> frozenset[str]:
+    """Functions that the numerics ledger hands to the hardware: `functions: exp2 by the hardware ...`."""
+    found: set[str] = set()
+    for entry in ledger:
+        if entry.startswith("functions:") and "by the hardware" in entry:
+            words = re.findall(r"\w+", entry.removeprefix("functions:").split("by the hardware")[0])
+            found |= {w for w in words if w in APPROXIMATE}
+    return frozenset(found)
+
+
+def stored_names(kernel: Kernel) -> list[str]:
+    """What a kernel writes."""
+    names: dict[str, None] = {}
+    for role in kernel.roles:
+        for stmt in walk(role.body):
+            if isinstance(stmt, Store) or (isinstance(stmt, Copy) and stmt.engine.endswith(".store")):
+                names[stmt.dst.name] = None
+    return list(names)
+
+
+class _Kernel:
+    """The emission of one kernel."""
+
+    def __init__(
+        self, program: MachineProgram, kernel: Kernel, launch: Launch, arch: str, prelude: Prelude, arith: Arith
+    ) -> None:
+        self.program, self.kernel, self.launch = program, kernel, launch
+        self.guard: Guard = program.guard
+        self.prelude = prelude
+        self.shared = shared_plan(kernel)
+        self.agents = sum(r.agents for r in kernel.roles)
+        self.local_unit = self._local_unit()
+        self.storages: dict[str, Storage] = {}
+        self.pointers: dict[str, str] = {}
+        self._storages()
+        self.maps = {m.name: self._map(m.name) for m in program.host.maps}
+        self.setting = KernelSetting(
+            kernel.name, arch, prelude, arith, {f.name: f for f in kernel.frags}, self.storages, self.shared,
+            {n: (cname(n, "m_"), m.axes) for n, m in self.maps.items()}, self._scalars(), launch.threads,
+        )  # fmt: skip
+        engines = [s for r in kernel.roles for s in walk(r.body) if isinstance(s, Copy)]
+        self.bounded = any(e.engine.startswith("tma") for e in engines) or any(
+            isinstance(s, Mma) and s.atom.startswith("wgmma") for r in kernel.roles for s in walk(r.body)
+        )
+        fetched = {e.src.name for e in engines if e.engine.endswith(".load")}
+        self.setting.wide_fence = bool(fetched & set(stored_names(kernel)))
+        self.arguments: tuple[Argument, ...] = ()
+
+    # ---- names and places
+
+    def _local_unit(self) -> str:
+        """Who has local buffers of its own: a thread, a warp or an agent."""
+        overs = {s.over for r in self.kernel.roles for s in walk(r.body) if isinstance(s, Tasks)}
+        if "threads" in overs or all(r.threads == 1 for r in self.kernel.roles):
+            return "thread"
+        return "warp" if "warps" in overs else "agent"
+
+    def _storages(self) -> None:
+        program = self.program
+        stored = sorted({n for k in program.kernels for n in stored_names(k)})
+        for tensor in program.program.tensors:
+            self.storages[tensor.name] = tensor_storage(self.guard, tensor, cname(tensor.name, "p_"))
+            constant = apart(self.guard, tensor.name, [n for n in stored if n in _tensors(program)])
+            kind = element_type(self.storages[tensor.name])
+            self.pointers[tensor.name] = f"const {kind}* __restrict__ " if constant else f"{kind}* "
+        outside = {b.name: cname(b.name, "b_") for b in program.host.workspace}
+        self.workspace, self.fixed = workspace_plan(program.host.workspace, outside)
+        own = {b.name: cname(b.name, "b_") for b in self.kernel.buffers}
+        self.local = local_plan(self.kernel, own, self.local_unit == "thread")
+        self.storages |= self.workspace | self.shared.buffers | self.local.arrays | self.local.spread
+        if any(b.place == "workspace" for b in self.kernel.buffers):
+            raise ill_formed(f"a workspace buffer declared in kernel {self.kernel.name}", "one of the host's")
+
+    def _scalars(self) -> dict[str, Val]:
+        found: dict[str, Val] = {}
+        for scalar in self.program.program.scalars:
+            dtype = scalar.value.type.dtype
+            value = Val(cname(scalar.name, "a_"), dtype)
+            found[scalar.name] = found[scalar.value.name] = value
+        return found
+
+    def _map(self, name: str) -> MapPlan:
+        entry = next(m for m in self.program.host.maps if m.name == name)
+        tensor = self.program.program.tensor(entry.tensor)
+        unit = unit_axis(self.guard, tensor)
+        if unit is None or len(entry.box) != len(tensor.dims):
+            raise ill_formed(
+                f"the map {name} of {tensor.name}",
+                "a guard that says which axis has unit stride, and a box of its rank",
+            )
+        axes = (unit, *(a for a in reversed(range(len(tensor.dims))) if a != unit))
+        return MapPlan(
+            name, tensor.name, entry.dtype.name, axes, tuple(d.extent for d in tensor.dims),
+            tuple(entry.box), entry.swizzle, entry.promotion, entry.fill,
+        )  # fmt: skip
+
+    # ---- symbols
+
+    def _symbols(self) -> Symbols:
+        """Extents, strides and lets as parameters and constants of the kernel."""
+        symbols = Symbols()
+        lower, upper, by = _facts(self.guard)
+        for name in extent_names(self.program):
+            high = upper.get(name, FAR)
+            if self.bounded and high > MOST_EXTENT:
+                high = MOST_EXTENT
+                self.setting.limits.append((sym(name), MOST_EXTENT))
+            symbols.known[name] = symbol(cname(name, "n_"), max(0, lower.get(name, 0)), high, by.get(name, 1))
+        for tensor in self.program.program.tensors:
+            for axis in range(len(tensor.dims)):
+                step = pitch(self.guard, tensor.name, axis)
+                text = f"{cname(tensor.name, 's_')}_{axis}"
+                symbols.known[stride_symbol(tensor.name, axis)] = Known(text, -FAR, FAR, step, True)
+        symbols.known["cta"] = symbol("cta", 0, INT_MAX)
+        return symbols
+
+    def _lets(self, symbols: Symbols) -> list[tuple[str, str]]:
+        lines: list[tuple[str, str]] = []
+        for name, expr in (dict(self.program.program.lets) | dict(self.program.host.lets)).items():
+            known = symbols.text(expr)
+            text = cname(name, "n_")
+            kind = "i64" if known.wide else "int"
+            lines.append((text, f"  const {kind} {text} = {known.text};"))
+            symbols.known[name] = Known(text, known.lo, known.hi, known.by, known.wide)
+        return lines
+
+    # ---- the text
+
+    def text(self) -> str:
+        """The kernel."""
+        total = sum(r.agents * r.threads for r in self.kernel.roles)
+        if total > self.launch.threads or not 1 <= self.launch.threads <= 1024:
+            raise ill_formed(
+                f"roles of {total} threads in workgroups of {self.launch.threads}", "at most 1024, all fit"
+            )
+        symbols = self._symbols()
+        lets = self._lets(symbols)
+        branches: list[str] = []
+        first = 0
+        agent = 0
+        for number, role in enumerate(self.kernel.roles):
+            last = first + role.agents * role.threads
+            lines = self._role(role, symbols, first, agent)
+            if last < self.launch.threads or number:
+                word = "if" if not number else "} else if"
+                branches.append(f"  {word} (thread < {last}) {{")
+                branches += lines
+            else:
+                branches += lines
+            first, agent = last, agent + role.agents
+        if branches and (len(self.kernel.roles) > 1 or first < self.launch.threads):
+            branches.append("  }")
+        body = self._frame("\n".join(branches), lets)
+        name = cname(self.kernel.name, "")
+        head = self._parameters(body)
+        return f'extern "C" __global__ void __launch_bounds__({self.launch.threads}) {name}({head}) {{\n{body}\n}}\n'
+
+    def _frame(self, branches: str, lets: list[tuple[str, str]]) -> str:
+        lines: list[str] = []
+        if self.shared.size:
+            self.prelude.use("shared_address")
+            lines.append("  extern __shared__ unsigned char raw[];")
+            if self.shared.slack:
+                lines.append(
+                    f"  const u32 base = (shared_address(raw) + {self.shared.align - 1}u) & ~{self.shared.align - 1}u;"
+                )
+                lines.append("  unsigned char* const smem = raw + (base - shared_address(raw));")
+            else:
+                lines.append("  const u32 base = shared_address(raw);")
+                lines.append("  unsigned char* const smem = raw;")
+        lines.append("  const int thread = threadIdx.x, cta = blockIdx.x, ctas = gridDim.x;")
+        text = branches
+        chosen: list[str] = []
+        for name, line in reversed(lets):
+            if re.search(rf"\b{name}\b", text):
+                chosen.insert(0, line)
+                text = line + "\n" + text
+        symbols = self._symbols_again
+        for name, storage in self.workspace.items():
+            if re.search(rf"\b{storage.pointer}\b", text):
+                offset = symbols.text(storage.start).text
+                kind = element_type(storage)
+                chosen.append(f"  {kind}* const {storage.pointer} = ({kind}*)(workspace + {offset});  // {name}")
+        return "\n".join([*lines, *chosen, branches])
+
+    @property
+    def _symbols_again(self) -> Symbols:
+        limits = list(self.setting.limits)
+        symbols = self._symbols()
+        self._lets(symbols)
+        self.setting.limits[:] = limits
+        return symbols
+
+    def _role(self, role: Role, symbols: Symbols, first: int, agent: int) -> list[str]:
+        """The branch of a role."""
+        warps = max(1, -(-role.threads // 32))
+        if role.threads > 32 and role.threads % 32:
+            raise unsupported(f"agents of {role.threads} threads", "whole warps, or at most 32 threads")
+        lanes = min(32, role.threads)
+        if lanes & (lanes - 1):
+            raise unsupported(f"agents of {role.threads} threads", "a power of two up to 32")
+        own = Symbols(dict(symbols.known), dict(symbols.values))
+        own.known |= bit_symbols(32, 32)
+        own.known["@lane.row"] = symbol("(lane & 15)", 0, 15)
+        own.known["@lane.column"] = symbol("(8 * (lane >> 4))", 0, 8, 8)
+        head = Head()
+        scope = Scope(self.setting, head, own, lanes, warps, "member == 0", depth=2)
+        own.element = scope.element
+        if role.index is not None:
+            own.known[role.index] = symbol(cname(role.index), 0, max(0, role.agents - 1))
+        rings = {b.name: b.versions for b in self.kernel.barriers} | {b.name: b.versions for b in self.kernel.buffers}
+        wraps = periods(role, rings)
+        for counter, period in wraps.items():
+            own.known[counter] = symbol(cname(counter), 0, FAR if period is None else period - 1)
+        self.setting.landing |= landings(role.body)
+        frags = frozenset(self.setting.frags)
+        Bodies(private(role), wraps, unrolled_variables(role.body, frags)).emit(scope, role.body)
+        for stmt in walk(role.body):
+            if isinstance(stmt, Sync) and stmt.kind == "setmaxnreg" and role.threads % 128:
+                raise ill_formed("setmaxnreg by a part of a warpgroup", "whole warpgroups")
+        lines = self._role_head(role, first, agent, head, wraps, scope)
+        return [*lines, *scope.lines]
+
+    def _role_head(
+        self, role: Role, first: int, agent: int, head: Head, wraps: dict[str, int | None], scope: Scope
+    ) -> list[str]:
+        """The variables of a role that its body uses."""
+        body = "\n".join([*head.lines, *scope.lines])
+        crew = role.agents * role.threads
+        options = [
+            ("crew", f"constexpr int crew = {crew};"),
+            ("own_thread", f"const int own_thread = thread - {first};"),
+            (cname(role.index or "agent"), f"const int {cname(role.index or 'agent')} = (thread - {first}) / {role.threads};"),
+            ("member", f"const int member = (thread - {first}) % {role.threads};"),
+            ("warp", f"const int warp = (thread - {first}) % {role.threads} / 32;"),
+            ("lane", "const int lane = thread & 31;" if role.threads >= 32 else f"const int lane = (thread - {first}) % {role.threads};"),
+        ]  # fmt: skip
+        lines = [line for name, line in options if re.search(rf"\b{name}\b", body)]
+        if any(isinstance(s, Tasks) and s.over == "warps" for s in walk(role.body)) and first % 32:
+            raise ill_formed(f"a role of warps from thread {first} on", "whole warps")
+        for counter, period in wraps.items():
+            if re.search(rf"\b{cname(counter)}\b", body):
+                lines.append(f"{'i64' if period is None else 'int'} {cname(counter)} = 0;")
+        for name, storage in self.local.arrays.items():
+            if re.search(rf"\b{storage.pointer}\b", body):
+                lines.append(f"{element_type(storage)} {storage.pointer}[{self.local.sizes[name]}];")
+        lines += self._local_pointers(role, first, agent, body)
+        return [f"    {line}" for line in (*lines, *head.lines)]
+
+    def _local_pointers(self, role: Role, first: int, agent: int, body: str) -> list[str]:
+        lines: list[str] = []
+        symbols = self._symbols_again
+        for storage in self.local.spread.values():
+            if not re.search(rf"\b{storage.pointer}\b", body):
+                continue
+            if self.local_unit == "thread":
+                unit = f"(i64)cta * {self.launch.threads} + thread"
+            elif self.local_unit == "warp":
+                unit = f"(i64)cta * {-(-self.launch.threads // 32)} + thread / 32"
+            else:
+                unit = f"(i64)cta * {self.agents} + {agent} + (thread - {first}) / {role.threads}"
+            fixed, each = symbols.text(self.fixed + storage.start).text, symbols.text(self.local.per_agent).text
+            kind = element_type(storage)
+            lines.append(f"{kind}* const {storage.pointer} = ({kind}*)(workspace + {fixed} + ({unit}) * ({each}));")
+        return lines
+
+    def _units(self) -> int:
+        """Holders of local buffers in a workgroup."""
+        if self.local_unit == "thread":
+            return self.launch.threads
+        return -(-self.launch.threads // 32) if self.local_unit == "warp" else self.agents
+
+    def spread_bytes(self, launch: Launch) -> Expr:
+        """Bytes of the workspace for local buffers of one launch."""
+        return launch.grid * self._units() * self.local.per_agent
+
+    # ---- parameters
+
+    def _parameters(self, body: str) -> str:
+        """The parameters that the body mentions, maps first."""
+        found: list[tuple[str, Argument]] = []
+
+        def used(text: str) -> bool:
+            return re.search(rf"\b{text}\b", body) is not None
+
+        for name in self.maps:
+            text = cname(name, "m_")
+            if used(text):
+                found.append((f"const __grid_constant__ TensorMap {text}", Argument("map", name, size=128)))
+        for tensor in self.program.program.tensors:
+            text = cname(tensor.name, "p_")
+            if used(text):
+                found.append((f"{self.pointers[tensor.name]}{text}", Argument("tensor", tensor.name)))
+            for axis in range(len(tensor.dims)):
+                stride = f"{cname(tensor.name, 's_')}_{axis}"
+                if used(stride):
+                    found.append((f"const i64 {stride}", Argument("stride", tensor.name, axis)))
+        symbols = self._symbols_again
+        for name in extent_names(self.program):
+            known = symbols.known[name]
+            if used(known.text):
+                kind = declared(known)
+                found.append((f"const {kind} {known.text}", Argument("extent", name, size=4 if kind == "int" else 8)))
+        for scalar in self.program.program.scalars:
+            text = cname(scalar.name, "a_")
+            dtype = scalar.value.type.dtype
+            if used(text):
+                size = 1 if dtype.is_bool else dtype.itemsize
+                found.append((f"const {ctype(dtype)} {text}", Argument("scalar", scalar.name, size=size)))
+        if used("workspace"):
+            found.append(("unsigned char* const workspace", Argument("workspace", "")))
+        self.arguments = tuple(a for _, a in found)
+        return ", ".join(text for text, _ in found)
+
+    def spec(self, launch: Launch) -> KernelLaunchSpec:
+        """What a launch needs."""
+        needed = self.shared.size + self.shared.slack if self.shared.size else 0
+        maps = tuple(self.maps[a.name] for a in self.arguments if a.kind == "map")
+        limits = tuple(dict.fromkeys(self.setting.limits))
+        return KernelLaunchSpec(
+            cname(launch.kernel, ""), launch.grid, launch.threads, max(needed, launch.shared_bytes), self.arguments,
+            maps, limits, launch.cluster, launch.cooperative, self.setting.counts,
+        )  # fmt: skip
+
+
+def _tensors(program: MachineProgram) -> set[str]:
+    return {t.name for t in program.program.tensors}
+
+
+def extent_names(program: MachineProgram) -> list[str]:
+    """Symbols that stand for extents of the call's arguments."""
+    names: dict[str, None] = {}
+    for dim in program.program.dims:
+        for name in sorted(dim.extent.symbols):
+            if name not in program.program.lets:
+                names[name] = None
+    return list(names)
+
+
+def _facts(guard: Guard) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """Least and largest values and divisors of single symbols."""
+    lower: dict[str, int] = {}
+    upper: dict[str, int] = {}
+    by: dict[str, int] = {}
+    for fact in guard.facts:
+        if isinstance(fact, Divisible):
+            terms = fact.expr.terms
+            if len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1:
+                by[str(terms[0][0][0])] = max(fact.by, by.get(str(terms[0][0][0]), 1))
+        elif isinstance(fact, Bound):
+            expr = fact.constraint.expr
+            moving = [(m, c) for m, c in expr.terms if m != ()]
+            if len(moving) != 1 or len(moving[0][0]) != 1 or abs(moving[0][1]) != 1:
+                continue
+            name, c = str(moving[0][0][0]), moving[0][1]
+            if c == 1 or fact.constraint.equality:
+                lower[name] = max(lower.get(name, -FAR), -expr.offset * c)
+            if c == -1 or fact.constraint.equality:
+                upper[name] = min(upper.get(name, FAR), expr.offset * -c)
+    return lower, upper, by

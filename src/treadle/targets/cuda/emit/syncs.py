@@ -1,0 +1,102 @@
+"""Synchronisation: one statement is one instruction, and the pins that a wait for contractions needs."""
+
+from __future__ import annotations
+
+from treadle.algebra.expr import Expr
+from treadle.machine.form import MemRef, Sync
+from treadle.targets.cuda.emit.copies import barrier
+from treadle.targets.cuda.emit.errors import ill_formed, unsupported
+from treadle.targets.cuda.emit.scope import Scope, register
+
+_ANYWHERE = ("barrier.sync", "barrier.arrive", "cpasync.commit", "cpasync.wait")
+
+
+def sync(scope: Scope, stmt: Sync) -> None:
+    """The instruction of a synchronisation."""
+    if stmt.kind not in _ANYWHERE:
+        scope.setting.need_hopper(stmt.kind)
+    args = dict(stmt.args)
+    match stmt.kind:
+        case "mbar.init" | "mbar.expect" | "mbar.arrive" | "mbar.wait":
+            _phased(scope, stmt, args)
+        case "barrier.sync" | "barrier.arrive":
+            _named(scope, stmt.kind.removeprefix("barrier."), args["id"], args["threads"])
+        case "wgmma.wait":
+            scope.use("mma_wait")
+            scope.line(f"mma_wait<{scope.number(args['depth'], 'the depth')}>();")
+            for name in scope.setting.landing.get(id(stmt), ()):
+                scope.use("landed")
+                scope.line(f"landed({register(name)});")
+        case "bulk.wait":
+            scope.use("bulk_wait")
+            depth = scope.number(args["depth"], "the depth")
+            source = "read" in args and scope.number(args["read"], "read")
+            scope.line(f"bulk_wait{'_source' if source else ''}<{depth}>();")
+        case "cpasync.wait":
+            scope.use("copies_wait")
+            scope.line(f"copies_wait<{scope.number(args['depth'], 'the depth')}>();")
+        case "setmaxnreg":
+            _registers(scope, scope.number(args["registers"], "the registers"))
+        case _:
+            called = _PLAIN.get(stmt.kind)
+            if called is None:
+                raise unsupported(f"the synchronisation {stmt.kind}", "a kind of CUDA's")
+            if called == "fence_async_proxy" and scope.setting.wide_fence:
+                called = "fence_async_proxy_all"
+            scope.line(f"{scope.use(called)}();")
+
+
+_PLAIN = {
+    "fence.proxy.async": "fence_async_proxy",
+    "fence.mbar_init": "fence_barrier_init",
+    "wgmma.fence": "mma_fence",
+    "wgmma.commit": "mma_commit",
+    "bulk.commit": "bulk_commit",
+    "cpasync.commit": "copies_commit",
+}
+
+
+def _phased(scope: Scope, stmt: Sync, args: dict[str, Expr]) -> None:
+    if stmt.object is None:
+        raise ill_formed(f"{stmt.kind} without a barrier", "a barrier")
+    found = scope.setting.shared.barriers.get(stmt.object.name)
+    if found is None:
+        raise ill_formed(f"the barrier {stmt.object.name}", "a declared barrier")
+    if stmt.kind == "mbar.init":
+        scope.use("barrier_init")
+        if stmt.object.version is not None:
+            scope.line(f"barrier_init({barrier(scope, stmt.object)}, {found.count});")
+            return
+        for version in range(found.versions):
+            scope.line(f"barrier_init(base + {found.offset + 8 * version}, {found.count});")
+        return
+    where = barrier(scope, MemRef(stmt.object.name, (), stmt.object.version))
+    if stmt.kind == "mbar.expect":
+        scope.line(f"{scope.use('barrier_expect')}({where}, {scope.text(args['bytes'])});")
+    elif stmt.kind == "mbar.wait":
+        phase = scope.symbols.text(scope.symbols.resolve(args["phase"]) % 2)
+        scope.line(f"{scope.use('barrier_wait')}({where}, {phase.narrow()});")
+    elif "count" in args:
+        scope.line(f"{scope.use('barrier_arrive_many')}({where}, {scope.text(args['count'])});")
+    else:
+        scope.line(f"{scope.use('barrier_arrive')}({where});")
+
+
+def _named(scope: Scope, verb: str, number: Expr, threads: Expr) -> None:
+    called = scope.use(f"named_{verb}")
+    which, count = scope.symbols.text(number), scope.symbols.text(threads)
+    if which.number is not None and count.number is not None:
+        if not 0 <= which.number < 16 or count.number % 32:
+            raise ill_formed(f"named barrier {which.number} of {count.number} threads", "0..15 and whole warps")
+        scope.line(f"{called}<{which.number}, {count.number}>();")
+    else:
+        scope.line(f"{called}({which.narrow()}, {count.narrow()});")
+
+
+def _registers(scope: Scope, registers: int) -> None:
+    """More or fewer than the kernel is entered with: what 64 Ki registers give each of its threads."""
+    if registers % 8 or not 24 <= registers <= 256:
+        raise ill_formed(f"{registers} registers a thread", "a multiple of 8 in 24..256")
+    entry = min(255, (1 << 16) // scope.setting.threads) // 8 * 8
+    scope.use("registers")
+    scope.line(f"registers_{'more' if registers > entry else 'fewer'}<{registers}>();")
