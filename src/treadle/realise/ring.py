@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from treadle.algebra.dims import Part
-from treadle.algebra.expr import Expr, sym
+from treadle.algebra.expr import Constraint, Expr, Min, Sym, sym
 from treadle.analysis.uses import PURE, Uses
 from treadle.ir.core import If, Op, Program, Region, RegionArg, Sub, Value
+from treadle.ir.guard import Bound, Fact
 from treadle.ir.ops.access import Load, Store
 from treadle.ir.ops.fold import Mma
 
@@ -62,12 +63,16 @@ class Contraction:
 
 @dataclass(eq=False)
 class Stream:
-    """What the analysis found: the region, the ordered region in it, batches of contractions, their tiles."""
+    """What the analysis found: the region, the ordered region in it, batches of contractions, their tiles.
+
+    Without an ordered region (`loop` None) a batch of contractions along one whole dimension is executed block by block.
+    `step` is the part that a tile of an iteration has along the dimension of the loop.
+    """
 
     region: Region
-    loop: Region
+    loop: Region | None
     rows: RegionArg
-    step: RegionArg
+    step: Part
     batches: list[list[Contraction]] = field(default_factory=list["list[Contraction]"])
     tiles: list[Tile] = field(default_factory=list[Tile])
 
@@ -116,6 +121,8 @@ class _Finder:
         if region.inits:
             raise Refusal("the region assembles tiles")
         inner = [op for op in region.body.ops if isinstance(op, Region | If)]
+        if not inner:
+            return self.contractions(region, None)
         if len(inner) != 1 or not isinstance(inner[0], Region) or inner[0].kind == "parallel":
             raise Refusal("the region does not have exactly one ordered region in it")
         loop = inner[0]
@@ -127,12 +134,13 @@ class _Finder:
             raise Refusal("there are contractions outside the ordered region")
         return self.contractions(region, loop)
 
-    def contractions(self, region: Region, loop: Region) -> Stream:
-        ops = [op for op in loop.body.ops if isinstance(op, Mma)]
+    def contractions(self, region: Region, loop: Region | None) -> Stream:
+        body = region.body if loop is None else loop.body
+        ops = [op for op in body.ops if isinstance(op, Mma)]
         if not ops:
             raise Refusal("there is no contraction")
         blocks = [a for a in region.args if a.kind == "block"]
-        if any(a.size is not None or a.reversed for a in (*blocks, *loop.args)):
+        if any(a.size is not None or a.reversed for a in (*blocks, *(() if loop is None else loop.args))):
             raise Refusal("a block size is fixed by the program, or a region runs backwards")
         if not 1 <= len(blocks) <= 2:
             raise Refusal(f"{len(blocks)} block arguments in the parallel region")
@@ -141,9 +149,15 @@ class _Finder:
             raise Refusal("no block argument is an axis of every contraction")
         order = [p for p in ops[0].result.type.axes if any(p == a.part for a in rows)]
         row = next(a for a in rows if a.part == order[0])
-        stream = Stream(region, loop, row, loop.args[0])
+        if loop is None:
+            step = next((a for a in ops[0].b.type.axes if a.dim in ops[0].contracted), None)
+            if step is None or any(step not in op.a.type.axes for op in ops):
+                raise Refusal("the contractions do not go along one dimension")
+        else:
+            step = loop.args[0].part
+        stream = Stream(region, loop, row, step)
         last: Op | None = None
-        for op in loop.body.ops:
+        for op in body.ops:
             if isinstance(op, PURE):
                 continue
             if isinstance(op, Mma):
@@ -152,6 +166,8 @@ class _Finder:
                     stream.batches.append([])
                 stream.batches[-1].append(self.contraction(op, stream))
             last = op
+        if loop is None and len(stream.batches) > 1:
+            raise Refusal("one contraction needs the result of another along the whole of a dimension")
         for number, batch in enumerate(stream.batches):
             for one in batch:
                 for tile in (one.left_tile, one.right_tile):
@@ -192,6 +208,8 @@ class _Finder:
         if right_tile is None:
             raise Refusal(f"{right} is not a block of a tensor")
         left_tile = self.tile(left, stream, number)
+        if left_tile is None and stream.loop is None:
+            raise Refusal(f"{left} is not a block of a tensor")
         if left_tile is None and set(left.type.axes) != {rows, deep}:
             raise Refusal(f"{left} does not have the rows and the depth of {op.result}")
         return Contraction(op, rows, cols, deep, left, right, left_tile, right_tile)
@@ -213,9 +231,8 @@ class _Finder:
             return None
         key = (op.tensor.name, ", ".join(f"{s}|{s.part.lo}:{s.part.hi}" if s.part else str(s) for s in _plain(op)))
         if key not in self.tiles:
-            step = stream.step
-            bounds = {f"{step.name}.start", f"{step.name}.stop"}
-            streamed = bool(bounds & {s for _, p in parts for e in (p.lo, p.hi) for s in e.symbols})
+            bounds = stream.step.lo.symbols | stream.step.hi.symbols if stream.loop is not None else set[str]()
+            streamed = stream.step in (p for _, p in parts)
             streamed = streamed or any(s.index is not None and bounds & s.index.symbols for s in _plain(op))
             (outer, first), (inner, second) = parts
             self.tiles[key] = Tile(value, op, first, second, (outer, inner), streamed, batch, batch)
@@ -240,3 +257,53 @@ def phase(counter: str, versions: int, ahead: int = 0) -> Expr:
 def crossed(lo: Expr, size: int, ends: Sequence[Expr]) -> list[Expr]:
     """Of these ends, those that a block of `size`, at `lo` plus a multiple of `size`, may have in its middle."""
     return [e for e in ends if any(c % size for _, c in (e - lo).terms)]
+
+
+def closing(stream: Stream, rows: int, step: int) -> list[Fact] | str:
+    """Facts under which a block that passes the end of a tile's part passes the end of its tensor too, where engines
+    deliver zeros; or why there are none."""
+    facts: list[Fact] = []
+    args = {a.name: a for a in (*stream.region.args, *(stream.loop.args if stream.loop is not None else ()))}
+    for tile in stream.tiles:
+        for axis, part in zip(tile.axes, (tile.outer, tile.inner), strict=True):
+            extent = tile.load.tensor.dims[axis].extent
+            for end in _ends(part.hi, args):
+                if isinstance(end, str):
+                    arg = args[end]
+                    aligned = arg is stream.rows and rows % step == 0
+                    if not aligned or arg.domain.lo.constant != 0 or not _starts_at_zero(stream):
+                        return f"blocks of {part} end at {end}, where {tile.tensor} goes on"
+                    continue
+                if end == extent:
+                    continue
+                if end.functions or end.symbols & {f"{a}.{b}" for a in args for b in ("start", "stop")} | args.keys() & end.symbols:
+                    return f"blocks of {part} end at {end}, where {tile.tensor} goes on"
+                fact = Bound(Constraint(end - extent))
+                if fact not in facts:
+                    facts.append(fact)
+    return facts
+
+
+def _starts_at_zero(stream: Stream) -> bool:
+    return stream.loop is None or stream.loop.args[0].domain.lo.constant == 0
+
+
+def _ends(hi: Expr, args: dict[str, RegionArg]) -> list[Expr | str]:
+    """The ends of a part: expressions, and names of block arguments whose blocks it ends with."""
+    found: list[Expr | str] = []
+    todo = [hi]
+    own = True
+    while todo:
+        expr = todo.pop()
+        atom = expr.terms[0][0][0] if len(expr.terms) == 1 and len(expr.terms[0][0]) == 1 else None
+        if isinstance(atom, Min) and expr.terms[0][1] == 1:
+            todo += atom.args
+        elif isinstance(atom, Sym) and atom.name.endswith(".stop") and atom.name[:-5] in args:
+            name = atom.name[:-5]
+            if not own:
+                found.append(name)
+            todo.append(args[name].domain.hi)
+        else:
+            found.append(expr)
+        own = False
+    return found

@@ -40,6 +40,7 @@ from treadle.realise.items import Item
 from treadle.realise.lanes import Agent, LaneLowering, Spot
 from treadle.realise.ring import SWIZZLED, Contraction, Stream, Tile, crossed, phase, slot_shape
 from treadle.realise.threads import lay_out
+from treadle.realise.tidy import without_idle
 
 WARPGROUP = Agent(((3, "lane", 4), (4, "lane", 8), (5, "warp", 4)))
 ROWS = (Spot(1, "slot", 2, 8), Spot(4, "lane", 8, 1), Spot(5, "warp", 4, 16))
@@ -96,6 +97,17 @@ class Ring:
         return self.tiles[0].last
 
 
+@dataclass(frozen=True)
+class Issued:
+    """A contraction of a batch: its accumulator, at which coordinates, its left operand where that is in registers."""
+
+    one: Contraction
+    acc: str
+    slots: tuple[str, ...]
+    coords: tuple[Expr, ...]
+    left: str | None
+
+
 class StreamLowering(LaneLowering):
     """The lowering engine for consumers, and what the producer does for them."""
 
@@ -111,6 +123,7 @@ class StreamLowering(LaneLowering):
         self.tasks: form.Tasks | None = None
         self.task_frame: Frame | None = None
         self.wide: dict[str, tuple[str, tuple[Lane | None, ...], tuple[str, ...]]] = {}
+        self.block: Expr | None = None
         self.stage: str | None = None
         self.stage_counter: str | None = None
         self.joined = {id(c.op): (number, c) for number, batch in enumerate(stream.batches) for c in batch}
@@ -121,7 +134,7 @@ class StreamLowering(LaneLowering):
         """Coordinates of a tile along a part."""
         if part == self.stream.rows.part:
             return self.feeding.rows
-        if part == self.stream.step.part:
+        if part == self.stream.step:
             return self.feeding.step
         across = self.stream.columns
         if across is not None and part == across.part:
@@ -201,7 +214,7 @@ class StreamLowering(LaneLowering):
         """Columns of accumulators that do not change from iteration to iteration."""
         found: list[Part] = []
         for one in self.stream.contractions:
-            if one.cols != self.stream.step.part and one.cols not in found:
+            if one.cols != self.stream.step and one.cols not in found:
                 found.append(one.cols)
         return found
 
@@ -219,9 +232,7 @@ class StreamLowering(LaneLowering):
         if op is not self.stream.loop:
             raise self.refusal("a second ordered region")
         holders = [self.holder(c, i, frame) for c, i in zip(op.carried, op.inits, strict=True)]
-        for ring in self.rings:
-            if not ring.streamed:
-                frame.body.append(self.wait(ring))
+        self.filled_once(frame)
         loop, inner = self.enter_loop(op, op.args[0], frame)
         loop.invariants = tuple(self.holds(c, h, frame) for c, h in zip(op.carried, holders, strict=True))
         self.step_lane(inner)
@@ -236,20 +247,16 @@ class StreamLowering(LaneLowering):
             moves.append(move)
         self.lower_block(op.body, inner, moves)
         self.close([(loop, inner)])
-        if self.feeding.flight:
-            frame.body.append(Sync(kind="wgmma.wait", args=(("depth", const(0)),)))
-            frame.body += [self.release(r, sym(r.counter) - 1) for r in self.rings if r.streamed]
-        for ring in self.rings:
-            if not ring.streamed:
-                frame.body += [self.release(ring, sym(ring.counter)), form.Advance(counter=ring.counter)]
+        self.emptied(frame)
         for result, holder in zip(op.results, holders, strict=True):
             self.settle(result, holder, frame)
             self.remember(result, holder, frame)
 
     def step_lane(self, frame: Frame) -> Lane:
         """Fixes the block of an iteration to the columns of an accumulator."""
-        key = self.key(self.stream.step.part, frame)
-        return self.column_lane_at(key, self.feeding.step, self.stream.step.domain.lo, frame)
+        assert self.stream.loop is not None
+        key = self.key(self.stream.step, frame)
+        return self.column_lane_at(key, self.feeding.step, self.stream.loop.args[0].domain.lo, frame)
 
     def column_lane_at(self, key: PartKey, width: int, origin: Expr, frame: Frame) -> Lane:
         """A column lane of a block that starts at `origin` plus a multiple of its width."""
@@ -291,19 +298,39 @@ class StreamLowering(LaneLowering):
 
     def batch(self, items: list[Item], frame: Frame) -> None:
         """Issues contractions together, waits, and frees the slots that nobody reads any more."""
-        number, _ = self.joined[id(items[0].op)]
-        made: list[tuple[Contraction, Item, str, tuple[str, ...], tuple[Expr, ...], str | None]] = []
+        number = self.joined[id(items[0].op)][0]
+        made: list[Issued] = []
         for item in items:
             one = self.joined[id(item.op)][1]
             coords = self.coords(one.op.result.type.axes, frame)
             slots = self.slots_of(coords, frame)
             acc = self.accumulator(item, one, coords, slots, frame)
-            made.append((one, item, acc, slots, coords, self.in_registers(one, frame)))
+            made.append(Issued(one, acc, slots, coords, self.in_registers(one, frame)))
+        if self.stream.loop is not None:
+            self.issue(number, made, frame)
+        else:
+            self.filled_once(frame)
+            loop, inner = self.walk_depth(frame)
+            loop.invariants = tuple(
+                Invariant(m.acc, self.so_far(m.one, m.coords, m.slots, const(0), inner)) for m in made
+            )
+            self.issue(number, made, inner)
+            frame.body.append(loop)
+            self.emptied(frame)
+        for m in made:
+            result = m.one.op.result
+            frame.memo[(result.name, m.coords)] = Got(m.acc, result.type.dtype, m.slots)
+            self.made_in[m.acc] = frame
+            if self.stream.loop is None:
+                self.remember(result, m.acc, frame)
+
+    def issue(self, number: int, made: list[Issued], frame: Frame) -> None:
+        """Waits for slots, issues the atoms, waits for them, frees slots."""
         used = [r for r in self.rings if r.streamed]
         frame.body += [self.wait(r) for r in used if r.first == number]
         frame.body.append(Sync(kind="wgmma.fence"))
-        for one, _, acc, slots, coords, left in made:
-            self.multiply_steps(one, acc, slots, coords, left, frame)
+        for m in made:
+            self.multiply_steps(m.one, m.acc, m.slots, m.coords, m.left, frame)
         frame.body.append(Sync(kind="wgmma.commit"))
         flight = self.feeding.flight
         frame.body.append(Sync(kind="wgmma.wait", args=(("depth", const(flight)),)))
@@ -311,17 +338,32 @@ class StreamLowering(LaneLowering):
             if ring.last != number:
                 continue
             if flight:
-                start = self.index(self.stream.step.domain.lo, frame)
-                here = self.key(self.stream.step.part, frame)[1]
-                later = form.If(conds=(Constraint(here - start - 1),), scope="workgroup")
+                later = form.If(conds=(Constraint(self.position(frame) - 1),), scope="workgroup")
                 later.then.append(self.release(ring, sym(ring.counter) - 1))
                 frame.body.append(later)
             else:
                 frame.body.append(self.release(ring, sym(ring.counter)))
             frame.body.append(form.Advance(counter=ring.counter))
-        for one, item, acc, slots, coords, _ in made:
-            frame.memo[(one.op.result.name, coords)] = Got(acc, one.op.result.type.dtype, slots)
-            self.made_in[acc] = frame
+
+    def position(self, frame: Frame) -> Expr:
+        """How far the iteration's block is from the first one."""
+        if self.stream.loop is None:
+            return self.span(self.stream.step, frame)[1] - self.key(self.stream.step, frame)[1]
+        start = self.index(self.stream.loop.args[0].domain.lo, frame)
+        return self.key(self.stream.step, frame)[1] - start
+
+    def filled_once(self, frame: Frame) -> None:
+        """Waits for the tiles of the task."""
+        frame.body += [self.wait(r) for r in self.rings if not r.streamed]
+
+    def emptied(self, frame: Frame) -> None:
+        """After the last iteration: what is in flight, then the slots still held."""
+        if self.feeding.flight:
+            frame.body.append(Sync(kind="wgmma.wait", args=(("depth", const(0)),)))
+            frame.body += [self.release(r, sym(r.counter) - 1) for r in self.rings if r.streamed]
+        for ring in self.rings:
+            if not ring.streamed:
+                frame.body += [self.release(ring, sym(ring.counter)), form.Advance(counter=ring.counter)]
 
     def accumulator(
         self, item: Item, one: Contraction, coords: tuple[Expr, ...], slots: tuple[str, ...], frame: Frame
@@ -329,7 +371,7 @@ class StreamLowering(LaneLowering):
         """The fragment that a contraction adds to, holding its start."""
         if isinstance(item.target, str):
             return item.target
-        if self.feeding.flight:
+        if self.feeding.flight and self.stream.loop is not None:
             raise self.refusal(f"{one.op.result} is not added in place, and its wait is one iteration late")
         start = self.fetch(one.op.acc, coords, frame)
         result = one.op.result
@@ -402,11 +444,12 @@ class StreamLowering(LaneLowering):
     ) -> Claim:
         """An accumulator after `done` of the depth of its block."""
         at = positions(slots)
-        _, lo, hi = self.key(one.deep, frame)
-        name = self.parts.fresh("d") if False else "c0"
+        _, lo, hi = self.span(one.deep, frame)
+        name = "c0"
         size = self.extent(one.deep)
         known = {lo + size, *({hi} if hi == lo + size else set())}
-        over = [Constraint(sym(name) - lo), lt(sym(name), lo + done)]
+        first = self.key(one.deep, frame)[1]
+        over = [Constraint(sym(name) - first), lt(sym(name), lo + done)]
         over += [lt(sym(name), e) for e in ends(hi) if e not in known]
         where = tuple(c.substitute(at) for c in frame.live(slots))
         return Claim(one.op.result.name, tuple(c.substitute(at) for c in coords), where, (name,), tuple(over))
@@ -454,14 +497,14 @@ class StreamLowering(LaneLowering):
             return
         items = [*self.items(block), *after]
         self.in_place(items)
-        start = next(i for i, item in enumerate(items) if item.op is self.stream.loop)
-        for number, item in enumerate(items[: start + 1]):
-            rest = {n for other in items[number + 1 :] for n in other.reads}
-            if item.kind == "region":
-                self.lower_control(item.op, frame)
-            else:
-                self.lower_group([item], rest, frame)
-        self.lower_tail(items[start + 1 :], frame)
+        heart = [i for i, item in enumerate(items) if item.op is self.stream.loop or id(item.op) in self.joined]
+        for number, item in enumerate(items[: heart[0]]):
+            self.lower_group([item], {n for other in items[number + 1 :] for n in other.reads}, frame)
+        if self.stream.loop is not None:
+            self.lower_control(self.stream.loop, frame)
+        else:
+            self.batch([items[i] for i in heart], frame)
+        self.lower_tail([item for i, item in enumerate(items) if i > heart[0] and i not in heart], frame)
 
     def lower_tail(self, items: list[Item], frame: Frame) -> None:
         """What follows the ordered region: in slices of columns where it is only stores and what they need."""
@@ -533,12 +576,31 @@ class StreamLowering(LaneLowering):
         for ring in self.rings:
             if not ring.streamed:
                 self.fill_slot(ring, frame)
-        loop, inner = self.enter_loop(self.stream.loop, self.stream.step, frame)
+        if self.stream.loop is not None:
+            loop, inner = self.enter_loop(self.stream.loop, self.stream.loop.args[0], frame)
+        else:
+            loop, inner = self.walk_depth(frame)
         for ring in self.rings:
             if ring.streamed:
                 self.fill_slot(ring, inner)
         frame.body.append(loop)
         return [tasks]
+
+    def walk_depth(self, frame: Frame) -> tuple[form.Loop, Frame]:
+        """A loop over blocks of a dimension that is contracted as a whole."""
+        _, lo, hi = self.key(self.stream.step, frame)
+        loop = form.Loop(var=self.parts.fresh("k0"), lo=lo, hi=hi, step=const(self.feeding.step))
+        inner = frame.child(loop.body)
+        inner.symbols.add(loop.var)
+        self.block = sym(loop.var)
+        return loop, inner
+
+    def span(self, part: Part, frame: Frame) -> PartKey:
+        """The part of a tile, that of an iteration along the dimension walked through."""
+        dim, lo, hi = self.key(part, frame)
+        if self.block is not None and part == self.stream.step:
+            return dim, self.block, minimum(self.block + self.feeding.step, hi)
+        return dim, lo, hi
 
     def fill_slot(self, ring: Ring, frame: Frame) -> None:
         """Waits for a free slot, announces the bytes of whole boxes, copies, moves on."""
@@ -557,7 +619,7 @@ class StreamLowering(LaneLowering):
 
     def start_of(self, part: Part, frame: Frame) -> Expr:
         """The first coordinate of a tile along a part."""
-        return self.key(part, frame)[1]
+        return self.span(part, frame)[1]
 
     def slot_claim(self, tile: Tile, frame: Frame) -> Claim:
         """What a slot holds, in the buffer's `$i`."""
@@ -568,7 +630,7 @@ class StreamLowering(LaneLowering):
         where: list[Constraint] = []
         coords: dict[object, Expr] = {}
         for part, size in ((tile.outer, outer), (tile.inner, inner)):
-            _, lo, hi = self.key(part, frame)
+            _, lo, hi = self.span(part, frame)
             coord = lo + at[part.dim]
             coords[part.dim] = coord
             where += [lt(coord, e) for e in ends(hi) if e != lo + size]
@@ -652,6 +714,7 @@ def fed(
     ]
     consumer = Role("consumer", feeding.consumers, 128, body, index=low.me, registers=many, counters=mine)
     kernel = Kernel("main", [producer, consumer], low.parts.frags, low.parts.buffers, low.barriers)
+    without_idle(kernel)
     shared = lay_out(kernel)
     total = const(1)
     for count in low.tasks.counts:
