@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ from numpy.typing import NDArray
 
 from treadle.dtype.convert import convert
 from treadle.dtype.formats import DType
-from treadle.machine.form import FragRef, MemRef, Mma
+from treadle.machine.form import FragRef, MemRef, Mma, Mode
 from treadle.simulate import arithmetic
 from treadle.simulate.barriers import Work
 from treadle.simulate.clocks import Strand, Strands
-from treadle.simulate.fragments import Fragment
+from treadle.simulate.fragments import Fragment, slots_of
 from treadle.simulate.memory import ASYNC, DEFINED, NEVER, UNDEFINED
 from treadle.simulate.schedule import Steps, Wait
 from treadle.simulate.thread import Thread
@@ -124,20 +125,31 @@ def _operand(thread: Thread, item: Mma, ref: FragRef | MemRef, held: Fragment) -
     exprs = ref.coords if isinstance(ref, FragRef) else (*ref.index, *((ref.version,) if ref.version else ()))
     rank = len(held.coords)
     mentioned = {s for e in exprs or () for s in e.symbols}
-    used = [i for i in range(rank) if exprs is None or f"${i}" in mentioned]
-    if used:
-        shape = tuple(held.frag.shape[i] for i in used)
-        key = np.ravel_multi_index(tuple(held.coords[i] for i in used), shape)
-    else:
-        key = np.zeros(held.count, np.int64)
-    _, first, rows = np.unique(key, return_index=True, return_inverse=True)
-    width = int(np.prod(item.contracted)) if item.contracted else 1
-    grid = np.indices(item.contracted).reshape(len(item.contracted), width)
-    outer = tuple(np.repeat(c[first], width) for c in held.coords)
-    thread.bind(outer + tuple(np.tile(g, len(first)) for g in grid))
-    count = len(first) * width
+    used = tuple(i for i in range(rank) if exprs is None or f"${i}" in mentioned)
+    frag = held.frag
+    coords, rows, width = _products(frag.shape, frag.dist, thread.warps, thread.warp, used, item.contracted)
+    thread.bind(coords)
+    count = (int(rows.max()) + 1) * width if len(rows) else 0
     read = _memory(thread, ref, count) if isinstance(ref, MemRef) else _registers(thread, ref, count)
     return LateOperand(read, rows, width)
+
+
+@cache
+def _products(
+    shape: tuple[int, ...], dist: tuple[Mode, ...], warps: int, warp: int, used: tuple[int, ...], inner: tuple[int, ...]
+) -> tuple[Index, Array, int]:
+    """Coordinates at which an operand that mentions the axes `used` is read, which of them each slot takes, and the
+    number of contracted coordinates."""
+    _, held, first_held = slots_of(shape, dist, warps, warp)
+    if used:
+        key = np.ravel_multi_index(tuple(held[i] for i in used), tuple(shape[i] for i in used))
+    else:
+        key = np.zeros(len(first_held), np.int64)
+    _, first, rows = np.unique(key, return_index=True, return_inverse=True)
+    width = int(np.prod(inner)) if inner else 1
+    grid = np.indices(inner).reshape(len(inner), width)
+    outer = tuple(np.repeat(c[first], width) for c in held)
+    return outer + tuple(np.tile(g, len(first)) for g in grid), rows, width
 
 
 def _memory(thread: Thread, ref: MemRef, count: int) -> Source:

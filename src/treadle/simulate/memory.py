@@ -191,7 +191,7 @@ class View:
         """Values and states of the elements. The access is checked and recorded."""
         self.check_bounds(index, line)
         if self.arena.tracked:
-            at = np.unique(self.granules(index))
+            at = distinct(self.granules(index), len(self.arena.state))
             self.arena.check(at, strand, line, "read", reads=False, atomic=False)
             self.arena.readers.record(at, strand, line, kind)
         values = self.array[index] if index else self.array.reshape(1).copy()
@@ -204,7 +204,7 @@ class View:
             return
         granules = self.granules(index)
         if self.arena.tracked:
-            at = np.unique(granules)
+            at = distinct(granules, len(self.arena.state))
             if len(at) < len(granules) and kind != ATOMIC:
                 self.arena.findings.add("race", line, f"one write stores twice to an element of {self.name}", line)
             self.arena.check(at, strand, line, "write", reads=True, atomic=kind == ATOMIC)
@@ -233,6 +233,15 @@ def poison(dtype: DType) -> Any:
     if dtype.is_float and dtype.has_nan:
         return np.nan
     return np.full(dtype.numpy.itemsize, 0xAB, np.uint8).view(dtype.numpy)[0]
+
+
+def distinct(at: Array, size: int) -> Array:
+    """The numbers in `at`, each once, in order; all are below `size`."""
+    if size > 64 * len(at):
+        return np.unique(at)
+    seen = np.zeros(size, np.bool_)
+    seen[at] = True
+    return np.flatnonzero(seen)
 
 
 def row_major(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

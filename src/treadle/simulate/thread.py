@@ -31,7 +31,7 @@ from treadle.simulate.clocks import Strand
 from treadle.simulate.expression import evaluate, holds
 from treadle.simulate.findings import Stop
 from treadle.simulate.fragments import Fragment, fresh
-from treadle.simulate.memory import ATOMIC, DEFINED, NEVER, UNDEFINED, View
+from treadle.simulate.memory import ATOMIC, DEFINED, NEVER, UNDEFINED, View, distinct
 from treadle.simulate.world import Workgroup, World
 
 Array = NDArray[Any]
@@ -168,7 +168,7 @@ class Thread:
     def settle(self, held: Fragment) -> None:
         """The fragment's values are being used: what it was loaded from has arrived."""
         for view, index in held.pending:
-            view.arena.readers.arrive(np.unique(view.granules(index)), self.strand)
+            view.arena.readers.arrive(distinct(view.granules(index), len(view.arena.state)), self.strand)
         held.pending.clear()
 
     def _grain(self, name: str, held: Fragment, *, reading: bool) -> None:
