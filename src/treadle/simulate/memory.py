@@ -135,6 +135,8 @@ class Arena:
         first = int(np.flatnonzero(~fine)[0])
         plain = strand.order.seen.covers(who[others][first : first + 1], when[others][first : first + 1])
         why = "only a fence.proxy.async is missing between them" if plain.all() else "nothing orders them"
+        if int(kinds[others][first]) == ARRIVED:
+            why = "nothing orders the arrival of the value read before this"
         byte = int(at[others][first]) * self.granule
         message = f"{what} of {self.name} at byte {byte} and an earlier {earlier}: {why}"
         self.findings.add("race", line, message, int(lines[others][first]))
