@@ -18,6 +18,7 @@ from treadle.driver.errors import PlanUnverified, UniversalUnverified
 from treadle.driver.facts import CallFacts
 from treadle.driver.pipeline import Timeline
 from treadle.driver.record import Record
+from treadle.driver.targets import features_of
 from treadle.ir.core import Program
 from treadle.ir.printer import print_program
 from treadle.ir.verifier import verify
@@ -26,9 +27,7 @@ from treadle.machine.text import fact_text, print_machine
 from treadle.plan.pins import NoPlan, Pin
 from treadle.plan.plan import Plan
 from treadle.runtime.cache import content_key
-from treadle.runtime.host import host_features
 from treadle.targets.cpu.emit.program import emit as emit_cpu
-from treadle.toolchain.features import LEVELS
 from treadle.toolchain.llvm import compile_ir
 
 
@@ -150,11 +149,8 @@ def assemble(built: Built) -> Record:
 
 def _assemble_cpu(built: Built) -> tuple[str, bytes, dict[str, Any]]:
     machine, timeline = built.machine, built.timeline
-    level = machine.target.partition(":")[2]
-    # A level's own flags, and what this machine has beyond them: the text is compiled for where it will run.
-    features = LEVELS[level] | (host_features() & LEVELS["amx"] if level != "avx2" else frozenset[str]())
     with timeline.stage("emit"):
-        emitted = emit_cpu(machine, features if level == "amx" else LEVELS[level])
+        emitted = emit_cpu(machine, features_of(machine.target))
     with timeline.stage("assemble"):
         compiled = compile_ir(emitted.text, cpu_features=emitted.features, name=machine.program.name)
     return (

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from treadle.driver.facts import CallFacts
+from treadle.driver.targets import features_of
 from treadle.ir.core import Program
 from treadle.ir.guard import Disjoint, Guard, Unit
 from treadle.machine.form import MachineProgram
@@ -14,10 +15,8 @@ from treadle.plan.family import Family
 from treadle.plan.pins import Pin
 from treadle.plan.plan import Plan
 from treadle.planner.enumerate import Choice, choose, realised
-from treadle.runtime.host import host_features
 from treadle.runtime.pool import workers
 from treadle.targets.cpu.families import families as cpu_families
-from treadle.toolchain.features import LEVELS
 
 UNIVERSAL = "universal"
 
@@ -83,15 +82,14 @@ def plan_facts(program: Program, target: str, facts: CallFacts) -> PlanFacts:
         aligned[tensor.name] = next(a for a in (64, 32, 16, 8, 4, 2, 1) if all(o % a == 0 for o in offsets))
     names = sorted(facts.arrays)
     apart = all(facts.apart(a, b) for i, a in enumerate(names) for b in names[i + 1 :])
-    kind, _, level = target.partition(":")
-    features = LEVELS[level] | (host_features() if level != "avx2" else frozenset[str]()) if kind == "cpu" else None
+    kind = target.partition(":")[0]
     return PlanFacts(
         target=target,
         extents=dict(facts.extents),
         unit=frozenset(unit),
         aligned=aligned,
         disjoint=apart,
-        features=features or frozenset(),
+        features=features_of(target) if kind == "cpu" else frozenset(),
         workers=workers() if kind == "cpu" else 1,
     )
 

@@ -46,8 +46,7 @@ def locate(where: str) -> Any:
     module = _import(path)
     found = getattr(module, name, None)
     if getattr(found, "__treadle_definition__", None) is None:
-        names: dict[str, Any] = vars(module)
-        kernels = [n for n, v in names.items() if getattr(v, "__treadle_definition__", None) is not None]
+        kernels = [n for n in dir(module) if getattr(getattr(module, n), "__treadle_definition__", None) is not None]
         raise KernelNotFound(
             doing=f"looking for {name} in {file}",
             found="no kernel of that name",

@@ -43,3 +43,14 @@ def host_target() -> str:
         expected="AVX2 and FMA at least",
         hint="use kernel.reference, which needs no code generation",
     )
+
+
+def features_of(target: str) -> frozenset[str]:
+    """The flags that code for a CPU target may use: the level's own, and what this machine has beyond them.
+
+    A target above this machine's level has its own flags only: its text is assembled, not run.
+    """
+    level = target.partition(":")[2]
+    if LEVELS[level] - {"amx_int8"} <= host_features() and level != "avx2":
+        return LEVELS[level] | host_features()
+    return LEVELS[level]
