@@ -1,0 +1,121 @@
+"""Set questions against brute force: implications, equality, injectivity, covers, over small valuations."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle.algebra.expr import Constraint, Expr, Fn, ceildiv, const, eq, ge, le, lt, maximum, minimum, of, sym
+from treadle.algebra.maps import IndexMap, box, delinearise
+from treadle.algebra.sets import Facts, Inexpressible, Region, Relation, before, complements, is_opaque
+
+M, N, i, j, t = (sym(s) for s in ("M", "N", "i", "j", "t"))
+
+affine = st.builds(lambda a, b, c: a * i + b * j + c, st.integers(-3, 3), st.integers(-3, 3), st.integers(-6, 6))
+terms = st.one_of(
+    affine,
+    st.builds(lambda e, d: e // d, affine, st.integers(1, 4)),
+    st.builds(lambda a, b: minimum(a, b), affine, affine),
+    st.builds(lambda a, b: maximum(a, b), affine, affine),
+    st.builds(lambda e, d: e % d, affine, st.integers(2, 4)),
+)
+constraints = st.builds(lambda e, f, q: Constraint(e - f, q), terms, terms, st.booleans())
+BOX = (ge(i, -3), le(i, 3), ge(j, -3), le(j, 3))
+POINTS = [{"i": a, "j": b} for a, b in product(range(-3, 4), repeat=2)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(constraints, max_size=2), constraints)
+def test_implies(given_: list[Constraint], fact: Constraint) -> None:
+    facts = Facts(BOX).also(*given_)
+    wanted = all(fact.holds(p) for p in POINTS if all(c.holds(p) for c in given_))
+    assert facts.implies(fact) == wanted
+    case = facts.against(fact)
+    assert (case is None) == wanted
+    if case is not None:
+        point = {"i": case.get("i", 0), "j": case.get("j", 0)}
+        assert all(c.holds(point) for c in given_) and not fact.holds(point)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(constraints, min_size=1, max_size=3))
+def test_complements_are_disjoint_and_whole(cs: list[Constraint]) -> None:
+    for p in POINTS:
+        outside = sum(all(c.holds(p) for c in other) for other in complements(cs))
+        assert outside == (0 if all(c.holds(p) for c in cs) else 1)
+
+
+@settings(max_examples=80, deadline=None)
+@given(affine, affine, st.lists(constraints, max_size=1))
+def test_relations_are_their_points(a: Expr, b: Expr, where: list[Constraint]) -> None:
+    map_ = IndexMap(("i", "j"), (a, b), (*BOX, *where))
+    pairs = list(map_.points({}, {"i": range(-3, 4), "j": range(-3, 4)}))
+    relation = Relation.of(map_, Facts())
+    assert relation.is_injective == (len({out for _, out in pairs}) == len(pairs))
+    assert relation.is_empty == (not pairs)
+    reached = relation.range()
+    listed = Region.nothing(2)
+    for _, (x, y) in pairs:
+        listed = listed | Region.of(IndexMap((), (const(x), const(y))), Facts())
+    assert reached.equals(listed)
+    collision = relation.collision()
+    assert (collision is None) == relation.is_injective
+
+
+def test_blocks_of_any_size_cover_exactly() -> None:
+    facts = Facts((ge(M, 0),))
+    blocks = IndexMap(
+        ("t", "i"), (16 * t + i,), (ge(t, 0), lt(t, ceildiv(M, 16)), *box(["i"], [16]), lt(16 * t + i, M))
+    )
+    relation, whole = Relation.of(blocks, facts), Region.of(IndexMap(("j",), (j,), box(["j"], [M])), facts)
+    assert relation.is_injective and relation.range().equals(whole)
+    short = IndexMap(blocks.dims, blocks.outs, (*blocks.where, lt(t, M // 16)))
+    assert (whole - Relation.of(short, facts).range()).sample() is not None
+
+
+def test_products_are_parameters_and_decided_by_lemmas() -> None:
+    H, D, h, d = (sym(s) for s in ("H", "D", "h", "d"))
+    facts = Facts((ge(H, 0), ge(D, 0), *box(["h", "d"], [H, D])))
+    assert facts.implies(ge(D * h + d, 0)) and facts.implies(lt(D * h + d, H * D))
+    assert not facts.implies(lt(D * h + d + 1, H * D))
+    for sizes in product(range(4), repeat=2):
+        for x, y in product(range(sizes[0]), range(sizes[1])):
+            assert 0 <= sizes[1] * x + y < sizes[0] * sizes[1]
+
+
+def test_opaque_functions_are_any_integer_but_the_same_one() -> None:
+    f = of(Fn("ids", (i,)))
+    facts = Facts((ge(f, 0),))
+    assert facts.implies(ge(2 * f, 0)) and not facts.implies(ge(f, 1))
+    case = facts.against(ge(f, 1))
+    assert case is not None and is_opaque(case)
+    with pytest.raises(Inexpressible):
+        Relation.of(IndexMap(("i",), (f,), box(["i"], [4])), Facts())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), st.tuples(st.integers(-2, 2), st.integers(-2, 2)))
+def test_before_is_the_lexicographic_order(a: tuple[int, int], b: tuple[int, int]) -> None:
+    ways = before([const(x) for x in a], [const(x) for x in b])
+    assert sum(all(c.holds({}) for c in way) for way in ways) == (1 if a < b else 0)
+
+
+def test_delinearise() -> None:
+    gap, ranges = delinearise(sym("x"), [const(3), const(4)], ["d0", "d1"])
+    for x in range(12):
+        digits = [
+            (a, b)
+            for a, b in product(range(-1, 5), repeat=2)
+            if gap.evaluate({"x": x, "d0": a, "d1": b}) == 0 and all(c.holds({"d0": a, "d1": b}) for c in ranges)
+        ]
+        assert digits == [(x // 4, x % 4)]
+
+
+def test_facts_are_shared_between_extensions() -> None:
+    facts = Facts((ge(N, 1),))
+    assert facts.also(ge(N, 0)) is facts  # known already
+    assert facts.also(lt(i, N)) is facts.also(lt(i, N))
+    assert facts.also(eq(N, 0)).contradictory

@@ -1,0 +1,60 @@
+"""The hardware tables: names resolve, every row has a source, contracts refuse what does not fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from treadle.hardware.atoms import ATOMS, Atom, find_atom
+from treadle.hardware.targets import TARGETS, find_target
+
+
+@pytest.mark.parametrize("atom", ATOMS, ids=lambda a: a.name)
+def test_every_atom_names_its_source_and_known_targets(atom: Atom) -> None:
+    assert len(atom.source) > 10 and atom.emit and atom.order
+    assert all(t in TARGETS for t in atom.targets)
+    for target in atom.targets:
+        assert find_atom(target, atom.name) == atom
+
+
+def test_atoms_belong_to_their_targets() -> None:
+    assert find_atom("cpu:avx512", "amx.tdpbf16ps") is None
+    assert find_atom("cpu:amx", "amx.bf16") == find_atom("cpu:amx", "amx.tdpbf16ps")
+    assert find_atom("cuda:sm_80", "wgmma.m64n128k16.bf16") is None
+    row = find_atom("cuda:sm_90a", "wgmma.m64n128k16.bf16")
+    assert row is not None and row.tile == (64, 128, 16)
+    assert find_atom("cuda:sm_90a", "wgmma.m64n260k16.bf16") is None
+    assert find_atom("cuda:sm_90a", "wgmma.m64n100k16.bf16") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "dst", "have", "shape", "contracted", "place", "fits"),
+    [
+        ("fma", "cpu:avx2", "f32", ("f32", "f32"), (4, 16), (), "register", True),
+        ("fma", "cpu:avx2", "f32", ("bf16", "bf16"), (4, 16), (), "register", False),
+        ("amx.tdpbf16ps", "cpu:amx", "f32", ("bf16", "bf16"), (16, 16), (32,), "tile", True),
+        ("amx.tdpbf16ps", "cpu:amx", "f32", ("bf16", "bf16"), (32, 32), (32,), "tile", True),
+        ("amx.tdpbf16ps", "cpu:amx", "f32", ("bf16", "bf16"), (16, 8), (32,), "tile", False),
+        ("amx.tdpbf16ps", "cpu:amx", "f32", ("bf16", "bf16"), (16, 16), (16,), "tile", False),
+        ("amx.tdpbf16ps", "cpu:amx", "f32", ("bf16", "bf16"), (16, 16), (32,), "register", False),
+        ("wgmma.m64n64k16", "cuda:sm_90a", "f32", ("bf16", "bf16"), (64, 64), (16,), "register", True),
+        ("wgmma.m64n64k16", "cuda:sm_90a", "bf16", ("bf16", "bf16"), (64, 64), (16,), "register", False),
+    ],
+)
+def test_contracts(
+    name: str,
+    target: str,
+    dst: str,
+    have: tuple[str, ...],
+    shape: tuple[int, ...],
+    contracted: tuple[int, ...],
+    place: str,
+    fits: bool,
+) -> None:
+    atom = find_atom(target, name)
+    assert atom is not None
+    assert (atom.refuses(dst, have, shape, contracted, place) is None) == fits
+
+
+def test_targets() -> None:
+    assert find_target("cpu") is TARGETS["cpu:avx2"] and find_target("vax") is None
+    assert TARGETS["cuda:sm_90a"].shared_bytes == 227 * 1024 and TARGETS["cpu:amx"].tiles == 8
