@@ -66,7 +66,7 @@ class MapPlan:
 
 @dataclass(frozen=True)
 class KernelLaunchSpec:
-    """A launch. `grid` workgroups of `threads`; `shared` bytes of dynamic shared memory; `arguments` in order; `limits`:
+    """A launch. `kernel` is the function's name in the text; `grid` workgroups of `threads`; `shared` bytes of dynamic shared memory; `arguments` in order; `limits`:
     expressions that the launch holds against a largest value. `counts`: how many of each instruction the text states."""
 
     kernel: str
@@ -272,7 +272,7 @@ class _Kernel:
         if branches and (len(self.kernel.roles) > 1 or first < self.launch.threads):
             branches.append("  }")
         body = self._frame("\n".join(branches), lets)
-        name = cname(self.kernel.name, "")
+        name = cname(self.kernel.name, "k_")
         head = self._parameters(body)
         return f'extern "C" __global__ void __launch_bounds__({self.launch.threads}) {name}({head}) {{\n{body}\n}}\n'
 
@@ -289,7 +289,9 @@ class _Kernel:
             else:
                 lines.append("  const u32 base = shared_address(raw);")
                 lines.append("  unsigned char* const smem = raw;")
-        lines.append("  const int thread = threadIdx.x, cta = blockIdx.x, ctas = gridDim.x;")
+        for name, text in (("thread", "threadIdx.x"), ("cta", "blockIdx.x"), ("ctas", "gridDim.x")):
+            if re.search(rf"\b{name}\b", branches):
+                lines.append(f"  const int {name} = {text};")
         text = branches
         chosen: list[str] = []
         for name, line in reversed(lets):
@@ -439,7 +441,7 @@ class _Kernel:
         maps = tuple(self.maps[a.name] for a in self.arguments if a.kind == "map")
         limits = tuple(dict.fromkeys(self.setting.limits))
         return KernelLaunchSpec(
-            cname(launch.kernel, ""), launch.grid, launch.threads, max(needed, launch.shared_bytes), self.arguments,
+            cname(launch.kernel, "k_"), launch.grid, launch.threads, max(needed, launch.shared_bytes), self.arguments,
             maps, limits, launch.cluster, launch.cooperative, self.setting.counts,
         )  # fmt: skip
 

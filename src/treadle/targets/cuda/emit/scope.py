@@ -184,8 +184,12 @@ class Scope:
             for i in range(made.registers):
                 self.line(f"{array}[{i}] = {packed(values[2 * i], values[2 * i + 1], self.setting.prelude)};")
             return
-        for i, value in enumerate(values):
-            text = value.text if value.dtype not in HALVES else _bits(value, self.setting.prelude)
+        texts = [v.text if v.dtype not in HALVES else _bits(v, self.setting.prelude) for v in values]
+        if len(texts) > 4 and len(set(texts)) == 1:
+            self.line("#pragma unroll")
+            self.line(f"for (int i = 0; i < {len(texts)}; i++) {array}[i] = {texts[0]};")
+            return
+        for i, text in enumerate(texts):
             self.line(f"{array}[{i}] = {text};")
 
     def owner(self, made: Layout) -> str | None:
