@@ -597,7 +597,7 @@ def sorting(X: td.Tensor[M], Y: td.Out[M]):
 LINES = {
     "return_in_traced_if": ("capture/jump", helper_that_returns_early, "return x"),
     "recursion": ("capture/recursion", endless, "return endless(x)"),
-    "stores_nothing": ("capture/no-effect", None, "@wrong"),
+    "stores_nothing": ("capture/no-effect", None, "def stores_nothing"),
 }
 
 

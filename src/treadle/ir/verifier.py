@@ -6,7 +6,7 @@ A violation is a bug of ours (`ir/...`); the user's mistakes are found by captur
 from __future__ import annotations
 
 from treadle.algebra.dims import Dim, Part
-from treadle.algebra.expr import Expr
+from treadle.algebra.expr import Expr, sym
 from treadle.ir.core import AxisSub, Block, If, Op, Program, Region, TileType, Value
 from treadle.ir.errors import IRDominance, IRStructure, IRType
 from treadle.ir.infer import join_axes, result_type, sub_axes
@@ -56,7 +56,9 @@ class _Verifier:
                 if other not in declared:
                     raise self.fail(IRStructure, f"dimension {dim} before {other}", "roots and factors first")
             declared.add(dim)
-            self.symbols |= dim.extent.symbols
+            # Derived extents mention others; those of integer region arguments mention what is defined inside.
+            if dim.extent == sym(dim.name):
+                self.symbols.add(dim.name)
         for tensor in self.p.tensors:
             if len(set(tensor.dims)) != len(tensor.dims) or not set(tensor.dims) <= declared:
                 raise self.fail(IRStructure, f"tensor {tensor} over {tensor.dims}", "declared dimensions, each once")

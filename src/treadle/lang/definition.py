@@ -10,7 +10,7 @@ from typing import Any
 
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Fn, of
-from treadle.base.source import Span
+from treadle.base.source import Span, source_line
 from treadle.dtype.formats import DType, f32
 from treadle.ir.core import Program, ScalarParam, Tensor, TileType, Value
 from treadle.ir.rewrite import drop_dead, rename
@@ -66,7 +66,7 @@ class Definition:
         self.__doc__ = fn.__doc__
         self.__name__ = fn.__name__
         self.__treadle_definition__ = self
-        self.span = Span(fn.__code__.co_filename, fn.__code__.co_firstlineno)
+        self.span = _heading(fn)
         self.parameters: dict[str, Parameter] = _parameters(fn, names or {}, self.span)
         self._programs: dict[Any, Program] = {}
 
@@ -251,6 +251,16 @@ class Definition:
         rename(program)
         verify(program, pass_name="capture")
         return program
+
+
+def _heading(fn: types.FunctionType) -> Span:
+    """The line of `def`, below the decorators; the first line where the text is not to be had."""
+    file, first = fn.__code__.co_filename, fn.__code__.co_firstlineno
+    for line in range(first, first + 20):
+        text = source_line(file, line)
+        if text is not None and text.lstrip().startswith("def "):
+            return Span(file, line, len(text) - len(text.lstrip()), line, len(text.rstrip()))
+    return Span(file, first)
 
 
 def _key(dtypes: Mapping[str, DType], values: Mapping[str, Any], here: frozenset[str], sizes: Mapping[str, int]) -> Any:

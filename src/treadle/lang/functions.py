@@ -385,21 +385,24 @@ def _condition(x: Any, doing: str) -> Tile:
 
 
 class Monoid:
-    """A fold's merge and identity. This version captures the built-in folds only."""
+    """A fold's merge and identity: `monoid(s, x)` is `merge(s, lift(x))`.
+
+    This version inlines it in `serial`, `pipeline` and outside regions; `td.reduce` takes the built-in folds only.
+    """
 
     def __init__(self, identity: Any, merge: Any, lift: Any = None, commutative: bool = False, laws: str = "declared"):
         self.identity = identity
-        self._merge = merge
+        self.function = merge
         self.lift = lift
         self.commutative = commutative
         self.laws = laws
 
     def __call__(self, s: Any, x: Any) -> Any:
-        raise not_built("a user's monoid", "write the update with + * & | ^, td.maximum, td.minimum or td.mma")
+        raise not_built("a monoid called by Python", "call it in a kernel or in a Python function that it calls")
 
     def merge(self, s: Any, t: Any) -> Any:
         """The merge of two states. *Errors*: `limit/form`."""
-        raise not_built("a user's monoid", "write the update with + * & | ^, td.maximum, td.minimum or td.mma")
+        raise not_built("a monoid called by Python", "call it in a kernel or in a Python function that it calls")
 
 
 def not_built(what: str, hint: str) -> NotBuilt:

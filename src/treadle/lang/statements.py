@@ -11,7 +11,7 @@ from treadle.base.errors import TreadleError
 from treadle.ir.core import Block
 from treadle.lang import merging, subscript
 from treadle.lang.dims import PartRef
-from treadle.lang.errors import BadArgument, BadAssignment, Jump, ParallelAssign, PythonError, TracedWhile
+from treadle.lang.errors import BadArgument, BadAssignment, Jump, ParallelAssign, PythonError, Recursion, TracedWhile
 from treadle.lang.expressions import BINARY, INPLACE, Expressions
 from treadle.lang.frames import (
     Frame,
@@ -70,7 +70,13 @@ class Statements(Expressions):
         except (TreadleError, *JUMPS):
             raise
         except RecursionError:
-            raise
+            raise Recursion(
+                doing=f"running {frame.name} at capture",
+                found="calls inside one another beyond Python's limit",
+                expected="calls that end at capture",
+                hint="recursion must stop on a staged condition",
+                span=self.ctx.span,
+            ) from None
         except Exception as error:
             raise PythonError(
                 doing=f"running {frame.name} at capture",

@@ -182,7 +182,14 @@ class Tile(Operators):
         raise self._no_number()
 
     def __iter__(self) -> NoReturn:
-        raise self._no_number()
+        ctx = context()
+        raise TracedNumber(
+            doing="iterating over a tile",
+            found=f"{self.type}, whose elements are known only when the kernel runs",
+            expected="a Python iterable, or a region",
+            hint="compute with whole tiles, or iterate over a dimension: for n in td.serial(N.each):",
+            span=ctx.span,
+        )
 
     def _no_number(self) -> Exception:
         ctx = context()
