@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from treadle.algebra.expr import ZERO, Constraint, Expr, lt, minimum, sym
 from treadle.analysis.uses import PURE, Uses
@@ -164,10 +165,7 @@ class LaneLowering(Lowering):
     def settle_lane(self, lane: Lane) -> None:
         """Gives a new lane its digits."""
         spots = self.spread.get(lane.part[0].name, ())
-        width = 1
-        for spot in spots:
-            width *= spot.size
-        if spots and width == lane.width:
+        if spots and prod(s.size for s in spots) == lane.width:
             self.spots[lane.slot] = spots
 
     def new_lane(self, key: PartKey, base: Expr, width: int, frame: Frame, known: Sequence[Expr] = ()) -> Lane:
@@ -183,11 +181,16 @@ class LaneLowering(Lowering):
     # ---- resident rows
 
     def body(self, op: Region, places: list[Kept], frame: Frame) -> None:
+        for arg in op.args:
+            spots = self.spread.get(arg.domain.dim.name)
+            if arg.kind == "block" and spots and frame.in_tasks:
+                width = prod(s.size for s in spots)
+                if frame.bound(arg.name) == width:
+                    key = self.key(arg.part, frame)
+                    self.settle_lane(self.new_lane(key, key[1], width, frame, (key[1] + width,)))
         if frame.in_tasks and self.resident:
             for key in self.whole_parts(op, frame):
-                width = 1
-                for spot in self.spread[key[0].name]:
-                    width *= spot.size
+                width = prod(s.size for s in self.spread[key[0].name])
                 extent = (key[2] - key[1]).constant
                 lane = self.new_lane(key, key[1], width, frame, (key[2],) if extent == width else ())
                 self.settle_lane(lane)

@@ -1,0 +1,14 @@
+"""The families of CUDA, in the order in which `explain` lists them."""
+
+from __future__ import annotations
+
+from treadle.machine.form import MachineProgram
+from treadle.plan.family import Family
+from treadle.targets.cuda.rows import Rows
+from treadle.targets.cuda.streams import Streams
+from treadle.targets.cuda.universal import Universal
+
+
+def families() -> list[Family[MachineProgram]]:
+    """All families of the CUDA targets."""
+    return [Streams(), Rows(), Universal()]

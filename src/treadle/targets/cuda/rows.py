@@ -1,0 +1,252 @@
+"""Rows over lanes: elementwise work and folds with a row's elements along the lanes of a warp or of a workgroup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+
+from treadle.algebra.dims import Dim
+from treadle.algebra.expr import Constraint
+from treadle.ir.core import Program, Region
+from treadle.ir.guard import Bound, Divisible, Fact, Guard
+from treadle.ir.ops.access import Insert, Load, Store
+from treadle.ir.ops.fold import Mma, Reduce
+from treadle.machine.form import MachineProgram
+from treadle.plan.cost import CostVector
+from treadle.plan.facts import CallFacts
+from treadle.plan.family import Axis, Point
+from treadle.plan.pins import Pin
+from treadle.realise.choices import Choices, NotLowered
+from treadle.realise.rows import Stripe, over_lanes
+from treadle.realise.universal import base_facts
+from treadle.targets.cuda.pins import pins_refused
+from treadle.targets.cuda.rates import rates
+from treadle.targets.cuda.shape import Shape, common_reasons, shape_of, vector_facts
+
+HELD = 64
+"""Elements of a row that a thread may hold in registers."""
+
+BURST = 16
+"""Elements that a thread takes at a time where a row is swept."""
+
+
+@dataclass(frozen=True)
+class Along:
+    """A dimension along the lanes: neighbours that one access takes, whether a row of it is a whole dimension (else a
+    block of a region's argument), facts that the accesses need."""
+
+    dim: Dim
+    vector: int
+    whole: bool
+    facts: tuple[Fact, ...]
+
+
+def along(shape: Shape) -> dict[str, Along]:
+    """For each task region, the dimension that its stores are contiguous along; equal names join."""
+    found: dict[str, Along] = {}
+    for op in shape.program.body.ops:
+        if not isinstance(op, Region):
+            continue
+        parts = [p for s in op.body.walk() if isinstance(s, Store | Insert) and (p := shape.last_axis(s)) is not None]
+        folded = [
+            a for s in op.body.walk() if isinstance(s, Reduce) for a in s.source.type.axes if a.dim in s.dims
+        ]
+        read = [p for s in op.body.walk() if isinstance(s, Load) and (p := shape.last_axis(s)) is not None]
+        for part in parts or [p for p in read if p in folded] or read:
+            arg = shape.arg_of(part)
+            if arg is None and part != part.dim.whole() and (part.lo.symbols | part.hi.symbols):
+                if any(s in part.lo.symbols | part.hi.symbols for s in _symbols(shape)):
+                    continue
+            vector, facts = widest(shape, part.dim)
+            found.setdefault(part.dim.name, Along(part.dim, vector, arg is None, tuple(facts)))
+            break
+    return found
+
+
+def _symbols(shape: Shape) -> set[str]:
+    return {n for r in shape.regions for a in r.args for n in (a.name, f"{a.name}.start", f"{a.name}.stop")}
+
+
+def widest(shape: Shape, dim: Dim) -> tuple[int, list[Fact]]:
+    """How many neighbours along a dimension all accesses can take at once under the call's facts."""
+    tensors = {}
+    for op in shape.program.body.walk():
+        part = shape.last_axis(op)
+        if part is not None and part.dim.root is dim.root and isinstance(op, Load | Store):
+            tensors[op.tensor.name] = op.tensor
+    if not tensors:
+        return 1, []
+    size = min(max(1, t.dtype.bits // 8) for t in tensors.values())
+    vector = 16 // size
+    while vector > 1 and not (
+        shape.facts.value(dim.extent) % vector == 0
+        and all(
+            shape.facts.aligned.get(t.name, 0) >= min(16, vector * max(1, t.dtype.bits // 8)) for t in tensors.values()
+        )
+    ):
+        vector //= 2
+    facts: list[Fact] = []
+    for tensor in tensors.values():
+        facts += vector_facts(shape, tensor, vector)
+    if vector > 1 and dim.extent.constant is None:
+        facts.append(Divisible(dim.extent, vector))
+    return vector, facts
+
+
+class Rows:
+    """Axes: warps a row, and whether a thread holds its share of the row from the first read to the last write."""
+
+    name = "rows"
+
+    def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
+        shape = shape_of(program, facts)
+        reasons = common_reasons(shape)
+        if any(isinstance(op, Mma) for op in program.body.walk()):
+            reasons.append("it has contractions")
+        if not reasons and not along(shape):
+            reasons.append("nothing is contiguous along a dimension")
+        if not reasons and not tried(shape, self.axes(program, facts)):
+            reasons.append("some values do not fit the registers of a group of threads")
+        return reasons
+
+    def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
+        return [Axis("warps", (1, 4, 8, 16)), Axis("held", (True, False))]
+
+    def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
+        shape = shape_of(program, facts)
+        return pins_refused(shape, self.cuts(shape, point), "fma", {}, pins)
+
+    def stripes(self, shape: Shape, point: Point) -> dict[str, Stripe]:
+        """The stripes of a point."""
+        warps, held = int(point["warps"]), bool(point["held"])
+        found: dict[str, Stripe] = {}
+        for name, one in along(shape).items():
+            extent = shape.facts.value(one.dim.extent)
+            if held and one.whole:
+                rounds = 1
+                while 32 * warps * one.vector * rounds < extent:
+                    rounds *= 2
+                found[name] = Stripe(one.vector, rounds, True)
+            else:
+                found[name] = Stripe(one.vector, max(1, min(BURST // one.vector, 8)))
+        return found
+
+    def cuts(self, shape: Shape, point: Point) -> dict[str, int]:
+        """Blocks of arguments that lie along the lanes are as wide as a stripe."""
+        stripes = self.stripes(shape, point)
+        found: dict[str, int] = {}
+        for region in shape.regions:
+            for arg in region.args:
+                if arg.kind == "block" and arg.domain.dim.name in stripes and arg.size is None:
+                    key = f"{shape.names[id(region)]}.{arg.name}"
+                    found[key] = stripes[arg.domain.dim.name].width(int(point["warps"]))
+        return found
+
+    def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
+        shape = shape_of(program, facts)
+        found = base_facts(program, shape.uses, disjoint=True)
+        stripes = self.stripes(shape, point)
+        for name, one in along(shape).items():
+            found += [f for f in one.facts if f not in found]
+            if stripes[name].held and one.dim.extent.constant is None:
+                found.append(Bound(Constraint(stripes[name].width(int(point["warps"])) - one.dim.extent)))
+        return Guard(tuple(found))
+
+    def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
+        shape = shape_of(program, facts)
+        rate = rates(facts)
+        warps, held = int(point["warps"]), bool(point["held"])
+        if not buildable(shape, warps, held):
+            return CostVector(compute=inf)
+        stripes = self.stripes(shape, point)
+        share = max((s.vector * s.rounds for s in stripes.values()), default=1)
+        if held and share > HELD:
+            return CostVector(compute=inf)
+        moved, passes, busy = 0.0, 1.0, 1.0
+        for name, one in along(shape).items():
+            extent = max(1, facts.value(one.dim.extent))
+            width = stripes[name].width(warps)
+            busy = min(busy, extent / (width * ceil(extent / width)))
+            if not held and one.whole:
+                passes = max(passes, 1.0 + dependent_folds(shape))
+        rows = instances(shape, along(shape), stripes, warps)
+        threads = 32 * warps
+        registers = 24 + 2.5 * share
+        a_processor = max(1, int(min(2048, 65536 / registers) // threads))
+        in_flight = a_processor * threads * share * 2.0
+        speed = rate.memory * min(1.0, 0.25 + in_flight / 32768)
+        waves = ceil(rows / (rate.processors * a_processor))
+        exchanges = dependent_folds(shape) * rate.exchange if warps > 1 else 0.05e-6
+        alone = rate.latency + exchanges + share * 12 / rate.clock
+        moved = shape.bytes() / speed
+        compute = passes * shape.work() / busy / (rate.lanes * rate.processors * rate.clock)
+        stalls = waves * alone * (0.6 if a_processor > 1 else 1.0)
+        return CostVector(
+            compute=max(compute, stalls), cache=(passes - 1) * shape.bytes() / rate.cache, memory=moved,
+            launch=rate.launch,
+        )
+
+    def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
+        shape = shape_of(program, facts)
+        warps = int(point["warps"])
+        choices = Choices(cuts=self.cuts(shape, point), tasks=frozenset(shape.tasks))
+        processors = rates(facts).processors
+        return over_lanes(
+            program,
+            choices,
+            guard,
+            facts.target,
+            self.stripes(shape, point),
+            warps=warps,
+            agents=4,
+            workgroups=processors * (16 if warps == 1 else max(1, 64 // warps)),
+        )
+
+
+def instances(shape: Shape, found: dict[str, Along], stripes: dict[str, Stripe], warps: int) -> float:
+    """Tasks of all launches together."""
+    total = 0.0
+    for op in shape.program.body.ops:
+        if isinstance(op, Region):
+            count = 1.0
+            for arg in op.args:
+                extent = max(1, shape.facts.value(arg.domain.dim.extent))
+                name = arg.domain.dim.name
+                lanes = arg.kind == "block" and name in found and not found[name].whole
+                count *= ceil(extent / stripes[name].width(warps)) if lanes else extent
+            total += count
+    return max(1.0, total)
+
+
+def dependent_folds(shape: Shape) -> int:
+    """Folds along lanes: each needs the one before it to be finished."""
+    return sum(isinstance(op, Reduce) for op in shape.program.body.walk())
+
+
+_known: list[tuple[Shape, dict[tuple[int, bool], bool]]] = []
+
+
+def buildable(shape: Shape, warps: int, held: bool) -> bool:
+    """Whether the engine finds fragments for every value at this point (remembered for a shape)."""
+    table = next((t for s, t in _known if s is shape), None)
+    if table is None:
+        table = {}
+        _known.append((shape, table))
+        del _known[:-8]
+    key = (min(warps, 4), held)
+    if key not in table:
+        point = {"warps": key[0], "held": held}
+        rows = Rows()
+        try:
+            rows.build(shape.program, shape.facts, point, Guard())
+            table[key] = True
+        except NotLowered:
+            table[key] = False
+    return table[key]
+
+
+def tried(shape: Shape, axes: Sequence[Axis]) -> bool:
+    """Whether some point can be built."""
+    del axes
+    return any(buildable(shape, w, h) for w in (1, 4) for h in (True, False))

@@ -1,0 +1,151 @@
+"""What the CUDA families see of a program: its regions, which dimension is contiguous in memory, how much there is to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from treadle.algebra.dims import Dim, Part
+from treadle.analysis.uses import PURE, WEIGHT, Uses
+from treadle.ir.core import Block, If, Op, Program, Region, RegionArg, Sub, Tensor
+from treadle.ir.guard import Aligned, Fact, Pitch, Unit
+from treadle.ir.ops.access import Extract, Insert, Load, Store
+from treadle.ir.ops.debug import Check, Print
+from treadle.ir.ops.elementwise import Cast, Elementwise
+from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
+from treadle.plan.facts import CallFacts
+from treadle.realise.universal import task_regions
+
+
+@dataclass
+class Shape:
+    """Facts about one program under the strides of a call."""
+
+    program: Program
+    facts: CallFacts
+    uses: Uses
+    names: dict[int, str] = field(default_factory=dict[int, str])
+    regions: list[Region] = field(default_factory=list[Region])
+    around: dict[int, tuple[Region, ...]] = field(default_factory=dict[int, "tuple[Region, ...]"])
+    tasks: list[str] = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        self.tasks = task_regions(self.program)
+        self._visit(self.program.body, ())
+
+    def _visit(self, block: Block, chain: tuple[Region, ...]) -> None:
+        for op in block.ops:
+            self.around[id(op)] = chain
+            if isinstance(op, Region):
+                self.names[id(op)] = op.name or f"R{len(self.names)}"
+                self.regions.append(op)
+            for inner in op.blocks:
+                self._visit(inner, (*chain, op) if isinstance(op, Region) else chain)
+
+    # ---- sizes
+
+    def extent(self, part: Part) -> int:
+        """Representative extent of the dimension of a part."""
+        return max(1, self.facts.value(part.dim.extent))
+
+    def instances(self, op: Op) -> int:
+        """Single coordinates that the regions around an operation enumerate."""
+        return prod(max(1, self.facts.value(a.domain.dim.extent)) for r in self.around[id(op)] for a in r.args)
+
+    def elements(self, op: Op, axes: tuple[Part, ...]) -> int:
+        """Elements along `axes` over all instances of an operation."""
+        dims: dict[Dim, int] = {}
+        for region in self.around[id(op)]:
+            for arg in region.args:
+                dims[arg.domain.dim] = max(1, self.facts.value(arg.domain.dim.extent))
+        for part in axes:
+            dims[part.dim] = self.extent(part)
+        return prod(dims.values())
+
+    def bytes_of(self, tensor: Tensor) -> int:
+        """Bytes of a tensor."""
+        return prod(max(1, self.facts.value(d.extent)) for d in tensor.dims) * max(1, tensor.dtype.bits // 8)
+
+    def bytes(self) -> int:
+        """Bytes of all tensors, each once."""
+        used = set(self.uses.loaded) | set(self.uses.stored)
+        return sum(self.bytes_of(t) for t in self.program.tensors if t.name in used)
+
+    def work(self, *, contractions: bool = True) -> float:
+        """Simple instructions in all: elements times weights, and products."""
+        total = 0.0
+        for op in self.program.body.walk():
+            if isinstance(op, Elementwise | Cast | Reduce | Load | Store) and (op.results or isinstance(op, Store)):
+                value = op.value if isinstance(op, Store) else op.source if isinstance(op, Reduce) else op.result
+                total += (WEIGHT.get(op.fn, 1) if isinstance(op, Elementwise) else 1) * self.elements(op, value.type.axes)
+            elif isinstance(op, Mma) and contractions:
+                total += self.products(op)
+        return total
+
+    def products(self, op: Mma) -> float:
+        """Products that a contraction sums in all."""
+        deep = tuple(a for a in op.a.type.axes if a.dim in op.contracted)
+        return self.elements(op, (*op.result.type.axes, *deep))
+
+    # ---- accesses
+
+    def last_axis(self, op: Op) -> Part | None:
+        """The part along which an access to memory moves by one element."""
+        if not isinstance(op, Load | Store | Insert | Extract) or not op.subs:
+            return None
+        sub = op.subs[-1]
+        if isinstance(op, Load | Store) and (op.tensor.name, len(op.subs) - 1) not in self.facts.unit:
+            return None
+        return sub.part if isinstance(sub, Sub) else None
+
+    def arg_of(self, part: Part) -> RegionArg | None:
+        """The block argument whose part this is."""
+        for region in self.regions:
+            for arg in region.args:
+                if arg.kind == "block" and arg.part == part:
+                    return arg
+        return None
+
+
+_recent: list[tuple[Program, CallFacts, Shape]] = []
+
+
+def shape_of(program: Program, facts: CallFacts) -> Shape:
+    """The shape of a program under a call's facts; the last few are remembered (a family asks at every point)."""
+    for known, under, shape in _recent:
+        if known is program and under is facts:
+            return shape
+    made = Shape(program, facts, Uses(program))
+    _recent.append((program, facts, made))
+    del _recent[:-8]
+    return made
+
+
+def common_reasons(shape: Shape) -> list[str]:
+    """Why no family but the universal one takes the program."""
+    reasons: list[str] = []
+    if not shape.facts.disjoint:
+        reasons.append("an output may overlap another argument")
+    for op in shape.program.body.ops:
+        if not isinstance(op, PURE) and not (isinstance(op, Region) and op.kind == "parallel"):
+            reasons.append("it has statements outside parallel regions")
+    for op in shape.program.body.walk():
+        if isinstance(op, Print | Check | ArgReduce):
+            reasons.append(f"it has an operation `{op.keyword}`")
+        if isinstance(op, Reduce) and op.order != "unordered" and op.source.type.dtype.is_float:
+            reasons.append(f"a fold of floats in the order {op.order}")
+        if isinstance(op, If):
+            reasons.append("it has a conditional")
+    return list(dict.fromkeys(reasons))
+
+
+def vector_facts(shape: Shape, tensor: Tensor, elements: int) -> list[Fact]:
+    """Facts under which the last axis of a tensor is read and written `elements` at a time."""
+    size = max(1, tensor.dtype.bits // 8)
+    found: list[Fact] = [Unit(tensor.name, len(tensor.dims) - 1)]
+    if elements > 1:
+        found.append(Aligned(tensor.name, min(16, elements * size)))
+        found += [Pitch(tensor.name, axis, elements) for axis in range(len(tensor.dims) - 1)]
+    del shape
+    return found

@@ -1,0 +1,50 @@
+"""The universal plan on CUDA: each task is one thread's; what stands between task regions is a kernel of one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treadle.ir.core import Program
+from treadle.ir.guard import Guard
+from treadle.machine.form import MachineProgram
+from treadle.plan.cost import CostVector
+from treadle.plan.facts import CallFacts
+from treadle.plan.family import Axis, Point
+from treadle.plan.pins import Pin
+from treadle.realise.choices import Choices
+from treadle.realise.threads import one_thread_each
+from treadle.realise.universal import base_facts, task_regions
+from treadle.targets.cuda.rates import rates
+from treadle.targets.cuda.shape import shape_of
+
+WORKGROUPS = 8
+"""Workgroups a multiprocessor at most."""
+
+
+class Universal:
+    """One point, admitted by every program, dearer than any other."""
+
+    name = "universal"
+
+    def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
+        return []
+
+    def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
+        return []
+
+    def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
+        return [f"the universal plan decides nothing that {pin} could fix" for pin in pins]
+
+    def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
+        return Guard(tuple(base_facts(program, shape_of(program, facts).uses, disjoint=facts.disjoint)))
+
+    def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
+        shape = shape_of(program, facts)
+        rate = rates(facts)
+        # A thread walks its rows alone: accesses of neighbours do not join, so every element costs a sector.
+        moved = 8.0 * shape.work() * 4 / rate.cache
+        return CostVector(compute=shape.work() / (rate.lanes * rate.processors * rate.clock), cache=moved, launch=1e-5)
+
+    def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
+        choices = Choices(tasks=frozenset(task_regions(program)), snapshots=not facts.disjoint)
+        return one_thread_each(program, choices, guard, facts.target, WORKGROUPS * rates(facts).processors)
