@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-HEAD = """typedef unsigned char u8;
+HEAD = """#pragma nv_diag_suppress 177, 550
+typedef unsigned char u8;
 typedef signed char i8;
 typedef unsigned short u16;
 typedef short i16;
