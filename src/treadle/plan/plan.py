@@ -77,8 +77,10 @@ class Plan:
                 workers=int(data["workers"]),
                 features=frozenset(map(str, data["features"])),
             )
-        except (KeyError, ValueError, TypeError, IndexError) as error:
-            raise _unreadable(str(error)) from error
+        except PlanUnreadable:
+            raise
+        except (KeyError, ValueError, TypeError, IndexError, UserError) as error:
+            raise _unreadable(str(error).splitlines()[0]) from error
 
 
 def _unreadable(found: str) -> PlanUnreadable:

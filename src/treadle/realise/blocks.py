@@ -234,14 +234,16 @@ class Lowering(Carried):
         name = self.region_names[id(op)]
         var = self.parts.fresh(f"{arg.name}0" if arg.kind == "block" else f"{arg.name}_i")
         lo, hi = self.index(arg.domain.lo, frame), self.index(arg.domain.hi, frame)
-        if arg.reversed:
+        counted = arg.reversed or (self.wrapped(op) and arg.kind == "block" and self.cut(op, arg, frame)[1] != 1)
+        if counted:
+            # Counting blocks keeps their starts multiples of the size, which packed layouts divide by.
             loop = form.Loop(var=var, lo=const(0), hi=self.tiles(op, arg, frame), step=const(1), origin=self.line(op))
         else:
             step = const(1) if arg.kind == "each" else self.cut(op, arg, frame)[0]
             loop = form.Loop(var=var, lo=lo, hi=hi, step=step, origin=self.line(op))
         inner = frame.child(loop.body)
         inner.symbols.add(var)
-        where = (sym(var), None) if arg.reversed else (None, sym(var))
+        where = (sym(var), None) if counted else (None, sym(var))
         loop.enters = (Enter(name, (self.bind_arg(op, arg, *where, inner),)),)
         return loop, inner
 

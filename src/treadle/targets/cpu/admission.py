@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from treadle.ir.core import Region
 from treadle.ir.guard import Guard, Unit
 from treadle.ir.ops.debug import Check, Print
-from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
+from treadle.ir.ops.fold import ArgReduce, Reduce
 from treadle.plan.facts import CallFacts
 from treadle.plan.pins import AtomPin, Pin, PlacePin, TilePin, VersionsPin
 from treadle.realise.choices import Choices
@@ -54,10 +54,7 @@ def pins_refused(shape: Shape, choices: Choices, pins: Sequence[Pin]) -> list[st
                 for name, size in sizes.items():
                     reasons += _tile(shape, choices, name, size)
             case AtomPin(value, atom):
-                for name in (v.name for v in shape.uses.of_value.values() if value in (v.name, v.hint)):
-                    used = choices.atoms.get(name, "fma")
-                    if isinstance(shape.uses.definition.get(name), Mma) and used.split(".")[0] != atom.split(".")[0]:
-                        reasons.append(f"{name} is contracted by {used}, not {atom}")
+                reasons += _atom(shape, choices, value, atom)
             case PlacePin(value, where):
                 reasons += _place(shape, choices, value, where)
             case VersionsPin(tensor, count):
@@ -73,6 +70,25 @@ def _tile(shape: Shape, choices: Choices, name: str, size: int) -> list[str]:
     return [
         f"{key} is cut by {choices.cuts.get(key, 1)}, not {size}" for key in keys if choices.cuts.get(key, 1) != size
     ]
+
+
+def _atom(shape: Shape, choices: Choices, value: str, atom: str) -> list[str]:
+    """A contraction goes by the name of its result, its accumulator, or what a region makes of them."""
+    reasons: list[str] = []
+    named = False
+    for found in shape.contractions:
+        op = found.op
+        known = [op.result, op.acc]
+        region = shape.uses.definition.get(op.acc.name)
+        if isinstance(region, Region):
+            known += [r for c, r in zip(region.carried, region.results, strict=True) if c is op.acc]
+        if not any(value in (v.name, v.hint) for v in known):
+            continue
+        named = True
+        used = choices.atoms.get(op.result.name, "fma")
+        if used.split(".")[0] != atom.split(".")[0]:
+            reasons.append(f"{value} is contracted by {used}, not {atom}")
+    return reasons if named else [f"no contraction is called {value}"]
 
 
 def _place(shape: Shape, choices: Choices, value: str, where: str) -> list[str]:

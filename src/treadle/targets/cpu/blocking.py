@@ -145,7 +145,8 @@ class Blocking:
             name = arg.domain.dim.name
             tile = self.tile.get(name, 1)
             if self.shape.names[id(region)] in wrapped:
-                size = self.depth().get(name, 1)
+                depth = self.depth().get(name, 1)
+                size = 1 if depth == 1 else round_to(self.block.deep, depth)
             elif name in self.deep:
                 size = round_to(self.block.deep, max(tile, self.depth().get(name, 1)))
             elif name in self.lanes:

@@ -1,0 +1,150 @@
+"""The CPU families: what they admit, that their points are verified, and that they compute what the program means."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.realise.oracle import EXTENTS, Arrays, agrees
+from tests.realise.texts import TEXTS, program
+from tests.targets.cpu_emit.kit import HOST_LEVELS, Compiled
+
+from treadle.checker import check
+from treadle.ir.core import Program
+from treadle.machine.form import MachineProgram, Mma, Tasks
+from treadle.plan.facts import CallFacts, contiguous
+from treadle.plan.family import Family, Point, points
+from treadle.plan.pins import atom, place, tile, versions
+from treadle.planner.enumerate import choose, realised
+from treadle.runtime.host import host_features
+from treadle.targets.cpu.families import families
+from treadle.toolchain.features import LEVELS
+
+LARGE = dict(M=512, N=512, K=512, B=2, H=4, Q=256, S=256, T=512, V=100, D=64, W=512, A=20, C=64)
+RAGGED: dict[str, list[dict[str, int]]] = {
+    "softmax": [{"M": 5, "N": 130}, {"M": 0, "N": 7}, {"M": 2, "N": 64}],
+    "linear": [{"M": 150, "N": 131, "K": 70}, {"M": 4, "N": 0, "K": 3}],
+    "attention": [{"B": 1, "H": 1, "Q": 37, "S": 141}],
+    "attention_f32_causal": [{"B": 1, "H": 1, "Q": 133, "S": 135}],
+    "swiglu": [{"M": 21, "N": 70, "K": 33}],
+}
+NAMES = sorted(TEXTS)
+WANTED = {
+    "vector sweep": {"softmax", "softmax_bf16", "layernorm", "embed", "ragged", "two_phases", "recurrence", "branch",
+                     "stencil", "pool", "columns"},
+    "tiled contraction": {"linear", "linear_bf16", "linear_t", "swiglu", "batched"},
+    "tiled regions": {"attention", "attention_f32_causal"},
+    "universal": {"swap"},
+}  # fmt: skip
+
+
+def facts_for(source: Program, level: str = "avx512", extents: Mapping[str, int] = LARGE) -> CallFacts:
+    features = LEVELS[level] | (host_features() & {"avx512_bf16"} if level == "avx512" else frozenset())
+    return contiguous(source, f"cpu:{level}", extents, workers=2, features=features)
+
+
+def runner(machine: MachineProgram, facts: CallFacts) -> Any:
+    compiled = Compiled(machine, features=facts.features)
+
+    def run(arrays: Arrays) -> Mapping[str, Any]:
+        own = {name: a.copy() for name, a in arrays.items()}
+        compiled(workers=2, **own)
+        return own
+
+    return run
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_expected_family_is_chosen_and_verified(name: str) -> None:
+    source = program(name)
+    facts = facts_for(source)
+    choice = choose(source, facts, families())
+    assert name in WANTED[choice.plan.family], choice.explain()
+    verdict = check(realised(choice.plan, source, facts, families()))
+    assert verdict.status == "verified", f"{choice.plan}\n{verdict}"
+
+
+@pytest.mark.parametrize("level", HOST_LEVELS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_chosen_plan_computes_what_the_program_means(name: str, level: str) -> None:
+    source = program(name)
+    facts = facts_for(source, level)
+    choice = choose(source, facts, families())
+    run = runner(realised(choice.plan, source, facts, families()), facts)
+    for extents in (*EXTENTS[name], *RAGGED.get(name, ())):
+        agrees(name, source, run, extents)
+
+
+def random_point(family: Family[MachineProgram], source: Program, facts: CallFacts, seed: str) -> Point:
+    everything = list(points(family.axes(source, facts)))
+    return random.Random(seed).choice(everything)
+
+
+@pytest.mark.skipif("avx512" not in HOST_LEVELS, reason="needs AVX-512")
+@pytest.mark.parametrize("name", ["softmax_bf16", "linear_bf16", "attention", "swiglu", "two_phases"])
+@pytest.mark.parametrize("seed", range(2))
+def test_any_point_is_verified_and_right(name: str, seed: int) -> None:
+    source = program(name)
+    facts = facts_for(source)
+    family = next(f for f in families() if name in WANTED[f.name])
+    point = random_point(family, source, facts, f"{name}{seed}")
+    machine = family.build(source, facts, point, family.guard(source, facts, point))
+    verdict = check(machine)
+    assert verdict.status == "verified", f"{point}\n{verdict}"
+    agrees(name, source, runner(machine, facts), EXTENTS[name][0])
+
+
+def test_families_say_why_they_do_not_admit() -> None:
+    source = program("softmax")
+    reasons = {f.name: f.admits(source, facts_for(source)) for f in families()}
+    assert reasons["tiled contraction"] == ["it has no contraction"]
+    assert reasons["vector sweep"] == []
+    overlapping = CallFacts("cpu:avx2", LARGE, disjoint=False)
+    assert "an output may overlap another argument" in families()[0].admits(source, overlapping)
+    strided = CallFacts("cpu:avx2", LARGE)
+    assert families()[0].admits(source, strided) == ["no access is contiguous along a dimension"]
+
+
+def test_no_plan_needs_to_know_the_sizes() -> None:
+    source = program("linear")
+    choice = choose(source, facts_for(source), families())
+    assert not any("M" in str(f) and ">" in str(f) for f in choice.plan.guard.facts)
+
+
+def test_small_calls_use_one_worker() -> None:
+    source = program("softmax")
+    choice = choose(source, facts_for(source, extents={"M": 4, "N": 64}), families())
+    assert choice.plan.point["workers"] == 1
+
+
+def test_pins_are_met_or_refused_with_the_fact() -> None:
+    source = program("linear")
+    facts = facts_for(source)
+    choice = choose(source, facts, families(), [tile(m=112), tile(k=256)])
+    machine = realised(choice.plan, source, facts, families())
+    (tasks,) = (s for s in machine.statements() if isinstance(s, Tasks))
+    assert "112" in str(tasks.counts[0])
+    family = families()[1]
+    point = choice.plan.point
+    assert family.refuses(source, facts, point, [tile(m=13)]) == ["R0.m is cut by 112, not 13"]
+    assert family.refuses(source, facts, point, [tile(z=13)]) == ["no region has an open block z"]
+    assert family.refuses(source, facts, point, [versions("X", 4)])
+    assert family.refuses(source, facts, point, [place("acc", "shared")]) == ["the CPU has no memory shared"]
+
+
+@pytest.mark.skipif("avx512_bf16" not in host_features(), reason="needs avx512_bf16")
+def test_the_atom_follows_features_numerics_and_pins() -> None:
+    source = program("linear_bf16")
+    facts = facts_for(source)
+
+    def atoms(source: Program, *pins: Any) -> set[str]:
+        choice = choose(source, facts, families(), pins)
+        machine = realised(choice.plan, source, facts, families())
+        return {s.atom for s in machine.statements() if isinstance(s, Mma)}
+
+    assert atoms(source) == {"dpbf16"}
+    assert atoms(source, atom("acc", "fma")) == {"fma"}
+    source.numerics["mma_subnormals"] = "keep"
+    assert atoms(source) == {"fma"}
