@@ -13,27 +13,27 @@ def attention(
     Q: td.Tensor[B, H, Sq, D],
     K: td.Tensor[B, H, Sk, D],
     V: td.Tensor[B, H, Sk, D],
-    O: td.Out[B, H, Sq, D] = None,
+    Y: td.Out[B, H, Sq, D] = None,
     *,
     causal=False,
 ):
-    """`O = softmax(Q K^T / sqrt(D)) V` of each head, keys in a pipeline, f32 state.
+    """`Y = softmax(Q K^T / sqrt(D)) V` of each head, keys in a pipeline, f32 state.
 
-    With `causal`, query q sees keys 0 .. q + Sk - Sq: the last query sees every key. A query that sees no key gives NaN.
+    With `causal`, query q sees keys 0 .. q + Sk - Sq: the last query sees every key. A query without a key gives NaN.
 
-    *Shapes*: Q, O [B, H, Sq, D]; K, V [B, H, Sk, D]. *Source*: the online softmax (Milakov and Gimelshein, 2018).
+    *Shapes*: Q, Y [B, H, Sq, D]; K, V [B, H, Sk, D]. *Source*: the online softmax (Milakov and Gimelshein, 2018).
     """
     shift = Sk.extent - Sq.extent
     for b, h, q in td.parallel(B.each, H.each, Sq):
         x = Q[b, h, q, D]
-        m, l, acc = td.full(q, value=-float("inf")), td.zeros(q), td.zeros(q, D)
+        m, total, acc = td.full(q, value=-float("inf")), td.zeros(q), td.zeros(q, D)
         for k in td.pipeline(Sk[: q.stop + shift] if causal else Sk):
             s = td.dot(x, K[b, h, k, D], over=D, dtype=f32) * D.extent**-0.5
             if causal:
                 s = td.where(q + shift >= k, s, -float("inf"))
             top = td.maximum(m, s.max(k))
             p, c = td.exp(s - top), td.exp(m - top)
-            l = l * c + p.sum(k)
+            total = total * c + p.sum(k)
             acc = td.mma(p.to(V.dtype), V[b, h, k, D], acc * c)
             m = top
-        O[b, h, q, D] = acc / l
+        Y[b, h, q, D] = acc / total

@@ -1,0 +1,76 @@
+"""Physical limits, measured next to a run: a loop of fused multiply-adds in registers, and a copy."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from treadle.driver.targets import host_target
+from treadle.runtime.cpu import load_object
+from treadle.toolchain.features import LEVELS
+from treadle.toolchain.llvm import compile_ir
+
+ACCUMULATORS = 24
+STEPS = 200_000
+
+
+@functools.cache
+def fma_loop() -> tuple[Callable[[], None], float]:
+    """A loop in registers on one core, and how many floating-point operations it does (f32)."""
+    level = host_target().partition(":")[2]
+    lanes = 8 if level == "avx2" else 16
+    count = 12 if level == "avx2" else ACCUMULATORS
+    vector = f"<{lanes} x float>"
+    phis = "\n".join(f"  %a{i} = phi {vector} [ zeroinitializer, %start ], [ %b{i}, %loop ]" for i in range(count))
+    steps = "\n".join(
+        f"  %b{i} = call {vector} @llvm.fma.v{lanes}f32({vector} %x, {vector} %x, {vector} %a{i})" for i in range(count)
+    )
+    sums = "\n".join(f"  %s{i} = fadd {vector} {'%b0' if i == 1 else f'%s{i - 1}'}, %b{i}" for i in range(1, count))
+    text = f"""
+define float @peak(i64 %n, float %v) nounwind "prefer-vector-width"="512" "min-legal-vector-width"="{32 * lanes}" {{
+start:
+  %x0 = insertelement {vector} poison, float %v, i64 0
+  %x = shufflevector {vector} %x0, {vector} poison, <{lanes} x i32> zeroinitializer
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %start ], [ %j, %loop ]
+{phis}
+{steps}
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %n
+  br i1 %more, label %loop, label %end
+end:
+{sums}
+  %r = extractelement {vector} %s{count - 1}, i64 0
+  ret float %r
+}}
+declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})
+"""
+    features = LEVELS["avx2" if level == "avx2" else "avx512"]
+    code = compile_ir(text, cpu_features=features, name="peak").object
+    loaded = load_object(code, ["peak"], name="peak", features=features)
+    call = loaded.function("peak", ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64, ctypes.c_float))
+    return lambda: call(STEPS, 1e-9), 2.0 * lanes * count * STEPS
+
+
+def peak_flops(repeats: int = 5) -> float:
+    """f32 operations a second of one core, the best of a few."""
+    run, work = fma_loop()
+    return work / min(_seconds(run) for _ in range(repeats))
+
+
+def copy_bandwidth(size: int = 64 << 20, repeats: int = 5) -> float:
+    """Bytes a second, read and written, of a copy by one core."""
+    source, target = np.ones(size // 4, np.float32), np.empty(size // 4, np.float32)
+    np.copyto(target, source)
+    return 2.0 * size / min(_seconds(lambda: np.copyto(target, source)) for _ in range(repeats))
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start

@@ -1,0 +1,93 @@
+"""What other libraries do for a case: the same result into a caller-owned output, with the same number of threads."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from treadle.bench.cases import Arrays, Case
+from treadle.dtype.formats import bf16
+
+Run = Callable[[], Any]
+
+
+class Finished:
+    """A run whose result reaches the output only by `finish`."""
+
+    def __init__(self, run: Run, finish: Run) -> None:
+        self.run = run
+        self.finish = finish
+
+    def __call__(self) -> Any:
+        return self.run()
+
+
+def peers_of(case: Case, wanted: list[str] | None, threads: int) -> dict[str, Callable[[Arrays, Any], Run]]:
+    """Name -> how the peer is bound to inputs and output, for the peers that are installed and can do the case."""
+    found: dict[str, Callable[[Arrays, Any], Run]] = {}
+    torch = _torch(threads)
+    if torch is not None and (wanted is None or "torch" in wanted):
+        maker = _TORCH.get(case.family)
+        if maker is not None:
+            found["torch"] = lambda a, out: maker(torch, a, out)
+    return found
+
+
+def _torch(threads: int) -> Any:
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return None
+    torch.set_num_threads(threads)
+    return torch
+
+
+def tensor(torch: Any, array: Any) -> Any:
+    """A torch tensor on the same memory; torch does not know ml_dtypes' bfloat16."""
+    if array.dtype == bf16.numpy:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _torch_linear(torch: Any, a: Arrays, out: Any) -> Run:
+    x, w, bias, y = (tensor(torch, v) for v in (a["x"], a["w"], a["bias"], out))
+    gelu = torch.ops.aten.gelu.out
+
+    def run() -> Any:
+        torch.addmm(bias, x, w, out=y)
+        return gelu(y, out=y)
+
+    return run
+
+
+def _torch_softmax(torch: Any, a: Arrays, out: Any) -> Run:
+    x, y = tensor(torch, a["x"]), tensor(torch, out)
+    return lambda: torch.softmax(x, -1, out=y)
+
+
+def _torch_attention(causal: bool) -> Callable[[Any, Arrays, Any], Run]:
+    def make(torch: Any, a: Arrays, out: Any) -> Run:
+        q, k, v, y = (tensor(torch, t) for t in (a["q"], a["k"], a["v"], out))
+        attend = torch.nn.functional.scaled_dot_product_attention
+
+        result: list[Any] = [None]
+
+        def run() -> Any:
+            # SDPA has no out=: its result is copied over once, by `finish`, and that is not counted.
+            with torch.no_grad():
+                result[0] = attend(q, k, v, is_causal=causal)
+
+        return Finished(run, lambda: y.copy_(result[0]))
+
+    return make
+
+
+_TORCH: dict[str, Callable[[Any, Arrays, Any], Run]] = {
+    "linear_gelu": _torch_linear,
+    "softmax": _torch_softmax,
+    "attention": _torch_attention(False),
+    "attention-causal": _torch_attention(True),
+}

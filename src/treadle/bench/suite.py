@@ -1,0 +1,139 @@
+"""Running a suite: check first, then interleave ours with each peer, and one row a case and peer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from treadle.base.errors import UserError
+from treadle.bench.cases import Case, cpu_cases
+from treadle.bench.limits import copy_bandwidth, peak_flops
+from treadle.bench.peers import Finished, peers_of
+from treadle.driver.targets import host_target
+from treadle.runtime.memory import empty
+from treadle.runtime.pool import workers
+from treadle.runtime.timing import interleaved
+
+
+class WrongResult(UserError):
+    """A side of a benchmark whose result is not right: it is not timed."""
+
+    code = "bench/wrong-result"
+
+
+class NoCase(UserError):
+    """A pattern that no case matches."""
+
+    code = "bench/no-case"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case against one peer (or none). Units: microseconds; `ratio` is peer time / our time."""
+
+    case: str
+    target: str
+    dtype: str
+    shape: tuple[int, ...]
+    threads: int
+    peer: str
+    ours_us: float
+    peer_us: float | None
+    ratio: float | None
+    ours_spread: float
+    peer_spread: float | None
+    limit_share: float
+    verdict: str
+    compile_ms: float
+    plan: str
+
+    def as_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+
+def selected(pattern: str | None) -> list[Case]:
+    """The CPU cases whose name the regular expression matches. *Errors*: `bench/no-case`."""
+    found = [c for c in cpu_cases() if pattern is None or re.search(pattern, c.name)]
+    if not found:
+        names = ", ".join(c.name for c in cpu_cases())
+        raise NoCase(
+            doing="choosing benchmark cases",
+            found=f"no case that {pattern!r} matches",
+            expected=f"a regular expression for one of {names}",
+            hint="leave --case out for all of them",
+        )
+    return found
+
+
+def run_case(case: Case, peers: list[str] | None, rounds: int) -> Iterator[Row]:
+    """Rows of a case. *Errors*: `bench/wrong-result`."""
+    inputs = case.make(np.random.default_rng(0))
+    want = case.oracle(inputs)
+    bound = case.tolerance(inputs, want)
+    out = empty(case.output, case.dtype.name)
+    ours = case.bind(inputs, out)
+    _check(case, "treadle", ours, out, want, bound)
+    variant = case.kernel.variants[-1]
+    seconds = variant.record.meta["seconds"]
+    threads = workers()
+    limit = max(case.flops / (threads * peak_flops()), case.bytes / (threads * copy_bandwidth()))
+    sides: dict[str, Callable[[], Any]] = {}
+    for name, make in peers_of(case, peers, threads).items():
+        theirs = empty(case.output, case.dtype.name)
+        side = make(inputs, theirs)
+        # A peer may use another form of the same function in 16 bits: twice the bound, so that it is not refused.
+        _check(case, name, side, theirs, want, 2 * bound)
+        sides[name] = side
+    for name, side in (sides or {"": ours}).items():
+        timed = interleaved({"ours": ours, "peer": side}, rounds=rounds, rest=0.004 if name == "torch" else 0.0)
+        mine, theirs_t = timed["ours"], timed["peer"]
+        yield Row(
+            case=case.name,
+            target=host_target(),
+            dtype=case.dtype.name,
+            shape=case.shape,
+            threads=threads,
+            peer=name or "none",
+            ours_us=mine.median * 1e6,
+            peer_us=theirs_t.median * 1e6 if name else None,
+            ratio=theirs_t.median / mine.median if name else None,
+            ours_spread=mine.spread,
+            peer_spread=theirs_t.spread if name else None,
+            limit_share=limit / mine.median,
+            verdict=str(variant.verdict["status"]),
+            compile_ms=1e3 * sum(seconds.values()),
+            plan=variant.plan,
+        )
+
+
+def _check(case: Case, side: str, run: Callable[[], Any], out: Any, want: Any, bound: Any) -> None:
+    out[...] = np.nan
+    run()
+    if isinstance(run, Finished):
+        run.finish()
+    off = np.abs(out.astype(np.float64) - want)
+    if not bool((off <= bound).all()):
+        worst = np.unravel_index(int(np.nanargmax(np.where(np.isnan(off), np.inf, off / bound))), off.shape)
+        raise WrongResult(
+            doing=f"checking {case.name} by {side} before it is timed",
+            found=f"{out[worst]} at {tuple(map(int, worst))}",
+            expected=f"{want[worst]} within the derived bound",
+            hint="report this case" if side == "treadle" else "leave this peer out with --peers",
+        )
+
+
+def write_rows(path: str, rows: list[Row]) -> None:
+    """Appends rows as JSON Lines to a file; "-" prints them."""
+    text = "".join(row.as_json() + "\n" for row in rows)
+    if path == "-":
+        print(text, end="")
+    else:
+        with Path(path).open("a") as file:
+            file.write(text)
