@@ -131,7 +131,7 @@ def test_mistakes_in_text(old, new, line):
         ("if %2 ->", "if %18 ->", "ir/type"),
     ],
 )
-def test_verifier(old, new, code):
+def test_verifier(old, new, code, snapshot):
     text = TEXT
     assert old in text
     program = parse_program(text.replace(old, new))
@@ -141,4 +141,4 @@ def test_verifier(old, new, code):
     with pytest.raises(TreadleError) as caught:
         verify(program, pass_name="test")
     assert caught.value.code == code
-    assert "pass:" in str(caught.value)
+    assert str(caught.value) == snapshot

@@ -12,6 +12,7 @@ from typing import Any
 
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Atom, Constraint, Expr, Fn, of
+from treadle.base.names import Names
 from treadle.ir.core import Block, If, Op, Program, Region, RegionArg, Sub, TileType, Value
 from treadle.ir.ops.access import Store
 from treadle.ir.ops.debug import Check, Print
@@ -156,9 +157,12 @@ def rename(program: Program) -> None:
 
 
 def _name_regions(program: Program) -> None:
+    """A name that several regions were given (a helper called twice, say) is numbered from its second use."""
     regions = [op for op in program.body.walk() if isinstance(op, Region)]
-    taken = {r.name for r in regions if r.name}
-    free = (f"R{i}" for i in itertools.count() if f"R{i}" not in taken)
+    names = Names()
+    for region in regions:
+        region.name = names.fresh(region.name) if region.name else ""
+    free = (f"R{i}" for i in itertools.count() if f"R{i}" not in names)
     for region in regions:
         region.name = region.name or next(free)
 

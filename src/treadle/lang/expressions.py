@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -61,25 +62,25 @@ COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 
-class Expressions:
+class Expressions(ABC):
     """Evaluates expression nodes in a frame."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
 
-    # ---- seams that later classes fill
+    # ---- what the classes above this one do
 
+    @abstractmethod
     def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Calls `fn` as captured code does."""
-        raise NotImplementedError
 
+    @abstractmethod
     def closure(self, frame: Frame, node: ast.Lambda | ast.FunctionDef) -> Any:
         """A function defined in captured code."""
-        raise NotImplementedError
 
+    @abstractmethod
     def assign(self, frame: Frame, target: ast.expr, value: Any) -> None:
         """Assigns to a target."""
-        raise NotImplementedError
 
     # ---- entry
 

@@ -365,10 +365,8 @@ def power(ctx: Context, x: Operand, y: Operand) -> Any:
         for _ in range(y - 1):
             result = binary(ctx, "mul", result, x)
         return result
-    if isinstance(x, Tile) and y == 0.5:
-        return function(ctx, "sqrt", x)
-    if isinstance(x, Tile) and y == -0.5:
-        return function(ctx, "rsqrt", x)
+    if isinstance(x, Tile) and isinstance(y, float) and abs(y) == 0.5:
+        return function(ctx, "sqrt" if y > 0 else "rsqrt", x)
     dtype = common(ctx, x, y, "**")
     if not dtype.is_float:
         raise WrongDType(

@@ -102,6 +102,14 @@ class RegionCapture:
                 )
             args.append(arg)
             binders.append(binder)
+        if self.spec.name and not self.spec.name.isidentifier():
+            raise BadRegion(
+                doing=f"making td.{self.spec.kind}",
+                found=f"name={self.spec.name!r}",
+                expected="an identifier",
+                hint="name the region by one word of letters, digits and _",
+                span=self.span,
+            )
         if not args:
             raise BadRegion(
                 doing=f"making td.{self.spec.kind}",

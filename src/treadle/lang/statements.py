@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,9 +51,9 @@ JUMPS = (Returned, Broke, Continued)
 class Statements(Expressions):
     """Executes statement nodes in a frame."""
 
+    @abstractmethod
     def region_loop(self, frame: Frame, node: ast.For, spec: RegionSpec) -> None:
         """Captures a `for` over a region."""
-        raise NotImplementedError
 
     def block(self, frame: Frame, nodes: list[ast.stmt]) -> None:
         """Executes statements in order."""
@@ -111,9 +112,11 @@ class Statements(Expressions):
             raise AssertionError(message)
 
     def exec_Raise(self, frame: Frame, node: ast.Raise) -> None:
-        error = None if node.exc is None else self.eval(frame, node.exc)
+        if node.exc is None:
+            raise self.unsupported(frame, node)
+        error = self.eval(frame, node.exc)
         self.at(frame, node)
-        raise error if error is not None else RuntimeError("raise without an exception")
+        raise error
 
     def exec_Import(self, frame: Frame, node: ast.Import) -> None:
         for alias in node.names:
