@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from treadle.algebra.expr import Expr, Sym
+from treadle.algebra.expr import ONE
 from treadle.base.names import identifier
 from treadle.dtype.formats import DType
 from treadle.ir.core import ScalarParam
+from treadle.ir.extents import extent_sources
 from treadle.ir.guard import Absent, Unit
 from treadle.machine.form import Kernel, MachineProgram, Role, Stmt, Tasks, walk
 from treadle.targets.cpu.emit.access import Memory
@@ -113,14 +114,23 @@ class _Program:
         return fn.value(f"load {kind}, ptr {pointer}, align 8")
 
     def _extents(self, scope: Scope) -> None:
-        """Symbols of extents: each from the first tensor axis that has it alone as its extent."""
+        """Symbols of extents, as the axes of the arguments and `td.let` tell them."""
+        starts: dict[str, int] = {}
         number = 0
         for tensor in self.tensors:
-            for axis, dim in enumerate(tensor.dims):
-                name = _only_symbol(dim.extent)
-                if name is not None and name not in scope.symbols:
-                    scope.symbols[name] = self._word(scope.fn, number + 1 + axis)
+            starts[tensor.name] = number
             number += 1 + 2 * len(tensor.dims)
+        for source in extent_sources(self.source, self.tensors):
+            if source.tensor is None:
+                assert source.expr is not None
+                scope.symbols[source.symbol] = source.expr
+                continue
+            extent = self._word(scope.fn, starts[source.tensor] + 1 + source.axis)
+            if source.divisor != ONE:
+                # No positive extent divides by zero: an empty factor makes the axis empty, and its quotient 0.
+                divisor = scope.fn.smax(scope.value(source.divisor), 1)
+                extent = scope.fn.value(f"sdiv i64 {extent}, {divisor}")
+            scope.symbols[source.symbol] = extent
         for name, expr in self.lets.items():
             scope.symbols.setdefault(name, expr)
 
@@ -242,10 +252,3 @@ def _captured(role: Role, frags: set[str]) -> tuple[str, ...]:
     table = {s: s for s in frags}
     read = {name for t in tasks for s in walk(t.body) for name, _, _ in reads(s, {}) if name in table}
     return tuple(sorted(read & written(list(outside))))
-
-
-def _only_symbol(extent: Expr) -> str | None:
-    if len(extent.terms) != 1:
-        return None
-    monomial, factor = extent.terms[0]
-    return monomial[0].name if factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Sym) else None
