@@ -15,6 +15,7 @@ from treadle.algebra.sets import Facts, complements
 from treadle.checker.compare import split
 from treadle.checker.coverage import Coverage, StoreEvent
 from treadle.checker.cuts import Cut, Range, argument_of
+from treadle.checker.gpu import replicated
 from treadle.checker.order import Accesses
 from treadle.checker.source import View, argument_symbols
 from treadle.checker.state import Frame, Place
@@ -48,6 +49,9 @@ from treadle.machine.form import (
     Tasks,
     Version,
 )
+
+
+PROTOCOL: tuple[str, ...] = ()
 
 
 @dataclass
@@ -100,7 +104,7 @@ class Walk:
     def one(self, place: Place, stmt: Stmt | Control, position: int) -> None:
         """One statement. *Errors*: findings."""
         if isinstance(stmt, Stmt) and stmt.by:
-            raise Unsure("J5", f"a statement by {stmt.by!r}", missing="a rule for part of an agent on this target")
+            self._grain(place, stmt)
         if isinstance(stmt, Stmt):
             self._tiles(place, stmt)
         match stmt:
@@ -128,6 +132,8 @@ class Walk:
                 pass
             case Sync() if stmt.kind in ("amx.config", "amx.release"):
                 self.configure(place, stmt)
+            case Sync() if place.target.kind == "cuda" and stmt.kind in ("barrier.sync", *PROTOCOL):
+                pass  # ordering is judged role by role: `gpu` and `rings`
             case Sync():
                 raise Unsure(
                     "J2", f"the synchronisation {stmt.kind}", missing=f"a rule for {stmt.kind} on {place.target.name}"
@@ -136,6 +142,15 @@ class Walk:
                 raise Unsure("J2", type(stmt).__name__, missing=f"a rule for it on {place.target.name}")
             case _:
                 raise Unsure("J1", type(stmt).__name__, missing="a rule for this statement")
+
+    def _grain(self, place: Place, stmt: Stmt) -> None:
+        """A statement by one lane of each warp or by one thread: what it needs, that thread holds."""
+        if place.target.kind != "cuda":
+            raise Unsure("J5", f"a statement by {stmt.by!r}", missing="a rule for part of an agent on this target")
+        if isinstance(stmt, Sync | Copy):
+            return
+        if not isinstance(stmt, Store) or not replicated(place.frag(stmt.src.name), stmt.by):
+            raise Unsure("J5", f"{type(stmt).__name__} by {stmt.by!r}", missing="a store of a replicated fragment")
 
     # ---- entering regions
 
@@ -451,6 +466,12 @@ class Walk:
 
     # ---- tasks
 
+    def _alone(self, place: Place, stmt: Tasks) -> set[str]:
+        """Buffers that no other task sees while one runs: those of the agent, and those of its workgroup if that runs one
+        task at a time."""
+        mine = ("local", "shared") if stmt.over in ("persistent", "grid") else ("local",)
+        return {n for n, b in place.buffers.items() if b.place in mine}
+
     def tasks(self, place: Place, stmt: Tasks, position: int) -> None:
         """`Tasks`: each task once, unordered among one another, with private fragments and local buffers."""
         if len(stmt.vars) != len(stmt.counts):
@@ -462,11 +483,12 @@ class Walk:
         inner.frames = (*place.frames, Frame(stmt, tuple(ranges), bound, position=position))
         inner.holds = {}
         others: dict[str, list[object]] = {}
-        shared = {n for n, b in place.buffers.items() if b.place != "local"}
+        alone = self._alone(place, stmt)
+        shared = place.buffers.keys() - alone
         for name, written in self._collector(place, shared).tasks(stmt, but=True):
             others.setdefault(name, []).append(written.map)
         for name, buffer in place.buffers.items():
-            if buffer.place == "local":
+            if name in alone:
                 inner.contents[name] = unknown_contents(f"{name} is undefined at the start of a task")
             else:
                 inner.contents[name] = replace(
@@ -479,8 +501,8 @@ class Walk:
         if inner.configured:
             raise Refused("J4", "a task ends with the tiles configured", {})
         self._leave(place, inner, stmt)
-        for name, buffer in place.buffers.items():
-            if buffer.place == "local":
+        for name in place.buffers:
+            if name in alone:
                 place.contents[name] = unknown_contents(f"{name} is undefined after tasks")
 
     # ---- if

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from treadle.algebra.expr import ge
 from treadle.algebra.sets import Facts
+from treadle.checker.gpu import check_kernel
 from treadle.checker.source import Source
 from treadle.checker.verdict import Refused, Unsure, require
 from treadle.hardware.targets import Target
@@ -25,6 +26,8 @@ def check_host(program: MachineProgram, source: Source, facts: Facts, target: Ta
             raise Refused("J7", f"a launch of {launch.kernel}, which is no kernel", {})
         if target.kind == "cpu" and (launch.grid.constant != 1 or launch.threads != 1 or launch.cluster != 1):
             raise Refused("J7", "a CPU kernel is launched once: tasks spread the work", {})
+        if target.kind == "cuda":
+            check_kernel(program, kernels[launch.kernel], launch, target, facts)
     launched = {launch.kernel for launch in program.host.launches}
     if source.stores and not launched:
         raise Refused("J7", "nothing is launched, though the source stores", {})
@@ -53,9 +56,9 @@ def _storage(program: MachineProgram, kernel: Kernel, target: Target) -> None:
                 raise Unsure(
                     "J4", f"the buffer {b.name} is {b.place}, a ring or swizzled", missing="a rule for it on CPUs"
                 )
-    else:
+        _overlap(kernel.buffers)
+    elif target.kind != "cuda":
         raise Unsure("J2", f"the target kind {target.kind}", missing="rules for its memory model")
-    _overlap(kernel.buffers)
 
 
 def _tiles(kernel: Kernel, target: Target) -> None:
@@ -75,7 +78,9 @@ def _variables(program: MachineProgram, kernel: Kernel) -> None:
     source = program.program
     taken = {s for d in [*source.dims, *(d for t in source.tensors for d in t.dims)] for s in d.extent.symbols}
     taken |= source.lets.keys() | program.host.lets.keys() | {"cta"}
+    always = taken
     for role in kernel.roles:
+        taken = set(always)
         for name in [*role.counters, *([role.index] if role.index else [])]:
             taken |= {name}
         for stmt in walk(role.body):

@@ -14,6 +14,7 @@ from treadle.checker.compare import Compare
 from treadle.checker.control import Walk
 from treadle.checker.coverage import Coverage
 from treadle.checker.folds import Folds
+from treadle.checker.gpu import Between, uniform
 from treadle.checker.host import check_host
 from treadle.checker.order import Accesses
 from treadle.checker.source import Source
@@ -23,7 +24,7 @@ from treadle.checker.storage import Contents, unknown_contents
 from treadle.checker.verdict import Finding, Spent, Unsure, Verdict
 from treadle.hardware.targets import find_target
 from treadle.ir.core import Program
-from treadle.machine.form import Buffer, Kernel, MachineProgram
+from treadle.machine.form import Buffer, Control, Kernel, MachineProgram, Role, Stmt
 
 
 def check(program: MachineProgram) -> Verdict:
@@ -88,11 +89,24 @@ class Judge:
             self.accesses.launch = number
             place = self._place(kernel, workspace, contents)
             for role in kernel.roles:
+                if target.kind == "cuda":
+                    self._threads(kernel, role)
                 self.walk.body(place, role.body)
             contents = {b: place.contents[b] for b in workspace}
         self.walk.at = None
         self.coverage.check()
         self.accesses.check()
+
+    def _threads(self, kernel: Kernel, role: Role) -> None:
+        """What several threads of an agent need: uniform control, barriers between their accesses to memory."""
+        everyone = sum(r.agents * r.threads for r in kernel.roles)
+        uniform(role, {f.name: f for f in kernel.frags})
+        between = Between(kernel, role, self.source, everyone)
+        try:
+            between.run()
+        except Finding:
+            self.walk.at = between.at if isinstance(between.at, Stmt | Control) else None
+            raise
 
     def _place(self, kernel: Kernel, workspace: dict[str, Buffer], contents: dict[str, Contents]) -> Place:
         target = find_target(self.program.target)

@@ -295,6 +295,9 @@ class Source:
                 return self._unfold_insert(op, elem, at, inst)
             case If():
                 return self._unfold_if(op, elem, at, inst, view)
+            case Reduce() if op.nan != "ignore" and all((b - a).constant == 1 for a, b in self.domain_at(op, inst)):
+                lows = {d: lo for d, (lo, _) in zip(op.dims, self.domain_at(op, inst))}
+                return only(self.element(op.source, dict(at) | lows, inst))  # one contribution is its own fold
             case Region():
                 return self._unfold_region(op, elem, at, inst, view)
             case _:
@@ -424,6 +427,10 @@ class Source:
             assert isinstance(axis, Axis)
             found.append((axis.lo, axis.hi))
         return found
+
+    def domain_at(self, op: Reduce | ArgReduce | Mma, inst: Mapping[str, Expr]) -> list[tuple[Expr, Expr]]:
+        """The ranges of the folded axes in an instance."""
+        return [(self.expr_at(lo, inst), self.expr_at(hi, inst)) for lo, hi in self._domain(op)]
 
     def contributions(self, op: Reduce | Mma, inst: Mapping[str, Expr]) -> tuple[Constraint, ...]:
         """All contributions of a fold or contraction: constraints on `?0, ?1, ...` in the order of its folded dims."""

@@ -1,0 +1,278 @@
+"""CUDA kernels: shapes of launches and roles, distributions of fragments, and shared memory between barriers (J2, J4, J5).
+
+The statements of an agent of several threads are executed by all of them without lock step: what one thread wrote to
+memory another may read only after a barrier of the whole agent, and may be overwritten only after a barrier too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from treadle.algebra.expr import Expr, ge
+from treadle.algebra.sets import Facts
+from treadle.checker.source import Source
+from treadle.checker.verdict import Refused, Unsure, require
+from treadle.hardware.targets import Target
+from treadle.machine.form import (
+    Body,
+    Copy,
+    Frag,
+    If,
+    Kernel,
+    Launch,
+    Load,
+    Loop,
+    MachineProgram,
+    MemRef,
+    Mma,
+    Mode,
+    Role,
+    Stmt,
+    Store,
+    Sync,
+    Tasks,
+    Version,
+    walk,
+)
+
+
+def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target: Target, facts: Facts) -> None:
+    """What declarations and the launch decide. *Errors*: findings of J4, J5 and J7."""
+    threads = sum(r.agents * r.threads for r in kernel.roles)
+    if launch.threads != threads or not 1 <= threads <= target.threads_a_workgroup:
+        raise Refused("J7", f"{kernel.name} has {threads} threads, the launch {launch.threads}", {"threads": threads})
+    if launch.cluster != 1 or launch.cooperative:
+        raise Unsure("J5", f"{kernel.name} is launched in clusters or cooperatively", missing="a rule for it")
+    require(facts, ge(launch.grid.substitute(program.host.lets), 1), "J7", f"the grid of {kernel.name} may be empty")
+    registers = sum(r.agents * r.threads * (r.registers or 0) for r in kernel.roles)
+    if registers > target.registers:
+        raise Refused("J4", f"{registers} registers, a workgroup has {target.registers}", {"registers": registers})
+    _shared(kernel, launch, target)
+    for role in kernel.roles:
+        _role(kernel, role, launch, target)
+
+
+def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
+    tasks = [s for s in role.body if isinstance(s, Tasks)]
+    nested = [s for s in walk(role.body) if isinstance(s, Tasks)]
+    if len(nested) != len(tasks) or len(tasks) > 1:
+        raise Unsure("J2", f"{kernel.name}: several task nests in one launch are not ordered", missing="one launch each")
+    if not tasks:
+        if launch.grid.constant != 1 or launch.threads != 1:
+            raise Refused("J2", f"{kernel.name} has no tasks: every thread would execute it", {})
+        return
+    over = tasks[0].over
+    thread_agents = over == "threads"
+    if over == "warps" and role.threads != target.warp:
+        raise Refused("J5", f"tasks over warps by agents of {role.threads} threads", {})
+    if over in ("persistent", "grid") and role.agents != 1 and len(kernel.roles) == 1:
+        raise Unsure("J5", "several agents share each task", missing="a rule for one role of several agents")
+    if over not in ("threads", "warps", "persistent", "grid"):
+        raise Refused("J5", f"tasks over {over} on a GPU", {})
+    used = fragments_of(role.body)
+    for frag in kernel.frags:
+        if frag.name in used:
+            check_distribution(frag, 1 if thread_agents else role.threads)
+    for b in kernel.buffers:
+        if b.place == "local" and not thread_agents:
+            raise Unsure("J4", f"{b.name} is local to an agent of several threads", missing="shared memory for it")
+
+
+def fragments_of(body: Body) -> set[str]:
+    """Names of fragments that a body assigns or stores."""
+    found: set[str] = set()
+    for s in walk(body):
+        dst = getattr(s, "dst", None)
+        if isinstance(dst, str):
+            found.add(dst)
+    return found
+
+
+def check_distribution(frag: Frag, threads: int) -> None:
+    """Every element is held, and the digits name the threads there are. *Errors*: refused, J5."""
+    if not frag.dist:
+        if threads > 1 and frag.shape:
+            raise Unsure("J5", f"{frag.name} is held by {threads} threads", missing="its distribution")
+        return
+    for axis, extent in enumerate(frag.shape):
+        reached = 1
+        for mode in sorted((m for m in frag.dist if m.axis == axis), key=lambda m: m.stride):
+            if mode.stride != reached:
+                raise Refused("J5", f"{frag.name}: the digits along axis {axis} leave elements out", {"stride": mode.stride})
+            reached *= mode.size
+        if reached != extent:
+            raise Refused("J5", f"{frag.name}: the digits along axis {axis} reach {reached} of {extent}", {"axis": axis})
+    lanes, warps = (_count(frag.dist, who) for who in ("lane", "warp"))
+    wanted = (min(threads, 32), max(1, threads // 32))
+    if (lanes, warps) != wanted:
+        raise Refused("J5", f"{frag.name} lies on {warps} x {lanes} threads, its agent has {threads}", {"threads": threads})
+
+
+def _count(dist: tuple[Mode, ...], who: str) -> int:
+    total = 1
+    for mode in dist:
+        if mode.who == who:
+            total *= mode.size
+    return total
+
+
+def replicated(frag: Frag, grain: str) -> bool:
+    """Whether one lane of each warp ("warp"), or one thread ("elect"), holds all that the others of the grain hold."""
+    who = ("lane",) if grain == "warp" else ("lane", "warp")
+    return all(m.axis is None for m in frag.dist if m.who in who)
+
+
+def _shared(kernel: Kernel, launch: Launch, target: Target) -> None:
+    """Places in shared memory: inside what the launch asks for, and no two over one another."""
+    spans: list[tuple[int, int, str]] = []
+    for b in kernel.buffers:
+        if b.place != "shared":
+            continue
+        size = b.dtype.itemsize * max(b.versions, 1)
+        for e in b.shape:
+            n = e.constant
+            if n is None:
+                raise Unsure("J4", f"{b.name} has the shape {e}", missing="numbers")
+            size *= n
+        start = None if b.offset is None else b.offset.constant
+        if start is None:
+            raise Unsure("J4", f"{b.name} has no place in shared memory", missing="an offset")
+        if start % b.align or (b.swizzle and start % (8 * b.swizzle)):
+            raise Refused("J4", f"{b.name} at byte {start} is not aligned", {"byte": start})
+        spans.append((start, start + size, b.name))
+    spans += [(b.offset, b.offset + 8 * b.versions, b.name) for b in kernel.barriers]
+    for b in kernel.barriers:
+        if b.offset % 8:
+            raise Refused("J4", f"{b.name} at byte {b.offset} is not aligned", {"byte": b.offset})
+    spans.sort()
+    for (_, end, name), (start, _, other) in zip(spans, spans[1:]):
+        if start < end:
+            raise Refused("J4", f"{name} and {other} overlap in shared memory", {"byte": start})
+    last = max((end for _, end, _ in spans), default=0)
+    if last > launch.shared_bytes or launch.shared_bytes > target.shared_bytes:
+        raise Refused("J4", f"{last} bytes of shared memory, the launch has {launch.shared_bytes} of {target.shared_bytes}", {"bytes": last})
+
+
+# ---- memory between barriers
+
+
+@dataclass
+class Pending:
+    """Accesses to one memory since the last barrier of the agent."""
+
+    read: bool = False
+    written: bool = False
+    older: bool = False  # written, and a new version begun since
+
+
+@dataclass
+class Between:
+    """The walk that finds accesses of different threads with no barrier between them."""
+
+    kernel: Kernel
+    role: Role
+    source: Source
+    everyone: int
+    skip: frozenset[str] = frozenset()  # buffers that a ring protocol guards
+    at: object = None
+    state: dict[str, Pending] = field(default_factory=dict[str, Pending])
+
+    def run(self) -> None:
+        """*Errors*: refused, J2."""
+        shared = {b.name for b in self.kernel.buffers if b.place != "local"} - self.skip
+        both = self.source.stored & self.source.loaded
+        self.memories = shared | both | {"*"} if self.role.threads > 1 else set[str]()
+        self.workspace = {b.name for b in self.kernel.buffers}
+        self.body(self.role.body)
+
+    def body(self, body: Body) -> None:
+        for stmt in body:
+            self.at = stmt
+            if isinstance(stmt, Loop | Tasks):
+                self.body(stmt.body)
+                self.body(stmt.body)  # once more, behind what an iteration leaves
+            elif isinstance(stmt, If):
+                before = {k: Pending(v.read, v.written, v.older) for k, v in self.state.items()}
+                self.body(stmt.then)
+                after, self.state = self.state, before
+                self.body(stmt.orelse)
+                for name, p in after.items():
+                    q = self.state.setdefault(name, Pending())
+                    q.read, q.written, q.older = q.read or p.read, q.written or p.written, q.older or p.older
+            else:
+                self.statement(stmt)
+
+    def statement(self, stmt: object) -> None:
+        if isinstance(stmt, Sync) and stmt.kind == "barrier.sync":
+            if self._whole(stmt):
+                self.state = {}
+            return
+        if isinstance(stmt, Version):
+            p = self.state.get(stmt.buffer)
+            if p is not None and p.written:
+                p.older = True
+            return
+        if isinstance(stmt, Stmt):
+            for ref, writes in accesses(stmt):
+                if ref.name in self.memories:
+                    self.access(ref.name, writes)
+
+    def access(self, name: str, writes: bool) -> None:
+        p = self.state.setdefault(name, Pending())
+        if writes:
+            if p.read or p.older:
+                raise Refused("J2", f"{name} is overwritten with no barrier after other threads' accesses", {})
+            p.written = True
+        else:
+            if p.written:
+                raise Refused("J2", f"{name} is read with no barrier after other threads wrote it", {})
+            p.read = True
+
+    def _whole(self, stmt: Sync) -> bool:
+        args = dict(stmt.args)
+        number, threads = args["id"], args["threads"].constant
+        alone = len(self.kernel.roles) == 1 and self.role.agents == 1
+        mine = number == Expr(()) + 0 if threads == self.everyone else self.own(number, threads)
+        return bool(mine) and (alone or threads in (self.everyone, self.role.threads))
+
+    def own(self, number: Expr, threads: int | None) -> bool:
+        """Whether the barrier of that number is the agent's own: its number differs from agent to agent."""
+        if threads != self.role.threads:
+            return False
+        if self.role.agents == 1 or self.role.index is None:
+            return True
+        return any(m and str(m[0]) == self.role.index and c in (1, -1) for m, c in number.terms)
+
+
+def accesses(stmt: Stmt) -> Iterator[tuple[MemRef, bool]]:
+    """Memory that a statement touches, and whether it writes it."""
+    if isinstance(stmt, Load):
+        yield stmt.src, False
+    elif isinstance(stmt, Store):
+        yield stmt.dst, True
+    elif isinstance(stmt, Copy):
+        yield stmt.src, False
+        yield stmt.dst, True
+    elif isinstance(stmt, Mma):
+        for x in (stmt.a, stmt.b):
+            if isinstance(x, MemRef):
+                yield x, False
+
+
+def uniform(role: Role, frags: dict[str, Frag]) -> None:
+    """Loops and `if`s take the same way in all threads of an agent. *Errors*: unsure, J5."""
+    for s in walk(role.body):
+        exprs: list[Expr] = []
+        if isinstance(s, Loop):
+            exprs = [s.lo, s.hi, s.step]
+        elif isinstance(s, Tasks):
+            exprs = list(s.counts)
+        elif isinstance(s, If):
+            exprs = [c.expr for c in s.conds]
+        for e in exprs:
+            for name in e.functions:
+                if name in frags and not replicated(frags[name], "elect"):
+                    raise Unsure("J5", f"control hangs on {name}, which differs from thread to thread", missing="a replicated fragment")
+
+
