@@ -19,7 +19,7 @@ from treadle.machine import form
 from treadle.machine.form import Enter, Host, Kernel, Launch, MachineProgram, Role
 from treadle.realise.carried import Carried, Holder
 from treadle.realise.choices import Choices
-from treadle.realise.frame import Frame, Kept, tile_count
+from treadle.realise.frame import Frame, Kept, reached, tile_count
 from treadle.realise.items import Item, item_of
 
 HEAVY = 8
@@ -218,7 +218,7 @@ class Lowering(Carried):
             assert counter is not None
             number = ceildiv(hi - lo, size) - 1 - counter if arg.reversed else counter
             start = lo + size * number
-        stop = start + 1 if bound == 1 else minimum(start + size, hi)
+        stop = start + 1 if bound == 1 else minimum(start + size, reached(lo, hi))
         frame.bind(f"{arg.name}.start", start)
         frame.bind(f"{arg.name}.stop", stop)
         frame.bounds[arg.name] = bound

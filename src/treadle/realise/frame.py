@@ -11,7 +11,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from treadle.algebra.dims import Dim, Part
-from treadle.algebra.expr import Constraint, Expr, ExprLike, Fn, Min, Sym, as_expr, ceildiv, const, lt, minimum, of, sym
+from treadle.algebra.expr import (
+    Constraint,
+    Expr,
+    ExprLike,
+    Fn,
+    Max,
+    Min,
+    Sym,
+    as_expr,
+    ceildiv,
+    const,
+    lt,
+    maximum,
+    minimum,
+    of,
+    sym,
+)
 from treadle.base.names import Names, identifier
 from treadle.dtype.formats import DType
 from treadle.ir.core import Block, Program
@@ -247,6 +263,15 @@ def ends(hi: Expr) -> tuple[Expr, ...]:
         if isinstance(atom, Min):
             return atom.args
     return (hi,)
+
+
+def reached(lo: Expr, hi: Expr) -> Expr:
+    """The end of a range that has an element: `max(b, lo)` is `b` there."""
+    if len(hi.terms) == 1 and hi.terms[0][1] == 1 and len(hi.terms[0][0]) == 1:
+        atom = hi.terms[0][0][0]
+        if isinstance(atom, Max) and lo in atom.args:
+            return maximum(*(a for a in atom.args if a != lo))
+    return hi
 
 
 def tile_count(lo: Expr, hi: Expr, width: int | Expr) -> Expr:

@@ -51,7 +51,8 @@ class Pull:
         for op in program.body.walk():
             if isinstance(op, Region):
                 self.args.update({a.name: a for a in op.args})
-        taken |= set(self.args)
+        # Claims bind `c0, c1, ...` and `e0, e1, ...`: nothing else may have these names.
+        taken |= set(self.args) | {f"{letter}{i}" for letter in "ce" for i in range(32)}
         self.parts = Parts(program, Names(taken))
         self.parameters = {p.value.name for p in program.scalars}
         self.made_in: dict[str, Frame] = {}
