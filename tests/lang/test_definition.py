@@ -200,6 +200,30 @@ def conjunction(X: td.Tensor[M], n: td.Scalar[i32], Y: td.Out[M] = None):
         Y[m] = y
 
 
+@td.kernel
+def promised(X: td.Tensor[M, N], ids: td.Tensor[M, i32], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        pair = td.in_range(ids[m], N)
+        Y[m] = X[m, td.in_range(0, N)] + X[m, pair] + X[m, pair // 2] + X[m, 0]
+
+
+def test_promises_are_marked_where_a_proof_needs_them():
+    text = print_program(promised.capture())
+    assert text.count("in_range(") == 4 and "load X[m, in_range(0)]" in text
+
+
+@td.kernel
+def strided(X: td.Tensor[N], W: td.Tensor[K], Y: td.Out[M] = None, *, step=2):
+    td.let(M, (N.extent - K.extent) // step + 1)
+    for m in td.parallel(M):
+        Y[m] = (X.at(m * step + K, fill=0) * W[K]).sum(K)
+
+
+def test_an_extent_that_only_an_out_has_is_given_and_checked():
+    program = strided.capture()
+    assert list(program.lets) == ["M"] and len(program.requires) == 1
+
+
 def test_facts_of_conditions_prove_subscripts():
     program = conjunction.capture()
     assert any(isinstance(op, If) for op in program.body.walk())

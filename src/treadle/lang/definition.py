@@ -36,6 +36,8 @@ from treadle.lang.state import current
 from treadle.lang.subscript import TensorRef
 from treadle.lang.tile import Tile
 
+MAX_GUESSES = 4
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -155,7 +157,7 @@ class Definition:
         self, dtypes: dict[str, DType], values: dict[str, Any], here: frozenset[str], extents: dict[str, int]
     ) -> Program:
         guess: dict[str, DType] = {}
-        while True:
+        for _ in range(MAX_GUESSES):
             ctx = Context(self.name, extents)
             token = current.set(ctx)
             try:
@@ -166,6 +168,13 @@ class Definition:
             if not stored:
                 return self._finished(ctx, program)
             guess |= stored
+        raise BadArgument(
+            doing=f"capturing {self.name}",
+            found="an Out whose stored dtype depends on its own dtype",
+            expected="a dtype that a store settles",
+            hint="declare it: td.Out[M, N, f32]",
+            span=self.span,
+        )
 
     def _once(
         self,

@@ -283,9 +283,12 @@ def let(dim: Any, extent: Any) -> None:
         )
     expr = ctx.expr_of(extent, "the extent of td.let")
     part = ctx.whole(dim)
-    if ctx.stand_ins or any(part.dim in t.dims for t in ctx.tensors):
+    holders = [t for t in ctx.tensors if part.dim in t.dims]
+    if ctx.stand_ins or holders:
         _require(eq(part.extent, expr))
-    elif not ctx.proves(part.extent - expr) or not ctx.proves(expr - part.extent):
+    known = ctx.proves(part.extent - expr) and ctx.proves(expr - part.extent)
+    # A call may leave Outs out: then nothing but this line gives the extent.
+    if not ctx.stand_ins and all(t.out for t in holders) and (holders or not known):
         ctx.lets[part.dim.name] = expr
         ctx.facts.append(eq(part.extent, expr))
 

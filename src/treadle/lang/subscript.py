@@ -396,6 +396,8 @@ def promise(ctx: Context, i: Any, dim: Any) -> Any:
     x = pointwise.lift(ctx, i, "promising td.in_range")
     part = dim.part
     if not isinstance(x, Tile):
+        expr = ctx.expr_of(x, "the index of td.in_range")
+        ctx.promises += [Constraint(expr - part.lo), Constraint(part.hi - 1 - expr)]
         return x
     if not x.dtype.is_int or x.expr is None:
         raise WrongDType(
