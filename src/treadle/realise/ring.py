@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from treadle.algebra.dims import Part
-from treadle.algebra.expr import Constraint, Expr, Min, Sym, sym
+from treadle.algebra.expr import Constraint, Expr, Max, Min, Sym, sym
 from treadle.analysis.uses import PURE, Uses
 from treadle.ir.core import If, Op, Program, Region, RegionArg, Sub, Value
-from treadle.ir.guard import Bound, Fact
+from treadle.ir.guard import Bound, Divisible, Fact
 from treadle.ir.ops.access import Load, Store
 from treadle.ir.ops.fold import Mma
 
@@ -267,43 +267,62 @@ def closing(stream: Stream, rows: int, step: int) -> list[Fact] | str:
     for tile in stream.tiles:
         for axis, part in zip(tile.axes, (tile.outer, tile.inner), strict=True):
             extent = tile.load.tensor.dims[axis].extent
-            for end in _ends(part.hi, args):
-                if isinstance(end, str):
-                    arg = args[end]
-                    aligned = arg is stream.rows and rows % step == 0
-                    if not aligned or arg.domain.lo.constant != 0 or not _starts_at_zero(stream):
+            for end, block in _ends(part.hi, args):
+                if block is not None:
+                    # The end of a block of rows: a multiple of the step, if the shift between the two is one.
+                    arg = args[block]
+                    aligned = arg is stream.rows and rows % step == 0 and arg.domain.lo.constant == 0
+                    shift = end - sym(f"{block}.stop")
+                    if not aligned or not _starts_at_zero(stream) or _local(shift, args):
+                        return f"blocks of {part} end at {end}, where {tile.tensor} goes on"
+                    if shift.constant is None:
+                        facts.append(Divisible(shift, step))
+                    elif shift.constant % step:
                         return f"blocks of {part} end at {end}, where {tile.tensor} goes on"
                     continue
                 if end == extent:
                     continue
-                if end.functions or end.symbols & {f"{a}.{b}" for a in args for b in ("start", "stop")} | args.keys() & end.symbols:
+                if _local(end, args):
                     return f"blocks of {part} end at {end}, where {tile.tensor} goes on"
-                fact = Bound(Constraint(end - extent))
-                if fact not in facts:
-                    facts.append(fact)
-    return facts
+                facts.append(Bound(Constraint(end - extent)))
+    return list(dict.fromkeys(facts))
+
+
+def _local(expr: Expr, args: dict[str, RegionArg]) -> bool:
+    """Whether the value of an expression changes within a call."""
+    inside = {f"{a}.{b}" for a in args for b in ("start", "stop")} | set(args)
+    return bool(expr.functions or expr.symbols & inside)
 
 
 def _starts_at_zero(stream: Stream) -> bool:
     return stream.loop is None or stream.loop.args[0].domain.lo.constant == 0
 
 
-def _ends(hi: Expr, args: dict[str, RegionArg]) -> list[Expr | str]:
-    """The ends of a part: expressions, and names of block arguments whose blocks it ends with."""
-    found: list[Expr | str] = []
-    todo = [hi]
-    own = True
+def _ends(hi: Expr, args: dict[str, RegionArg]) -> list[tuple[Expr, str | None]]:
+    """The ends of a part: expressions, and the block argument whose blocks it ends with, if it does."""
+    found: list[tuple[Expr, str | None]] = []
+    todo = [(hi, True)]
     while todo:
-        expr = todo.pop()
+        expr, own = todo.pop()
         atom = expr.terms[0][0][0] if len(expr.terms) == 1 and len(expr.terms[0][0]) == 1 else None
         if isinstance(atom, Min) and expr.terms[0][1] == 1:
-            todo += atom.args
-        elif isinstance(atom, Sym) and atom.name.endswith(".stop") and atom.name[:-5] in args:
-            name = atom.name[:-5]
+            todo += [(a, own) for a in atom.args]
+            continue
+        if isinstance(atom, Max) and expr.terms[0][1] == 1:
+            # No coordinate lies below 0: of a maximum with 0 only the other bound matters.
+            rest = [a for a in atom.args if a.constant is None or a.constant > 0]
+            if len(rest) == 1:
+                todo.append((rest[0], own))
+                continue
+        block = next((n for n in args if expr.coefficient(Sym(f"{n}.stop")) == 1), None)
+        if block is not None:
+            stop = sym(f"{block}.stop")
             if not own:
-                found.append(name)
-            todo.append(args[name].domain.hi)
+                found.append((expr, block))
+            bound = args[block].domain.hi
+            inner = bound.terms[0][0][0] if len(bound.terms) == 1 and len(bound.terms[0][0]) == 1 else None
+            bounds = inner.args if isinstance(inner, Min) and bound.terms[0][1] == 1 else (bound,)
+            todo += [(expr - stop + b, False) for b in bounds]
         else:
-            found.append(expr)
-        own = False
+            found.append((expr, None))
     return found

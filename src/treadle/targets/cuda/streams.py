@@ -74,9 +74,10 @@ class Streams:
         for axis, size in self.fixed(stream).items():
             if size % 64:
                 reasons.append(f"an extent of {size} along {axis} is no multiple of 64")
-        step = next((s for s in self.steps(stream) if not isinstance(closing(stream, 128, s), str)), None)
-        if step is None:
-            reasons.append(str(closing(stream, 128, 64)))
+        tried = [closing(stream, 128, s) for s in self.steps(stream)]
+        if not any(not isinstance(t, str) and all(holds(f, facts) for f in t) for t in tried):
+            why = tried[-1] if isinstance(tried[-1], str) else ", ".join(str(f) for f in tried[-1] if not holds(f, facts))
+            reasons.append(f"zeros beyond the end of blocks need {why}")
         return reasons
 
     def fixed(self, stream: Stream) -> dict[str, int]:
@@ -243,7 +244,8 @@ class Streams:
         sizes = {stream.rows.part: 64 * consumers, stream.step: step}
         if stream.columns is not None:
             sizes[stream.columns.part] = columns
-        if isinstance(closing(stream, 64 * consumers, step), str):
+        ends = closing(stream, 64 * consumers, step)
+        if isinstance(ends, str) or not all(holds(f, shape.facts) for f in ends):
             return True
         if int(point["flight"]) and (
             not holds(Bound(Constraint(depth_of(stream) - 1)), shape.facts) or not in_place(stream)
@@ -357,6 +359,8 @@ def holds(fact: Fact, facts: CallFacts) -> bool:
                 return True
             return bool(constraint.holds(dict(facts.extents)))
         case Divisible(expr, by):
-            return facts.value(expr) % by == 0
+            if not expr.symbols <= facts.extents.keys() or expr.functions:
+                return True
+            return int(expr.evaluate(dict(facts.extents))) % by == 0
         case _:
             return True
