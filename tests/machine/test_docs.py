@@ -1,4 +1,4 @@
-"""The worked example of the format's page reads, is well formed, prints as it stands and computes what the page says."""
+"""The worked example of the format's page reads, is well formed, prints and computes what the page says."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def test_a_load_is_over_when_its_value_is_used(seed: int) -> None:
     early = refill("", "")
     assert codes(early) == {"race"}
     message = str(early.findings[0])
-    assert "fence.proxy.async is missing" in message or "arrival of the value" in message
+    assert "fence.proxy.async is missing" in message or "may arrive after this" in message
     for good in (
         refill("y = copy x", ""),
         refill("sync fence.proxy.async", ""),

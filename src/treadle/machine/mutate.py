@@ -12,17 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
-from treadle.algebra.expr import Constraint, Expr, Floor, Max, Min, as_expr, const, floordiv, maximum, minimum
+from treadle.algebra.expr import Constraint, Expr, Floor, Max, Min, as_expr, const, floordiv, maximum, minimum, sym
 from treadle.ir.guard import Guard
 from treadle.machine.form import (
     Advance,
     Body,
+    Claim,
     Control,
     Copy,
     Fold,
     FragRef,
     If,
     Kernel,
+    Let,
     Loop,
     MachineProgram,
     MemRef,
@@ -42,7 +44,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Mutant:
-    """`kind` groups mutants for tables: delete, swap, double, number, mask, fill, word, role, resource, host, guard."""
+    """`kind` groups mutants for tables: delete, swap, double, permute, number, mask, fill, word, role, resource,
+    host, guard."""
 
     kind: str
     line: int
@@ -187,6 +190,8 @@ def _item(item: Item) -> Iterator[tuple[str, str, list[Item]]]:
         yield "mask", "condition taken as false", list(item.orelse)
     if isinstance(item, Version):
         return
+    if isinstance(item, Loop):
+        yield "permute", "iterations in reverse order", [_backwards(item)]
     for field in dataclasses.fields(item):
         name = field.name
         if name in _UNTOUCHED or (name == "fill" and not getattr(item, "where", ())):
@@ -194,6 +199,30 @@ def _item(item: Item) -> Iterator[tuple[str, str, list[Item]]]:
         value: Any = getattr(item, name)
         for kind, text, new in _values(name, value):
             yield kind, f"{name}: {text}" if text else name, [replace(item, **{name: new})]
+
+
+def _backwards(loop: Loop) -> Loop:
+    """The loop with its iterations reversed: a new variable runs forward, the old one is named from it."""
+    forward = f"{loop.var}_forward"
+    last = loop.lo + (loop.hi - loop.lo - 1) // loop.step * loop.step
+    old = last - (sym(forward) - loop.lo)
+    enters = tuple(
+        replace(e, binds=tuple((n, tuple(b.substitute({loop.var: old}) for b in bounds)) for n, bounds in e.binds))
+        for e in loop.enters
+    )
+    invariants = tuple(replace(i, claim=_substituted(i.claim, {loop.var: old})) for i in loop.invariants)
+    body: Body = [Let(name=loop.var, expr=old), *loop.body]
+    return replace(loop, var=forward, enters=enters, invariants=invariants, body=body)
+
+
+def _substituted(claim: Claim, env: Mapping[str, Expr]) -> Claim:
+    return replace(
+        claim,
+        coords=tuple(c.substitute(env) for c in claim.coords),
+        where=tuple(f.substitute(env) for f in claim.where),
+        over=None if claim.over is None else tuple(f.substitute(env) for f in claim.over),
+        instance=tuple((n, e.substitute(env)) for n, e in claim.instance),
+    )
 
 
 _UNTOUCHED = frozenset(

@@ -35,12 +35,12 @@ class Readers:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.slots: list[tuple[Array, Array, Array, Array]] = []  # strand, count, line, kind
+        self.slots: list[tuple[Array, ...]] = []  # strand, count, line, kind, count when the value had arrived
 
     def record(self, at: Array, strand: Strand, line: int, kind: int) -> None:
         """Remembers a read of the granules `at` (each once), forgetting reads that are ordered before it."""
         left = at
-        for who, when, where, what in self.slots:
+        for who, when, where, what, used in self.slots:
             old = who[left]
             covered = (old < 0) | (old == strand.number)
             other = ~covered
@@ -50,6 +50,7 @@ class Readers:
                 covered[other] &= what[left[other]] != GENERIC if kind != GENERIC else True
             mine = left[covered]
             who[mine], when[mine], where[mine], what[mine] = strand.number, strand.now, line, kind
+            used[mine] = 0
             left = left[~covered]
             if not left.size:
                 return
@@ -59,16 +60,17 @@ class Readers:
                 np.zeros(self.size, np.int64),
                 np.zeros(self.size, np.int64),
                 np.zeros(self.size, np.int8),
+                np.zeros(self.size, np.int64),
             )
             fresh[0][left], fresh[1][left], fresh[2][left], fresh[3][left] = strand.number, strand.now, line, kind
             self.slots.append(fresh)
 
     def arrive(self, at: Array, strand: Strand) -> None:
         """The strand has used the values that it read from `at`: those reads are over."""
-        for who, when, _, what in self.slots:
+        for who, _, _, what, used in self.slots:
             mine = at[(who[at] == strand.number) & (what[at] == GENERIC)]
             what[mine] = ARRIVED
-            when[mine] = strand.now
+            used[mine] = strand.now
 
 
 class Arena:
@@ -95,51 +97,44 @@ class Arena:
         if atomic:
             others &= self.written_as[at] != ATOMIC
         self._report(
-            at,
-            others,
-            who,
-            self.written_at[at],
-            self.written_line[at],
-            self.written_as[at],
-            strand,
-            line,
-            what,
-            "write",
+            at, others, (who, self.written_at[at], self.written_line[at], self.written_as[at]), strand, line, what
         )
-        if not reads:
-            return
-        for slot in self.readers.slots:
-            who = slot[0][at]
+        for slot in self.readers.slots if reads else ():
+            who, when, lines, kinds, used = (part[at] for part in slot)
             others = (who >= 0) & (who != strand.number)
-            self._report(at, others, who, slot[1][at], slot[2][at], slot[3][at], strand, line, what, "read")
+            self._report(at, others, (who, when, lines, kinds), strand, line, what, used)
 
     def _report(
         self,
         at: Array,
         others: Array,
-        who: Array,
-        when: Array,
-        lines: Array,
-        kinds: Array,
+        earlier: tuple[Array, Array, Array, Array],
         strand: Strand,
         line: int,
         what: str,
-        earlier: str,
+        used: Array | None = None,
     ) -> None:
+        """Reports the first of the `earlier` accesses (strand, count, line, kind) that is not ordered before this one.
+
+        `used`: for reads, the count at which the value had arrived, which is as good as a fence."""
         if not others.any():
             return
-        generic = (kinds[others] == GENERIC) | (kinds[others] == ATOMIC)
-        fine = strand.ordered(who[others], when[others], generic)
+        who, when, lines, kinds = (part[others] for part in earlier)
+        fine = strand.ordered(who, when, kinds != ASYNC)
+        if used is not None:
+            fine = fine | ((kinds == ARRIVED) & strand.order.seen.covers(who, np.maximum(when, used[others])))
         if fine.all():
             return
         first = int(np.flatnonzero(~fine)[0])
-        plain = strand.order.seen.covers(who[others][first : first + 1], when[others][first : first + 1])
-        why = "only a fence.proxy.async is missing between them" if plain.all() else "nothing orders them"
-        if int(kinds[others][first]) == ARRIVED:
-            why = "nothing orders the arrival of the value read before this"
+        why = "nothing orders them"
+        if strand.order.seen.covers(who[first : first + 1], when[first : first + 1]).all():
+            why = "only a fence.proxy.async is missing between them"
+            if int(kinds[first]) == ARRIVED:
+                why = "the value read may arrive after this: use it, or fence, before what orders them"
         byte = int(at[others][first]) * self.granule
-        message = f"{what} of {self.name} at byte {byte} and an earlier {earlier}: {why}"
-        self.findings.add("race", line, message, int(lines[others][first]))
+        kind = "write" if used is None else "read"
+        message = f"{what} of {self.name} at byte {byte} and an earlier {kind}: {why}"
+        self.findings.add("race", line, message, int(lines[first]))
 
 
 @dataclass(frozen=True)
