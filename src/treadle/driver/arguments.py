@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+import dataclasses
 import itertools
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from treadle.algebra.expr import sym
-from treadle.driver.errors import ArgumentMissing, DTypeWrong
+from treadle.driver.errors import ArgumentMissing, DTypeWrong, LikeWrong
 from treadle.dtype.formats import DType, named
 from treadle.lang.definition import Definition, Parameter
 from treadle.lang.dtypes import as_dtype
-from treadle.runtime.arrays import ArrayView, check_output, same_device, view
+from treadle.lang.objects import class_of
+from treadle.runtime.arrays import ArrayView, check_output, numpy_dtype, same_device, view
 from treadle.runtime.dlpack import contiguous
 
 # Stand-ins for arrays lie this far apart: no two overlap.
@@ -40,8 +45,34 @@ class Like:
 
 
 def like(dtype: Any, *shape: int, strides: tuple[int, ...] | None = None, align: int = 16) -> Like:
-    """A stand-in for an array, for planning: dtype, extents, strides in elements (row-major), alignment in bytes."""
-    return Like(as_dtype(dtype, "reading td.like"), tuple(int(n) for n in shape), strides, align)
+    """A stand-in for an array, for planning: dtype, extents, strides in elements (row-major), alignment in bytes.
+
+    *Errors*: `call/like` for extents, strides or an alignment that no array has; `dtype/unknown`.
+    """
+    kind = as_dtype(dtype, "reading td.like")
+    extents, steps = _whole(shape, "extents"), None if strides is None else _whole(strides, "strides")
+    if any(n < 0 for n in extents) or (steps is not None and len(steps) != len(extents)):
+        raise _no_array(f"extents {extents}, strides {steps}", "extents of at least 0, and one stride for each")
+    size = kind.bits // 8 or 1
+    if align < size or align & (align - 1):
+        raise _no_array(f"align={align}", f"a power of two, at least the element size of {size} bytes")
+    return Like(kind, extents, steps, align)
+
+
+def _whole(numbers: Iterable[Any], what: str) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(n) for n in numbers)
+    except TypeError as error:
+        raise _no_array(f"{what} {numbers!r}: {error}", "whole numbers") from None
+
+
+def _no_array(found: str, expected: str) -> LikeWrong:
+    return LikeWrong(
+        doing="describing an array with td.like",
+        found=found,
+        expected=expected,
+        hint="for example td.like(td.bf16, 4096, 4096)",
+    )
 
 
 @dataclass
@@ -53,6 +84,7 @@ class Call:
     staged: dict[str, Any]
     dtypes: dict[str, DType | None]
     key: Any
+    device: str = "cpu"
     arrays: dict[str, Any] = field(default_factory=dict[str, Any])
     extents: dict[str, int] = field(default_factory=dict[str, int])
     outs: Any = None
@@ -67,9 +99,29 @@ class Call:
         found = [self.arrays.get(n) for n in names]
         self.outs = found[0] if len(found) == 1 else tuple(found) if found else None
 
+    def as_numpy(self) -> dict[str, NDArray[Any]]:
+        """The arguments as NumPy arrays over their own memory, whatever library made them."""
+        return {name: over_memory(seen) for name, seen in self.views.items()}
 
-def bind_arguments(definition: Definition, args: tuple[Any, ...], staged: Mapping[str, Any]) -> Call:
-    """Names, views and the specialisation key of a call.
+
+def over_memory(seen: ArrayView) -> NDArray[Any]:
+    """A NumPy array over the elements of a view, in place. *Requires*: the view is of this machine's memory."""
+    dtype, (low, high) = numpy_dtype(seen.dtype), seen.span
+    if low == high:
+        return np.empty(seen.shape, dtype)
+    raw: Any = (ctypes.c_char * (high - low)).from_address(low)
+    raw.keeps_alive = seen.owner
+    made: NDArray[Any] = np.ndarray(
+        seen.shape, dtype, raw, seen.ptr - low, tuple(s * dtype.itemsize for s in seen.strides)
+    )
+    made.flags.writeable = seen.writable
+    return made
+
+
+def bind_arguments(
+    definition: Definition, args: tuple[Any, ...], staged: Mapping[str, Any], *, described: bool = False
+) -> Call:
+    """Names, views and the specialisation key of a call. With `described`, arguments may be `td.like`.
 
     *Errors*: `call/arguments`, `call/dtype`, `array/*`.
     """
@@ -84,14 +136,18 @@ def bind_arguments(definition: Definition, args: tuple[Any, ...], staged: Mappin
             if value is not None:
                 scalars[parameter.name] = _scalar(definition, parameter, value)
         elif value is not None:
-            seen = value.view(parameter.name) if isinstance(value, Like) else view(value, name=parameter.name)
+            seen = (
+                value.view(parameter.name)
+                if described and isinstance(value, Like)
+                else view(value, name=parameter.name)
+            )
             views[parameter.name] = check_output(seen, name=parameter.name) if parameter.kind == "out" else seen
             arrays[parameter.name] = value
             dtypes[parameter.name] = _dtype(definition, parameter, seen)
-    same_device(views.items())
+    device = same_device(views.items())
     values = definition.staged_values({n: v for n, v in staged.items() if n in _staged_names(definition)})
-    key = (tuple(dtypes.items()), tuple(scalars), _hashable(values))
-    return Call(views, scalars, values, dtypes, key, arrays)
+    key = (tuple(dtypes.items()), tuple(scalars), frozen(values))
+    return Call(views, scalars, values, dtypes, key, device, arrays)
 
 
 def _arrays_and_scalars(definition: Definition) -> list[Parameter]:
@@ -156,27 +212,67 @@ def _scalar(definition: Definition, parameter: Parameter, value: Any) -> int | f
         array = np.asarray(cast(Any, value))
         number = array.item() if array.ndim == 0 else array
     dtype = parameter.dtype
-    if isinstance(number, (bool, int)) or (isinstance(number, float) and dtype is not None and dtype.is_float):
+    if isinstance(number, (bool, int, float)) and dtype is not None and _fits(number, dtype):
         return number
     raise DTypeWrong(
         doing=f"calling {definition.name}",
         found=f"{parameter.name} = {number!r} of type {type(number).__name__}",
         expected=f"a number of dtype {dtype}",
-        hint="pass a Python number",
+        hint="pass a Python number, within the range of the dtype",
         span=definition.span,
     )
 
 
-def _hashable(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Staged values as part of a key; values that cannot be hashed count by identity."""
-    out: list[tuple[str, Any]] = []
-    for name, value in sorted(values.items()):
-        try:
-            hash(value)
-            out.append((name, (type(value), value)))
-        except TypeError:
-            out.append((name, id(value)))
-    return tuple(out)
+def _fits(number: int | float | bool, dtype: DType) -> bool:
+    """Whether a Python number is one of the dtype: whole numbers within its range, any number for a float."""
+    if dtype.is_float:
+        return isinstance(number, float) or abs(number) < 1 << 1023
+    if dtype.name == "bool":
+        return isinstance(number, bool)
+    info = np.iinfo(dtype.numpy)
+    return isinstance(number, int) and info.min <= number <= info.max
+
+
+def frozen(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Staged values as part of a key: equal for values that make the same program."""
+    return tuple((name, freeze(value)) for name, value in sorted(values.items()))
+
+
+def freeze(value: Any) -> Any:
+    """A hashable stand-in: 1, 1.0 and True differ, as do 0.0 and -0.0; lists and arrays count by what they hold.
+
+    What can be neither hashed nor looked into counts by identity, and is kept, so that nothing else gets its identity.
+    """
+    kind = class_of(value)
+    if kind is float or kind is complex:
+        return kind, repr(value)
+    if isinstance(value, (list, tuple)):
+        return kind, tuple(freeze(v) for v in cast("list[Any]", value))
+    if isinstance(value, dict):
+        return kind, tuple((freeze(k), freeze(v)) for k, v in cast("dict[Any, Any]", value).items())
+    if isinstance(value, np.ndarray):
+        held = cast("NDArray[Any]", value)
+        return kind, held.dtype.str, held.shape, held.tobytes()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return kind, tuple(freeze(getattr(value, f.name)) for f in dataclasses.fields(value))
+    try:
+        hash(value)
+    except TypeError:
+        return kind, Identity(value)
+    return kind, value
+
+
+class Identity:
+    """A value that is equal to itself only."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
 def known_extents(definition: Definition, call: Call, names: tuple[str, ...]) -> dict[str, int]:

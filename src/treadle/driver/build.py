@@ -14,7 +14,7 @@ from treadle.base.errors import LimitError, TreadleError
 from treadle.checker import check
 from treadle.checker.verdict import Verdict
 from treadle.driver.candidates import Candidate, candidates, saved_candidate
-from treadle.driver.errors import PlanUnverified, UniversalUnverified
+from treadle.driver.errors import PlanUnverified, UniversalUnknown, UniversalUnverified
 from treadle.driver.facts import CallFacts
 from treadle.driver.pipeline import Timeline
 from treadle.driver.record import Record
@@ -25,7 +25,7 @@ from treadle.ir.verifier import verify
 from treadle.machine.form import MachineProgram
 from treadle.machine.text import fact_text, print_machine
 from treadle.plan.pins import NoPlan, Pin
-from treadle.plan.plan import Plan
+from treadle.plan.plan import Plan, PlanUnreadable
 from treadle.runtime.cache import content_key
 from treadle.targets.cpu.emit.program import emit as emit_cpu
 from treadle.toolchain.llvm import compile_ir
@@ -47,7 +47,7 @@ def choose(
 ) -> Built:
     """The best plan that the judge verifies; with `family`, only plans of that one are tried.
 
-    *Errors*: `plan/none`, `plan/universal-unverified`, `plan/*` for a pin that cannot be met.
+    *Errors*: `plan/none`, `plan/universal-unverified`, `plan/universal-unknown`, `plan/*` for a pin that cannot be met.
     """
     timeline = Timeline()
     with timeline.stage("verify"):
@@ -92,7 +92,8 @@ def _timed(found: Iterator[Candidate], timeline: Timeline) -> Iterator[Candidate
 
 
 def _unverified(program: Program, target: str, machine: MachineProgram, verdict: Verdict) -> TreadleError:
-    return UniversalUnverified(
+    kind = UniversalUnverified if verdict.status == "rejected" else UniversalUnknown
+    return kind(
         doing=f"judging the universal plan of {program.name} for {target}",
         found=str(verdict),
         expected="verified",
@@ -102,11 +103,13 @@ def _unverified(program: Program, target: str, machine: MachineProgram, verdict:
 
 
 def restore(plan: Plan, program: Program) -> Built:
-    """A saved plan, realised and judged again. *Errors*: `plan/none`, `plan/unverified`."""
+    """A saved plan, realised and judged again. *Errors*: `plan/none`, `plan/unreadable`, `plan/unverified`."""
     timeline = Timeline()
+    with timeline.stage("verify"):
+        verify(program, pass_name="load")
     candidate = saved_candidate(plan, program)
     with timeline.stage("realise"):
-        machine = candidate.build()
+        machine = _rebuilt(candidate)
     with timeline.stage("judge"):
         verdict = check(machine)
     if verdict.status != "verified":
@@ -118,6 +121,19 @@ def restore(plan: Plan, program: Program) -> Built:
             span=program.span,
         )
     return Built(candidate, machine, verdict, [], timeline)
+
+
+def _rebuilt(candidate: Candidate) -> MachineProgram:
+    """The machine program of a saved point, which may have been edited into one that its family does not know."""
+    try:
+        return candidate.build()
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError, ZeroDivisionError) as error:
+        raise PlanUnreadable(
+            doing=f"realising {candidate.plan.line()}",
+            found=f"{type(error).__name__}: {error}",
+            expected=f"a point of the family {candidate.plan.family}",
+            hint="plan the kernel again and save it",
+        ) from error
 
 
 def digest_of(built: Built) -> str:

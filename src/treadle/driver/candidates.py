@@ -12,13 +12,14 @@ from treadle.ir.guard import Disjoint, Guard, Unit
 from treadle.machine.form import MachineProgram
 from treadle.plan.facts import CallFacts as PlanFacts
 from treadle.plan.family import Family
-from treadle.plan.pins import Pin
+from treadle.plan.pins import NoPlan, Pin
 from treadle.plan.plan import Plan
 from treadle.planner.enumerate import Choice, choose, realised
 from treadle.runtime.pool import workers
 from treadle.targets.cpu.families import families as cpu_families
 
 UNIVERSAL = "universal"
+_FAMILIES: dict[str, Callable[[], Sequence[Family[MachineProgram]]]] = {"cpu": cpu_families}
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,16 @@ class Candidate:
 
 
 def families(target: str) -> Sequence[Family[MachineProgram]]:
-    """The families of a target."""
-    return {"cpu": cpu_families}[target.partition(":")[0]]()
+    """The families of a target. *Errors*: `plan/none` for a target that has none yet."""
+    known = _FAMILIES.get(target.partition(":")[0])
+    if known is None:
+        raise NoPlan(
+            doing=f"planning for {target}",
+            found="no family of that target",
+            expected="one of " + ", ".join(_FAMILIES),
+            hint="plan for the CPU: leave target= out",
+        )
+    return known()
 
 
 def candidates(

@@ -47,6 +47,12 @@ class ArgumentsOverlap(UserError):
     code = "call/overlap"
 
 
+class LikeWrong(UserError):
+    """A description of an array, `td.like`, that no array has."""
+
+    code = "call/like"
+
+
 class TargetUnknown(UserError):
     """A target that treadle does not know."""
 
@@ -60,9 +66,15 @@ class TargetAbsent(UserError):
 
 
 class UniversalUnverified(InternalError):
-    """The judge did not verify a universal plan."""
+    """The judge rejected a universal plan."""
 
     code = "plan/universal-unverified"
+
+
+class UniversalUnknown(InternalError):
+    """The judge could not decide about a universal plan."""
+
+    code = "plan/universal-unknown"
 
 
 class GuardBroken(UserError):

@@ -9,26 +9,31 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from treadle.driver.arguments import Call, Like, bind_arguments, known_extents
+from treadle.driver.arguments import Call, Like, bind_arguments, frozen, known_extents
 from treadle.driver.extents import shape_of, solve
-from treadle.driver.rooms import compile_native, room
+from treadle.driver.ready import MISS, Ready
+from treadle.driver.rooms import compile_native, planning, room
 from treadle.driver.specialisation import Specialisation
-from treadle.driver.variants import Variant
+from treadle.driver.targets import arrays_elsewhere
+from treadle.driver.variants import Interpreted, InterpretedLaunch, Variant
 from treadle.dtype.formats import BY_NAME
 from treadle.ir.core import Program
+from treadle.ir.printer import print_program
 from treadle.lang.definition import Definition
 from treadle.lang.errors import NeedsExtent
 from treadle.runtime import native
 from treadle.runtime.launch import CpuLaunch
 from treadle.runtime.memory import empty
+from treadle.runtime.signature import TensorParam
 
 Launch = CpuLaunch
+_ARRAY = np.ndarray
+_KEPT = 1024
 
 native.install_compiler(compile_native)
 
@@ -46,8 +51,9 @@ class Kernel:
         self.definition = definition
         self.limit = variants
         self._special: dict[Any, Specialisation] = {}
+        self._by_text: dict[str, Specialisation] = {}
+        self._ready: dict[Any, Ready] = {}
         self._fixed: dict[Any, tuple[str, ...]] = {}  # dimensions that the program needs as numbers
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<treadle kernel {self.definition.name}>"
@@ -55,29 +61,38 @@ class Kernel:
     # ---- running
 
     def __call__(self, *args: Any, **staged: Any) -> Any:
-        special, call = self.prepare(args, staged)
-        return special.run(call)
+        key: Any = tuple([(a.dtype, a.ndim) if a.__class__ is _ARRAY else a.__class__ for a in args])
+        if staged:
+            key = (key, frozen(staged))
+        ready = self._ready.get(key)
+        if ready is not None:
+            outs = ready.run(args)
+            if outs is not MISS:
+                return outs
+        special, call = self._prepare_here(args, staged)
+        variant = special.run(call)
+        if isinstance(variant, Variant):
+            self._learn(key, args, staged, special, call, variant)
+        return call.outs
 
-    def bind(self, *args: Any, **staged: Any) -> Launch:
+    def bind(self, *args: Any, **staged: Any) -> CpuLaunch | InterpretedLaunch:
         """The kernel on these arguments, made ready: `f()` runs it again and returns the Outs.
 
         Arguments are checked once and kept alive; omitted Outs are allocated once.
         """
-        special, call = self.prepare(args, staged)
+        special, call = self._prepare_here(args, staged)
         return special.bind(call)
 
     def reference(self, *args: Any, **staged: Any) -> Any:
         """What a call does, by the reference interpreter: no planner, no generated code. Returns the Outs."""
-        special, call = self.prepare(args, staged)
-        arrays = {name: np.asarray(a) for name, a in call.arrays.items()}
-        room("interpreter").evaluate(special.program, arrays, call.scalars, extents=call.extents)
+        special, call = self._prepare_here(args, staged)
+        room("interpreter").evaluate(special.program, call.as_numpy(), call.scalars, extents=call.extents)
         return call.outs
 
     def sanitize(self, *args: Any, **staged: Any) -> list[Any]:
         """Findings of the checked interpreter on these arguments, which stay as they are; empty when all is well."""
-        special, call = self.prepare(args, staged)
-        arrays = {name: np.asarray(a) for name, a in call.arrays.items()}
-        return room("sanitize").sanitize(special.program, arrays, call.scalars, call.extents)
+        special, call = self._prepare_here(args, staged)
+        return room("sanitize").sanitize(special.program, call.as_numpy(), call.scalars, call.extents)
 
     # ---- planning
 
@@ -90,9 +105,10 @@ class Kernel:
         return room("plan").plan_call(self, special, call, target, where)
 
     @property
-    def variants(self) -> list[Variant]:
-        """The variants that calls have made so far."""
-        return [v for s in self._special.values() for v in s.variants]
+    def variants(self) -> list[Variant | Interpreted]:
+        """The variants that calls have made so far; last, what ran in the reference interpreter, and why."""
+        compiled = [v for s in self._by_text.values() for v in s.variants]
+        return [*compiled, *(v for s in self._by_text.values() for v in s.interpreted.values())]
 
     def program(self, *args: Any, **staged: Any) -> Program:
         """The captured program for these arguments (arrays or `td.like`)."""
@@ -103,30 +119,64 @@ class Kernel:
     def prepare(
         self, args: tuple[Any, ...], staged: dict[str, Any], *, allocate: bool = True
     ) -> tuple[Specialisation, Call]:
-        """The specialisation for a call, and the call with its extents known and omitted Outs allocated."""
-        call = bind_arguments(self.definition, args, staged)
+        """The specialisation for a call, and the call with its extents known and omitted Outs allocated.
+
+        Without `allocate`, arguments may be `td.like`, and omitted Outs are only described.
+        """
+        call = bind_arguments(self.definition, args, staged, described=not allocate)
         fixed = self._fixed.get(call.key, ())
         key = (call.key, tuple(known_extents(self.definition, call, fixed).items()))
         special = self._special.get(key)
         if special is None:
-            with self._lock:
-                special = self._special.get(key) or self._specialise(call, key)
+            with planning():
+                special = self._special.get(key) or self._specialise(call)
         call.extents = solve(special.program, {n: v.shape for n, v in call.views.items()})
         self._outputs(special.program, call, allocate)
         return special, call
 
-    def _specialise(self, call: Call, key: Any) -> Specialisation:
+    def _prepare_here(self, args: tuple[Any, ...], staged: dict[str, Any]) -> tuple[Specialisation, Call]:
+        """`prepare` for arrays in this machine's memory. *Errors*: `plan/target-absent` for arrays elsewhere."""
+        special, call = self.prepare(args, staged)
+        if call.device != "cpu":
+            raise arrays_elsewhere(self.definition.name, call.device)
+        return special, call
+
+    def _learn(
+        self, key: Any, args: tuple[Any, ...], staged: dict[str, Any], special: Specialisation, call: Call, ran: Variant
+    ) -> None:
+        """Remembers the short way of a call whose arrays are NumPy's and came by position."""
+        parameters = self.definition.parameters
+        if any(parameters[name].kind != "staged" for name in staged):
+            return
+        whole = special.signature
+        by_name = {p.name: p for p in whole.params}
+        names = [p.name for p in parameters.values() if p.kind != "staged"]
+        passed = [(by_name[n], a) for n, a in zip(names, args, strict=False) if a is not None]
+        if any(isinstance(p, TensorParam) and type(a) is not _ARRAY for p, a in passed):
+            return
+        ready = self._ready.get(key)
+        if ready is None:
+            if len(self._ready) > _KEPT:
+                self._ready.clear()
+            ready = self._ready[key] = Ready(whole, [p for p, _ in passed], len(passed) < len(args))
+        outs = {t.name: call.arrays[t.name] for t in special.program.tensors if t.out}
+        ready.learn(args, ran.kernel, whole, outs)
+
+    def _specialise(self, call: Call) -> Specialisation:
         """Captures the program; a dimension that Python needs as a number becomes part of the key."""
         fixed = self._fixed.get(call.key, ())
+        present = frozenset((*call.views, *call.scalars))
         while True:
             extents = known_extents(self.definition, call, fixed)
             try:
-                special = Specialisation(self.definition, call, self.limit, extents)
+                program = self.definition.capture(call.dtypes, call.staged, present, extents=extents)
             except NeedsExtent as error:
                 if error.name in fixed or error.name not in known_extents(self.definition, call, (error.name,)):
                     raise
                 fixed = (*fixed, error.name)
                 continue
+            text = print_program(program)
+            special = self._by_text.setdefault(text, Specialisation(program, text, self.limit))
             self._fixed[call.key] = fixed
             self._special[(call.key, tuple(extents.items()))] = special
             return special

@@ -14,7 +14,7 @@ from treadle.driver.errors import GuardBroken, TargetAbsent
 from treadle.driver.facts import first_broken
 from treadle.driver.record import Record
 from treadle.driver.specialisation import Specialisation
-from treadle.driver.targets import host_target, resolve
+from treadle.driver.targets import arrays_elsewhere, host_target, resolve
 from treadle.driver.variants import Variant
 from treadle.driver.variants import load as load_variant
 from treadle.ir.guard import Guard
@@ -44,6 +44,7 @@ class Plan:
         self._special = special
         self._record: Record | None = None
         self._variant: Variant | None = None
+        self._text = print_program(built.machine.program)
 
     def __repr__(self) -> str:
         return f"<plan {self.decisions.line()}: {self._built.verdict.status}>"
@@ -84,7 +85,7 @@ class Plan:
 
     def source_program(self) -> str:
         """The captured program as text."""
-        return print_program(self._built.machine.program)
+        return self._text
 
     def source(self) -> str:
         """The emitted text: LLVM IR or CUDA C++."""
@@ -99,7 +100,7 @@ class Plan:
 
     def save(self, path: str | Path) -> None:
         """Writes the decisions and the program they are for. Equal plans give equal bytes."""
-        text = self.decisions.to_json() + _MARK + print_program(self._built.machine.program)
+        text = self.decisions.to_json() + _MARK + self._text
         Path(path).write_text(text)
 
     def __call__(self, *args: Any, **staged: Any) -> Any:
@@ -132,7 +133,9 @@ class Plan:
                 hint="pass the kernel when loading, to run the plan",
             )
         special, call = self._kernel.prepare(args, staged)
-        if special.text != print_program(self._built.machine.program):
+        if call.device != "cpu":
+            raise arrays_elsewhere(self.decisions.program, call.device)
+        if special.text != self._text:
             raise GuardBroken(
                 doing=f"running a plan of {special.program.name}",
                 found="arguments of other dtypes, other staged values, or other optional arguments",
@@ -168,7 +171,7 @@ def load(path: str | Path, kernel: Kernel | None = None) -> Plan:
 
     *Errors*: `plan/unreadable`.
     """
-    text = Path(path).read_text()
+    text = Path(path).read_text(errors="replace")
     decisions, mark, program = text.partition(_MARK)
     if not mark:
         raise PlanUnreadable(

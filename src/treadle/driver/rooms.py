@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
+import threading
 from types import ModuleType
 
 _HEAVY = {
@@ -24,6 +26,22 @@ _HEAVY = {
 def room(name: str) -> ModuleType:
     """The module behind a name of the table."""
     return importlib.import_module(_HEAVY[name])
+
+
+_planning = [threading.RLock()]
+
+
+def planning() -> threading.RLock:
+    """The lock under which kernels are captured, planned and compiled; calls that find their variant do not take it."""
+    return _planning[0]
+
+
+def _new_lock() -> None:
+    """A child process may be forked while another thread plans, and has no such thread to wait for."""
+    _planning[0] = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_new_lock)
 
 
 def compile_native(text: str, name: str) -> bytes:

@@ -2,60 +2,66 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping
+import inspect
+import warnings
 from typing import Any
 
+from treadle.base.errors import LimitError
 from treadle.driver.arguments import Call
-from treadle.driver.errors import ArgumentsOverlap
+from treadle.driver.errors import ArgumentsOverlap, UniversalUnknown
 from treadle.driver.facts import ArrayFacts, CallFacts
-from treadle.driver.record import fetch, keep, record_key
-from treadle.driver.rooms import room
+from treadle.driver.record import Record, fetch, keep, record_key
+from treadle.driver.rooms import planning, room
 from treadle.driver.targets import host_target
-from treadle.driver.variants import Interpreted, Variant, call_class, load
-from treadle.ir.printer import print_program
-from treadle.lang.definition import Definition
+from treadle.driver.variants import Interpreted, InterpretedLaunch, Variant, call_class, load
+from treadle.ir.core import Program
 from treadle.runtime.arrays import overlaps
 from treadle.runtime.host import host_features
 from treadle.runtime.launch import Block, CpuLaunch, Packer
 from treadle.runtime.pool import workers
 from treadle.runtime.signature import ScalarParam, Signature, TensorParam
 
+UNIVERSAL = "universal"
+OVERLAP = "an output overlaps another argument"
+
 
 class Specialisation:
     """A captured program with at most `limit` variants. `text` is the program as text: its identity in the cache."""
 
-    def __init__(self, definition: Definition, call: Call, limit: int, extents: Mapping[str, int]) -> None:
-        present = frozenset((*call.views, *call.scalars))
-        self.program = definition.capture(call.dtypes, call.staged, present, extents=extents)
-        self.text = print_program(self.program)
+    def __init__(self, program: Program, text: str, limit: int) -> None:
+        self.program = program
+        self.text = text
         self.limit = limit
         self.variants: list[Variant] = []
-        self._found: dict[bytes, Variant] = {}
-        self._lock = threading.Lock()
+        self.interpreted: dict[str, Interpreted] = {}
+        self._found: dict[bytes, Variant | Interpreted] = {}
         tensors = [TensorParam(t.name, t.dtype.name, len(t.dims), t.out) for t in self.program.tensors]
         scalars = [ScalarParam(s.name, s.value.type.dtype.name) for s in self.program.scalars]
         self.signature = Signature((*tensors, *scalars))
         self.packer = Packer(self.signature)
-        self._pointers = [at for p, at in zip(self.signature.params, self.signature.offsets) if p in tensors]
+        places = list(zip(self.signature.params, self.signature.offsets, strict=True))
+        self._pointers = [at for p, at in places if isinstance(p, TensorParam)]
+        self._numbers = [at for p, at in places if isinstance(p, ScalarParam)]
 
     # ---- running
 
-    def run(self, call: Call) -> Any:
-        """Runs the call's variant; returns the Outs."""
+    def run(self, call: Call) -> Variant | Interpreted:
+        """Runs the call's variant, and returns that. The Outs are `call.outs`."""
         block = self._block(call)
-        if not block.apart and self._overlaps(call):
-            Interpreted().run(self.program, call)
+        variant = self._variant(call, block)
+        if isinstance(variant, Interpreted):
+            variant.run(self.program, call)
         else:
-            self._variant(call, block).kernel.run(block)
-        return call.outs
+            variant.kernel.run(block)
+        return variant
 
-    def bind(self, call: Call) -> CpuLaunch:
-        """The call, made ready. *Errors*: `call/overlap` when an output overlaps another argument."""
+    def bind(self, call: Call) -> CpuLaunch | InterpretedLaunch:
+        """The call, made ready."""
         block = self._block(call)
-        if not block.apart and self._overlaps(call):
-            raise self._overlap_refused("an output shares memory with another argument")
-        return CpuLaunch(self._variant(call, block).kernel, block, call.outs)
+        variant = self._variant(call, block)
+        if isinstance(variant, Interpreted):
+            return InterpretedLaunch(variant, self.program, call)
+        return CpuLaunch(variant.kernel, block, call.outs)
 
     def _overlaps(self, call: Call) -> bool:
         """Whether an output really shares elements with another argument."""
@@ -83,15 +89,19 @@ class Specialisation:
 
     # ---- choosing
 
-    def _variant(self, call: Call, block: Block) -> Variant:
+    def _variant(self, call: Call, block: Block) -> Variant | Interpreted:
         """The variant for a call: found by its layout words, else by class, else made."""
+        if not block.apart and self._overlaps(call):
+            return self.interpreted.setdefault(OVERLAP, Interpreted(OVERLAP))
         words = block.words[: self.signature.tail]
         for at in self._pointers:
-            words[at] %= 64
+            words[at] &= 63
+        for at in self._numbers:
+            words[at] = 0
         key = words.tobytes() + bytes((block.apart, workers()))
         variant = self._found.get(key)
         if variant is None:
-            with self._lock:
+            with planning():
                 variant = self._found.get(key) or self._choose(self.facts(call))
                 if len(self._found) > 4096:
                     self._found.clear()
@@ -123,31 +133,43 @@ class Specialisation:
         arrays = {n: ArrayFacts(v.ptr, v.shape, v.strides) for n, v in views.items()}
         return CallFacts(call.extents, arrays, matters)
 
-    def _choose(self, facts: CallFacts) -> Variant:
+    def _choose(self, facts: CallFacts) -> Variant | Interpreted:
+        """The variant planned for the call's class; at the cap the one planned for the nearest class, or the universal
+        plan."""
         cls = call_class(facts, workers())
-        for variant in self.variants:
-            if cls in variant.classes and variant.admits(facts):
+        admitting = [v for v in self.variants if v.admits(facts)]
+        for variant in admitting:
+            if cls in variant.classes:
                 return variant
-        if len(self.variants) >= self.limit:
-            for variant in self.variants:
-                if variant.admits(facts):
-                    variant.classes.add(cls)
-                    return variant
-        variant = self._make(facts, cls)
+        full = len(self.variants) >= self.limit
+        if full and admitting:
+            nearest = min(admitting, key=lambda v: v.distance(cls))
+            nearest.classes.add(cls)
+            return nearest
+        try:
+            variant = self._make(facts, cls, UNIVERSAL if full else None)
+        except LimitError as error:
+            return self._interpret(f"no machine program: {' '.join(error.found.split())}")
+        except UniversalUnknown as error:
+            return self._interpret(f"the universal plan is not verified: {' '.join(error.found.split())}")
         variant.classes.add(cls)
+        variant.planned.add(cls)
         return variant
 
-    def _make(self, facts: CallFacts, cls: str) -> Variant:
+    def _interpret(self, reason: str) -> Interpreted:
+        """The interpreter for calls that cannot be planned; says so once."""
+        if reason not in self.interpreted:
+            self.interpreted[reason] = Interpreted(reason)
+            text = f"{self.program.name} runs in the reference interpreter, which is slow: {reason}"
+            warnings.warn(text, RuntimeWarning, stacklevel=_outside())
+        return self.interpreted[reason]
+
+    def _make(self, facts: CallFacts, cls: str, family: str | None) -> Variant:
         """A variant from the cache, or planned, judged, compiled and kept; one that exists already is used again."""
-        key = record_key(self.text, f"{host_target()} {sorted(host_features())}", cls)
+        key = record_key(self.text, f"{host_target()} {sorted(host_features())}", f"{cls} {family or ''}")
         record = fetch(key)
-        built = None
         if record is None:
-            build = room("build")
-            built = build.choose(self.program, host_target(), facts)
-            digest = build.digest_of(built)
-            known = next((v for v in self.variants if v.record.digest == digest), None)
-            record = known.record if known is not None else build.assemble(built)
+            record = self._record(facts, family)
             keep(key, record)
         for variant in self.variants:
             if variant.record.digest == record.digest:
@@ -155,3 +177,26 @@ class Specialisation:
         variant = load(record, self.signature)
         self.variants.append(variant)
         return variant
+
+    def _record(self, facts: CallFacts, family: str | None) -> Record:
+        """The best plan's record. A plan that its target cannot say gives way to the universal one."""
+        build = room("build")
+        built = build.choose(self.program, host_target(), facts, family=family)
+        digest = build.digest_of(built)
+        for variant in self.variants:
+            if variant.record.digest == digest:
+                return variant.record
+        try:
+            return build.assemble(built)
+        except LimitError:
+            if built.candidate.universal:
+                raise
+            return build.assemble(build.choose(self.program, host_target(), facts, family=UNIVERSAL))
+
+
+def _outside() -> int:
+    """How many frames up the user's own line is, for warnings."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("treadle.driver"):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -54,3 +54,13 @@ def features_of(target: str) -> frozenset[str]:
     if LEVELS[level] - {"amx_int8"} <= host_features() and level != "avx2":
         return LEVELS[level] | host_features()
     return LEVELS[level]
+
+
+def arrays_elsewhere(kernel: str, device: str) -> TargetAbsent:
+    """The error for arrays on a device that no code runs on."""
+    return TargetAbsent(
+        doing=f"running {kernel}",
+        found=f"arrays on {device}",
+        expected="arrays in this machine's memory: no code runs on that device yet",
+        hint="copy the arrays to the CPU, or plan for the device: kernel.plan(..., target='cuda')",
+    )

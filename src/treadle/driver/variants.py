@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from treadle.driver.arguments import Call
 from treadle.driver.facts import ArrayFacts, CallFacts, holds
@@ -25,12 +24,16 @@ SMALL, MIDDLE = 64, 512
 
 @dataclass(repr=False)
 class Variant:
-    """A loaded plan with the guard it holds under; `classes` are the classes of calls that it was chosen for."""
+    """A loaded plan with the guard it holds under.
+
+    `classes` are the classes of calls that it runs; `planned` those among them that it was the planner's choice for.
+    """
 
     record: Record
     guard: Guard
     kernel: CpuKernel
     classes: set[str] = field(default_factory=set[str])
+    planned: set[str] = field(default_factory=set[str])
 
     def __repr__(self) -> str:
         return f"<variant {self.plan}: {self.verdict['status']}>"
@@ -49,19 +52,54 @@ class Variant:
         """Whether the plan holds for a call."""
         return holds(self.guard, facts)
 
+    def distance(self, cls: str) -> int:
+        """In how many respects a class of calls differs from the nearest one that this plan was chosen for."""
+        wanted = re.split("[,;]", cls)
+        return min(sum(a != b for a, b in zip(wanted, re.split("[,;]", c), strict=True)) for c in self.planned)
+
 
 class Interpreted:
-    """What runs a call whose outputs overlap other arguments: the reference interpreter, which works in place.
+    """What runs calls that no judged plan covers: the reference interpreter, in place, exact and slow.
 
-    No plan is judged for such calls yet; the meaning of the program is exact, the speed is the interpreter's.
+    `reason` says why. Arrays are read and written where they lie.
     """
 
-    plan = "reference interpreter (an output overlaps another argument)"
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def __repr__(self) -> str:
+        return f"<variant {self.plan}>"
+
+    @property
+    def plan(self) -> str:
+        """The plan in one line."""
+        return f"reference interpreter ({self.reason})"
+
+    @property
+    def verdict(self) -> Mapping[str, Any]:
+        """No machine program, nothing to judge."""
+        return {"status": "none", "reason": self.reason}
 
     def run(self, program: Program, call: Call) -> None:
         """Evaluates the program on the call's own arrays."""
-        arrays = {name: np.asarray(a) for name, a in call.arrays.items()}
-        room("interpreter").evaluate(program, arrays, call.scalars, extents=call.extents)
+        room("interpreter").evaluate(program, call.as_numpy(), call.scalars, extents=call.extents)
+
+
+class InterpretedLaunch:
+    """A call bound to its arguments that the reference interpreter runs."""
+
+    def __init__(self, variant: Interpreted, program: Program, call: Call) -> None:
+        self.variant = variant
+        self.program = program
+        self.call = call
+        self.outs = call.outs
+
+    def __call__(self) -> Any:
+        """Runs again; returns the Outs."""
+        self.variant.run(self.program, self.call)
+        return self.outs
+
+    launch = __call__
 
 
 def load(record: Record, signature: Signature) -> Variant:
