@@ -1,9 +1,10 @@
 """Elementwise statements, folds and contractions of registers.
 
-Order of a fold (the simulator's rule): its axes one after another, each by halving: with `h` the largest power of two
-below the length, `x[i] (+) x[i + h]`. An element at distance `h` is either another slot of the thread or the same slot of
-the lane whose number differs in one bit; then every lane of the pair gets the result. Where the order cannot be seen
-(integers, max and min) slots are folded before lanes, which needs fewer exchanges.
+Order of a fold: its axes one after another, ascending. Along an axis a thread first folds its own slots, in the order of
+their coordinates, by halving: with `h` the largest power of two below their number, `x[i] (+) x[i + h]`. Then lanes, the
+bit with the largest stride first: the lane without the bit gives the left operand, and both get the result. So a
+fragment without a distribution is folded by halving alone, and one spread over lanes needs one exchange a bit and a
+result. `acc` is the left operand of the last step.
 """
 
 from __future__ import annotations
@@ -169,24 +170,8 @@ class _Folding:
         self.scope.line(f"const {self.kind} {name} = {text};")
         return name
 
-    def slots(self, axis: int, h: int) -> None:
-        """Folds slots at distance `h`."""
-        for at in sorted(self.live):
-            other = (*at[:axis], at[axis] + h, *at[axis + 1 :])
-            if other in self.live and at in self.live:
-                self.live[at] = self.merge(self.live[at], self.live.pop(other))
-
-    def bit(self, axis: int, h: int) -> str | None:
-        """The lane bit that moves by `h` along the axis."""
-        for monomial, c in self.parts[axis].terms:
-            if c == h and monomial:
-                return str(monomial[0])
-        return None
-
-    def lanes(self, axis: int, h: int) -> None:
-        """Folds across the lane bit that moves by `h`."""
-        name = self.bit(axis, h)
-        assert name is not None
+    def lanes(self, axis: int, name: str) -> None:
+        """Folds across a bit of the lane number."""
         if not name.startswith("@lane"):
             raise unsupported(
                 f"a fold over an axis of {self.stmt.src.name} that is spread over warps",
@@ -201,35 +186,20 @@ class _Folding:
             self.live[at] = self.merge(own, other)
         self.parts[axis] = Expr(tuple((m, c) for m, c in self.parts[axis].terms if not (m and str(m[0]) == name)))
 
-    def axis(self, axis: int, length: int) -> None:
+    def axis(self, axis: int) -> None:
         """Folds the axis away, in the order of the rule."""
-        if self.stmt.monoid in ("max", "min") or not self.dtype.is_float:
-            self._slots_first(axis, length)
-            return
-        while length > 1:
-            h = 1 << (length - 1).bit_length() - 1
-            if self.bit(axis, h) is not None:
-                if length != 2 * h:
-                    raise unsupported(f"a fold of {length} elements over lanes", "a power of two")
-                self.lanes(axis, h)
-            else:
-                self.slots(axis, h)
-            length = h
-        self._check(axis)
-
-    def _slots_first(self, axis: int, length: int) -> None:
         groups: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
         for at in sorted(self.live):
             groups.setdefault((*at[:axis], 0, *at[axis + 1 :]), []).append(at)
         for first, members in groups.items():
             names = [self.live.pop(m) for m in members]
             while len(names) > 1:
-                half = (len(names) + 1) // 2
-                names = [self.merge(a, b) for a, b in zip(names, names[half:])] + names[len(names) - half : half]
+                h = 1 << (len(names) - 1).bit_length() - 1
+                names = [self.merge(names[i], names[i + h]) if i + h < len(names) else names[i] for i in range(h)]
             self.live[first] = names[0]
-        for monomial, c in list(self.parts[axis].terms):
-            if monomial:
-                self.lanes(axis, c)
+        bits = [(c, str(m[0])) for m, c in self.parts[axis].terms if m]
+        for _, name in sorted(bits, reverse=True):
+            self.lanes(axis, name)
         self._check(axis)
 
     def _check(self, axis: int) -> None:
@@ -249,7 +219,7 @@ def _along(scope: Scope, stmt: Fold, made: Layout) -> Callable[[int], Val]:
     kept = [a for a in range(len(source.frag.shape)) if a not in stmt.axes]
     folding = _Folding(scope, stmt, source)
     for axis in sorted(stmt.axes):
-        folding.axis(axis, source.frag.shape[axis])
+        folding.axis(axis)
     if made.frag.shape and any(folding.parts[a] != p for a, p in zip(kept, made.parts)):
         raise unsupported(f"a fold of {stmt.src.name} into {stmt.dst} with another distribution", "that of the source")
     results = {tuple(at[a] for a in kept): name for at, name in folding.live.items()}
