@@ -70,7 +70,8 @@ class Carried(Nests, ABC):
         loops: list[tuple[form.Loop, Frame]] = []
         inner = frame
         for key in self.nest_order(self.free(value.type.axes, frame)):
-            loop, inner = self.over(key, self.width_of(key, False), inner)
+            # The padding of whole tiles is written too.
+            loop, inner = self.over(key, self.width_of(key, bool(place.tiles)), inner)
             loops.append((loop, inner))
         coords = self.coords(value.type.axes, inner)
         self.put(value, self.fetch(value, coords, inner), coords, place, inner)
@@ -252,8 +253,11 @@ class Carried(Nests, ABC):
         inner = frame
         order = {name: i for i, (name, kind, _) in enumerate(pack.layout) if kind != "lane"}
         keys = sorted(self.free(value.type.axes, frame), key=lambda k: order.get(k[0].name, 0))
+        whole = dict(pack.whole)
         for key in keys:
-            loop, inner = self.over(key, widths.get(key[0].name, 1), inner)
+            name = key[0].name
+            filled = {"whole": whole[name]} if name in whole else {}
+            loop, inner = self.over(key, widths.get(name, 1), inner, **filled)
             loops.append((loop, inner))
         coords = self.coords(value.type.axes, inner)
         slots = self.slots_of(coords, inner)

@@ -43,6 +43,8 @@ class Pack:
     slots: tuple[tuple[str, int], ...]
     """Fragment shape of the copy: dimension and slots, the one along vector registers last."""
     wide: bool = True
+    whole: tuple[tuple[str, int], ...] = ()
+    """Dimensions filled up with zeros to a multiple."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class Choices:
     """Loads are copied where they stand (arguments may overlap); otherwise read at each use."""
     depth: Mapping[str, int] = field(default_factory=dict[str, int])
     """Dimension -> how many coordinates of it the atom contracts at once (1 when absent)."""
+    whole_tiles: frozenset[str] = frozenset()
+    """Values whose buffers have whole tiles of `tile`: the padding is read and written with the rest, never used."""
     row_order: tuple[str, ...] = ()
     """Loop order of the rows of groups with a contraction."""
     unroll: int = 1

@@ -95,7 +95,13 @@ class Kept:
     dtype: DType
     digits: tuple[Digits, ...]
     padded: frozenset[int] = frozenset()  # axes that are read and written whole, padding included
-    fill: Number | None = None  # what padding holds
+    fill: Number | None = None  # what that padding holds
+    tiles: tuple[tuple[int, int], ...] = ()  # axes padded to whole tiles, with nothing of use in the padding
+
+    def covered(self, coords: Sequence[Expr], frame: Frame) -> set[str]:
+        """Slots that may be read and written beyond the value's end."""
+        found = {s for a in self.padded for s in frame.slots_in(coords[a])}
+        return found | {s for a, w in self.tiles for s in frame.slots_in(coords[a]) if w % frame.width(s) == 0}
 
 
 @dataclass(eq=False)
@@ -160,6 +166,10 @@ class Frame:
     def slot_order(self, slots: frozenset[str]) -> tuple[str, ...]:
         """Slots in the order of fragment axes."""
         return tuple(x.slot for x in self.lanes if x.slot in slots)
+
+    def slots_in(self, expr: Expr) -> list[str]:
+        """Slots that an expression mentions."""
+        return [x.slot for x in self.lanes if x.slot in expr.symbols]
 
     def width(self, slot: str) -> int:
         """How many values a slot symbol takes."""

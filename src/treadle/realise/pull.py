@@ -469,7 +469,7 @@ class Pull:
         claimed, claim_at = (value, coords) if filled is None else filled[:2]
         slots = self.slots_of([*claim_at, *index], frame)
         live = frame.live(slots)
-        covered = {s for a in place.padded for s in self.slots_of([coords[a]], frame)}
+        covered = place.covered(coords, frame)
         where = frame.live([s for s in slots if s not in covered])
         fill: Fill = "undef"
         if filled is not None:

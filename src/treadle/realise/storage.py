@@ -30,10 +30,15 @@ class Storage(Pull):
         extent = (key[2] - key[1]).constant
         return 1 if extent == 1 else width
 
-    def over(self, key: PartKey, width: int, frame: Frame, deep: bool = False) -> tuple[form.Loop, Frame]:
-        """A loop over the tiles of a part, and the frame of its body. The loop is not yet in the outer body."""
+    def over(
+        self, key: PartKey, width: int, frame: Frame, deep: bool = False, whole: int = 1
+    ) -> tuple[form.Loop, Frame]:
+        """A loop over the tiles of a part, and the frame of its body. The loop is not yet in the outer body.
+
+        `deep`: the slots are contracted together; `whole`: the tiles fill a multiple of so many coordinates.
+        """
         dim, lo, hi = key
-        count = tile_count(lo, hi, width)
+        count = tile_count(lo, hi, width) if whole <= width else tile_count(lo, hi, whole) * (whole // width)
         loop = form.Loop(var=self.parts.fresh(f"{dim.name.lower()}"), lo=const(0), hi=count, step=const(1))
         inner = frame.child(loop.body)
         base = lo + sym(loop.var) * width
@@ -91,6 +96,7 @@ class Storage(Pull):
         axes = {p.dim.name: (i, p) for i, p in enumerate(value.type.axes)}
         digits: list[Digits] = []
         padded: set[int] = set()
+        tiles: list[tuple[int, int]] = []
         if layout is None:
             names = [p.dim.name for p in value.type.axes]
             layout = [(n, "all", 1) for n in sorted(names, key=lambda n: self.rank.get(n, 0))]
@@ -108,6 +114,11 @@ class Storage(Pull):
             origin = key[1] if limit is not None else const(0)
             size = const(limit) if limit is not None else self.size_of(part.dim)
             if kind == "all":
+                tile = self.choices.tile.get(name, 1) if value.name in self.choices.whole_tiles else 1
+                if tile > 1:
+                    tiles.append((axis, tile))
+                    even = size.constant is not None and size.constant % tile == 0
+                    size = size if even else size + (tile - 1)
                 digits.append(Digits(axis, origin, size))
             elif kind == "panel":
                 digits.append(Digits(axis, key[1], ceildiv(size, width), kind, width))
@@ -116,7 +127,7 @@ class Storage(Pull):
                 padded.add(axis)
         shape = tuple(d.size for d in digits)
         name = self.parts.buffer(value.hint or value.name, dtype, shape, frame.in_tasks)
-        return Kept(name, dtype, tuple(digits), frozenset(padded), zero(dtype) if padded else None)
+        return Kept(name, dtype, tuple(digits), frozenset(padded), zero(dtype) if padded else None, tuple(tiles))
 
     def size_of(self, dim: Dim) -> Expr:
         """The extent of a dimension, as the host knows it."""
@@ -167,7 +178,7 @@ class Storage(Pull):
         if solid.dtype != place.dtype:
             solid = self.compute(value, coords, "cast", [solid], frame, slots=slots, dtype=place.dtype)
         names = positions(slots)
-        covered = {s for a in place.padded for s in self.slots_of([coords[a]], frame)}
+        covered = place.covered(coords, frame)
         live = frame.live([s for s in slots if s not in covered])
         frame.body.append(
             form.Store(

@@ -126,6 +126,18 @@ class Blocking:
         found = {r.found.contracted[-1].name: DEPTH[self.atom(r.found)] for r in self.roles if r.found.contracted}
         return {name: depth for name, depth in found.items() if depth > 1}
 
+    def accumulators(self) -> frozenset[str]:
+        """Values that contractions accumulate into, wherever they are carried."""
+        found: set[str] = set()
+        for role in self.roles:
+            op = role.found.op
+            found |= {op.result.name, op.acc.name}
+            region = self.shape.owner(op)
+            # A value made from the carried one before the contraction shares its buffer with it.
+            if region is not None and op.result in region.body.yields:
+                found.add(region.carried[region.body.yields.index(op.result)].name)
+        return frozenset(found)
+
     def wrapped(self) -> frozenset[str]:
         """Regions whose accumulators are held in registers."""
         if not self.block.held:
@@ -284,6 +296,7 @@ class Blocking:
             vector=(*others, *(n for n in reversed(self.lanes) if n != self.block.lane), self.block.lane),
             wrap=self.wrapped(),
             laid_out=laid_out,
+            whole_tiles=self.accumulators(),
             packs=packs,
             depth=self.depth(),
             atoms={r.found.op.result.name: self.atom(r.found) for r in self.roles if self.atom(r.found) != "fma"},
