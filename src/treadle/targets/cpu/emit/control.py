@@ -187,7 +187,8 @@ class Bodies:
 
     def _loop_hint(self, stmt: Loop, plain: bool) -> str:
         module = self.fn.module
-        if stmt.unroll > 1 and not plain:
+        innermost = all(isinstance(s, Stmt) for s in stmt.body)
+        if stmt.unroll > 1 and innermost and not plain:
             count = module.metadata(f'!{{!"llvm.loop.unroll.count", i32 {stmt.unroll}}}')
             return f", !llvm.loop {module.loop_node(count)}"
         if plain or any(isinstance(s, Mma) for s in walk(stmt.body)):
@@ -249,7 +250,7 @@ class Bodies:
         inside = Bodies(scope)
         scope.symbols["task.number"] = "%task"
         inside._task(stmt, [frame.int(c) for c in counts], "task.number")
-        if scope.access.streamed:
+        if scope.moves.streamed:
             task.call("void", "llvm.x86.sse.sfence", [])
         task.do("ret void")
         self._launch(name, frame.fill(), total)

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from itertools import product
 
 from treadle.machine.form import Fold, FragRef, MemRef, Mma
-from treadle.targets.cpu.emit.access import Access, Memory, Place
 from treadle.targets.cpu.emit.arith import Arith
 from treadle.targets.cpu.emit.errors import ill_formed, unsupported
 from treadle.targets.cpu.emit.index import Point, coordinate
 from treadle.targets.cpu.emit.lanes import Lanes, Vec, constant, power_below
+from treadle.targets.cpu.emit.moves import Moves
+from treadle.targets.cpu.emit.places import Memory, Place
 from treadle.targets.cpu.emit.registers import Registers
 
 Rows = dict[tuple[int, ...], list[Vec]]
@@ -31,10 +32,10 @@ FMA_ATOMS = ("fma", "muladd")
 class Folds:
     """Folds and contractions of one function."""
 
-    def __init__(self, registers: Registers, arith: Arith, access: Access, memories: dict[str, Memory]) -> None:
+    def __init__(self, registers: Registers, arith: Arith, moves: Moves, memories: dict[str, Memory]) -> None:
         self.registers = registers
         self.arith = arith
-        self.access = access
+        self.moves = moves
         self.memories = memories
         self.lanes: Lanes = arith.lanes
         self.width = registers.width
@@ -209,7 +210,8 @@ class Folds:
         used = [i for i in range(rank) if any(coordinate(i) in e.symbols for e in subscripts)]
         place: Place | None = None
         if isinstance(ref, MemRef):
-            place = Place(self.access.index, self.memories[ref.name], ref, rank)
+            assert self.registers.index is not None
+            place = Place(self.registers.index, self.memories[ref.name], ref, rank)
         seen: dict[tuple[int | None, ...], Vec] = {}
 
         def read(point: Point) -> Vec:
@@ -220,7 +222,7 @@ class Folds:
                     assert isinstance(ref, FragRef)
                     value = self.registers.read(ref, at)
                 else:
-                    value = self.access.fetch(place, at, None, "undef")
+                    value = self.moves.fetch(place, at, None, "undef")
                 seen[key] = self.lanes.splat(self.arith.casts.cast(value, dtype), point.lanes)
             return seen[key]
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 from treadle.algebra.expr import Expr, sym
 from treadle.dtype.formats import bf16, f32, u32
 from treadle.machine.form import Body, Compute, Fold, Frag, FragRef, Load, MemRef, Mma, walk
-from treadle.targets.cpu.emit.access import Memory
 from treadle.targets.cpu.emit.errors import unsupported
 from treadle.targets.cpu.emit.index import coordinate
 from treadle.targets.cpu.emit.lanes import Vec
 from treadle.targets.cpu.emit.layouts import reads
+from treadle.targets.cpu.emit.places import Memory
 from treadle.targets.cpu.emit.registers import Registers
 from treadle.targets.cpu.emit.text import Int
 

@@ -17,13 +17,13 @@ from treadle.ir.core import ScalarParam
 from treadle.ir.extents import extent_sources
 from treadle.ir.guard import Absent, Unit
 from treadle.machine.form import Kernel, MachineProgram, Role, Stmt, Tasks, walk
-from treadle.targets.cpu.emit.access import Memory
 from treadle.targets.cpu.emit.control import Bodies
 from treadle.targets.cpu.emit.errors import EmitFeature, unsupported
 from treadle.targets.cpu.emit.index import Counter
 from treadle.targets.cpu.emit.lanes import Vec, lane_type
 from treadle.targets.cpu.emit.layouts import choose, reads, unrolled_loops, written
 from treadle.targets.cpu.emit.pairs import narrowed, paired
+from treadle.targets.cpu.emit.places import Memory
 from treadle.targets.cpu.emit.scope import Pool, Scope, Setting
 from treadle.targets.cpu.emit.text import Function, Module
 from treadle.targets.cpu.emit.tiles import grids
@@ -193,7 +193,7 @@ class _Program:
             scope.add_frame_buffers()
             self._start_role(scope, role)
             Bodies(scope).emit(role.body)
-            if scope.access.streamed:
+            if scope.moves.streamed:
                 fn.call("void", "llvm.x86.sse.sfence", [])
         fn.do("ret i32 0")
 

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 
 from treadle.algebra.expr import Expr
 from treadle.machine.form import Buffer, Frag
-from treadle.targets.cpu.emit.access import Access, Memory
+from treadle.targets.cpu.emit.access import Access
 from treadle.targets.cpu.emit.arith import Arith
 from treadle.targets.cpu.emit.folds import Folds
 from treadle.targets.cpu.emit.index import Counter, IndexWriter, Known
 from treadle.targets.cpu.emit.lanes import Lanes, Vec
 from treadle.targets.cpu.emit.layouts import Layout
+from treadle.targets.cpu.emit.moves import Moves
+from treadle.targets.cpu.emit.places import Memory
 from treadle.targets.cpu.emit.registers import Registers
 from treadle.targets.cpu.emit.text import Function, Int
 from treadle.targets.cpu.emit.tiles import Grid, Tiles
@@ -66,8 +68,9 @@ class Scope:
         self.index = IndexWriter(fn, self.lanes, self.symbols, self.registers.read_at)
         self.registers.index = self.index
         self.arith = Arith(fn, self.lanes, setting.accuracy)
-        self.access = Access(self.registers, self.index, self.arith, setting.width)
-        self.folds = Folds(self.registers, self.arith, self.access, self.memories)
+        self.moves = Moves(fn, self.lanes, self.arith)
+        self.access = Access(self.registers, self.index, self.moves, setting.width)
+        self.folds = Folds(self.registers, self.arith, self.moves, self.memories)
         self.tiles = Tiles(fn, self.index, setting.grids)
 
     def value(self, expr: Expr) -> Int:

@@ -22,13 +22,13 @@ from treadle.machine.form import (
     Sync,
     Version,
 )
-from treadle.targets.cpu.emit.access import Memory, Place
 from treadle.targets.cpu.emit.errors import ill_formed, unsupported
 from treadle.targets.cpu.emit.index import Counter, Point, conjuncts, corner
 from treadle.targets.cpu.emit.lanes import Vec, constant, vector
 from treadle.targets.cpu.emit.layouts import Layout, conditions
 from treadle.targets.cpu.emit.masks import Mask
 from treadle.targets.cpu.emit.pairs import ATOM, dot_product, load_of_pairs
+from treadle.targets.cpu.emit.places import Memory, Place
 from treadle.targets.cpu.emit.scope import Scope
 
 
@@ -223,6 +223,6 @@ class Statements:
                 self.scope.tiles.release()
             case "prefetch" if stmt.object is not None:
                 place = Place(self.scope.index, self.memory(stmt.object), stmt.object, 0)
-                self.scope.access.prefetch(place, Point(()), 0)
+                self.scope.moves.prefetch(place, Point(()), 0)
             case _:
                 raise unsupported(f"the synchronisation {stmt.kind}", "amx.config, amx.release or prefetch")

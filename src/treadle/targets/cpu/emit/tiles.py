@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from treadle.algebra.expr import Constraint, Expr, sym
 from treadle.dtype.formats import DType, bf16, f32, i8, i32, u8
 from treadle.machine.form import Compute, Frag, FragRef, Load, Mma, Store
-from treadle.targets.cpu.emit.access import Memory, Place
 from treadle.targets.cpu.emit.errors import unsupported
 from treadle.targets.cpu.emit.index import IndexWriter, Point
+from treadle.targets.cpu.emit.places import Memory, Place
 from treadle.targets.cpu.emit.text import Function
 
 REGISTERS = 8
