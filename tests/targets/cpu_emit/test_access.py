@@ -24,6 +24,7 @@ from treadle.machine.form import (
     MemRef,
     Stmt,
     Store,
+    Sync,
     Tasks,
 )
 
@@ -512,3 +513,57 @@ def test_packing_of_pairs_is_a_shuffle() -> None:
     asm = assembly(machine)
     assert "vmovups" in asm or "vmovdqu" in asm
     assert "vpextrw" not in asm and "vpinsrw" not in asm
+
+
+def test_prefetches_are_hints_that_touch_nothing() -> None:
+    """Both forms are in the code, and asking for what lies beyond the memory changes nothing."""
+    i = sym("i")
+    body = loop(
+        "i",
+        N,
+        16,
+        Sync(kind="prefetch", object=MemRef("X", (i + 4096,))),
+        Load(dst="x", src=MemRef("X", (i + S[0],)), where=(lt(i + S[0], N),), tags=("prefetch=2048",)),
+        Store(dst=MemRef("Y", (i + S[0],)), src=FragRef("x"), where=(lt(i + S[0], N),)),
+    )
+    tensors = [("X", f32, "N"), ("Y", f32, "N")]
+    machine = program(tensors, [body], [Frag("x", f32, (16,))], level=LEVEL, facts=[Unit("X", 0), Unit("Y", 0)])
+    run = Compiled(machine, asm=True)
+    assert run.asm.count("prefetcht0") >= 2
+    x = Guarded().array(np.arange(37, dtype=np.float32))
+    y = np.zeros(37, np.float32)
+    run(X=x, Y=y)
+    assert (y == x).all()
+
+
+def test_a_task_that_is_nested_runs_in_its_worker() -> None:
+    """Tasks inside tasks are a loop; a panel raster enumerates every pair once."""
+    m, n = sym("m"), sym("n")
+    inner = Tasks(
+        vars=("n",),
+        counts=(N,),
+        over="workers",
+        body=[
+            Load(dst="x", src=MemRef("X", (m, n))),
+            Compute(dst="y", fn="add", args=(FragRef("x"), 1)),
+            Store(dst=MemRef("X", (m, n)), src=FragRef("y")),
+        ],
+    )
+    pairs = Tasks(
+        vars=("p", "q"),
+        counts=(M, N),
+        over="workers",
+        raster=("group", 3, "snake"),
+        body=[
+            Load(dst="x", src=MemRef("X", (sym("p"), sym("q")))),
+            Compute(dst="y", fn="add", args=(FragRef("x"), 10)),
+            Store(dst=MemRef("X", (sym("p"), sym("q"))), src=FragRef("y")),
+        ],
+    )
+    outer = Tasks(vars=("m",), counts=(M,), over="workers", body=[inner])
+    run = Compiled(program([("X", i32, "MN")], [outer, pairs], [Frag("x", i32, ()), Frag("y", i32, ())], level=LEVEL))
+    for shape in ((7, 5), (1, 1), (3, 0), (8, 2)):
+        for workers in (1, 2):
+            x = np.zeros(shape, np.int32)
+            run(X=x, workers=workers)
+            assert (x == 11).all()

@@ -110,7 +110,7 @@ class Bodies:
             shape = frag_shape(self.scope, stmt)
             if shape and least_values(self.scope, stmt):
                 name = stmt.src.name if isinstance(stmt, Store) else getattr(stmt, "dst", "")
-                if self.scope.setting.layouts.get(name) is Layout.VECTOR:
+                if self.scope.setting.layouts.get(name) is not Layout.TILE:
                     total += len(self.scope.registers.points(name))
         return total
 
