@@ -36,6 +36,7 @@ class Lowering(Carried):
             if isinstance(op, Region):
                 self.region_names[id(op)] = op.name or f"R{len(self.region_names)}"
         self.rank = {name: i + 1 for i, name in enumerate(choices.vector)}
+        self.tile_names = {}
         self.keeping = self.chosen_to_keep()
 
     # ---- which values are kept
@@ -165,6 +166,8 @@ class Lowering(Carried):
             if any(item.op.source.name in i.skewed for i in group):
                 return False
         mine, theirs = self.contracts([item]), self.contracts(group)
+        if any(self.in_tiles(i.op) for i in group):
+            return False
         shared = set(self.rows(group, frame))
         if mine or theirs:
             if mine and not theirs:
@@ -267,7 +270,12 @@ class Lowering(Carried):
             binds = tuple(self.bind_arg(op, a, sym(n), None, inner) for a, n in zip(op.args, names, strict=True))
             tasks.enters = (Enter(name, binds),)
             inner.block = op.body
+            matrix = any(atom.startswith("amx") for atom in self.choices.atoms.values())
+            if matrix:
+                tasks.body.append(form.Sync(kind="amx.config"))
             self.body(op, places, inner)
+            if matrix:
+                tasks.body.append(form.Sync(kind="amx.release"))
             frame.body.append(tasks)
         else:
             inner = frame

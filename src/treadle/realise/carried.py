@@ -245,7 +245,7 @@ class Carried(Nests, ABC):
         """Copies an operand into panels, where the first contraction that reads it stands."""
         value = self.uses.of_value[pack.value]
         dtype = self.packed_dtype(pack)
-        place = self.allocate(value, frame, pack.layout, dtype)
+        place = self.allocate(value, frame, pack.layout, dtype, pack.whole)
         self.version(value, place, frame)
         before, self.rank = self.rank, {name: i + 1 for i, (name, _) in enumerate(pack.slots)}
         widths = dict(pack.slots)
@@ -256,8 +256,11 @@ class Carried(Nests, ABC):
         whole = dict(pack.whole)
         for key in keys:
             name = key[0].name
-            filled = {"whole": whole[name]} if name in whole else {}
-            loop, inner = self.over(key, widths.get(name, 1), inner, **filled)
+            width = widths.get(name, 1)
+            if name in whole:
+                loop, inner = self.over(key, width, inner, whole=whole[name])
+            else:
+                loop, inner = self.over(key, width, inner)
             loops.append((loop, inner))
         coords = self.coords(value.type.axes, inner)
         slots = self.slots_of(coords, inner)

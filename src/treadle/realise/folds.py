@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Constraint, Expr, eq, lt, maximum, sym
 from treadle.dtype.formats import DType
 from treadle.ir.core import Value
@@ -13,7 +14,8 @@ from treadle.machine import form
 from treadle.machine.form import Claim, FragRef, Invariant, Number
 from treadle.realise.frame import Frame, Got, Kept, PartKey, positions, reference
 from treadle.realise.items import Item
-from treadle.realise.storage import Storage, wide
+from treadle.realise.matrix import Matrix
+from treadle.realise.storage import wide
 
 
 @dataclass(eq=False)
@@ -28,7 +30,7 @@ class Running:
     done: bool = False
 
 
-class Folds(Storage):
+class Folds(Matrix):
     """The lowering engine, third part: folds."""
 
     def begin(self, item: Item, folding: list[tuple[form.Loop, Frame]], middle: Frame, inner: Frame) -> Running:
@@ -50,6 +52,9 @@ class Folds(Storage):
             run.acc = item.target
             return run
         dtype = result.type.dtype
+        if isinstance(op, Mma) and self.in_tiles(op):
+            run.acc = self.tile_start(op, coords, slots, self.partial(run, folding, middle, inner, None), middle)
+            return run
         run.acc = self.fragment(result.hint or result.name, dtype, slots, inner)
         start: Got
         if isinstance(op, Mma):
@@ -159,6 +164,9 @@ class Folds(Storage):
         at |= {p.dim: c for p, c in zip(run.item.inner, self.coords(run.item.inner, inner), strict=True)}
         dtype = op.result.type.dtype
         atom = self.choices.atoms.get(op.result.name, "fma")
+        if atom.startswith("amx"):
+            self.multiply_tiles(run, op, atom, claim, at, inner)
+            return
         gots = [self.operand(v, tuple(at[d] for d in v.type.dims), dtype, atom, inner) for v in (op.a, op.b)]
         slots = run.slots
         if claim is None:
@@ -193,6 +201,34 @@ class Folds(Storage):
             )
         )
         self.made_in.setdefault(run.acc, inner)
+
+    def multiply_tiles(
+        self, run: Running, op: Mma, atom: str, claim: Claim | None, at: dict[Dim, Expr], inner: Frame
+    ) -> None:
+        """One contraction statement of a matrix unit."""
+        deep = [
+            lane.slot
+            for part in run.item.inner
+            if (lane := inner.lane(self.key(part, inner))) is not None and lane.slot
+        ]
+        if claim is None or len(deep) != 1 or len(run.slots) != 2:
+            raise self.broken(op, "a shape without rows, lanes and depth")
+        refs = [
+            self.tile_operand(v, tuple(at[d] for d in v.type.dims), run.slots[1], deep[0], inner) for v in (op.a, op.b)
+        ]
+        rows, lanes = refs if refs[0].coords == (sym("$0"), sym("$2")) else refs[::-1]
+        inner.body.append(
+            form.Mma(
+                dst=run.acc,
+                acc=FragRef(run.acc),
+                a=rows,
+                b=lanes,
+                atom=atom,
+                contracted=(inner.width(deep[0]),),
+                claim=claim,
+                origin=self.line(op),
+            )
+        )
 
     def operand(self, value: Value, coords: tuple[Expr, ...], dtype: DType, atom: str, frame: Frame) -> Got:
         """An operand of a contraction, from its packed copy if any; for multiply-adds converted exactly."""

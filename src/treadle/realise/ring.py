@@ -27,10 +27,12 @@ SWIZZLED = 64
 @dataclass(eq=False)
 class Tile:
     """A block of a tensor as an operand: `outer` and `inner` are its parts along the outer tile axis and along the
-    tensor's last axis; `axes` their positions among the tensor's axes. `streamed`: another block each iteration."""
+    tensor's last axis; `axes` their positions among the tensor's axes. `streamed`: another block each iteration.
+
+    `load` is None for a value that is computed on its way into the slot."""
 
     value: Value
-    load: Load
+    load: Load | None
     outer: Part
     inner: Part
     axes: tuple[int, int]
@@ -40,8 +42,14 @@ class Tile:
 
     @property
     def tensor(self) -> str:
-        """The tensor's name."""
-        return self.load.tensor.name
+        """The tensor's name, or that of the value."""
+        return self.value.name.lstrip("%") if self.load is None else self.load.tensor.name
+
+    @property
+    def source(self) -> Load:
+        """The load of a plain block (Requires: it is one)."""
+        assert self.load is not None
+        return self.load
 
 
 @dataclass(eq=False)
@@ -99,18 +107,23 @@ class Refusal(Exception):
     """Why a program does not have the form (caught by `find_stream`)."""
 
 
-def find_stream(program: Program, uses: Uses) -> Stream | str:
-    """The stream of a program, or why it has none."""
+def find_stream(program: Program, uses: Uses, *, computed: bool = False) -> Stream | str:
+    """The stream of a program, or why it has none.
+
+    `computed`: tiles may be any values, of any format that widens exactly to the accumulator's, and pass through
+    registers on their way; otherwise they are plain blocks of tensors of 16-bit floats for tensor cores.
+    """
     try:
-        return _Finder(program, uses).find()
+        return _Finder(program, uses, computed).find()
     except Refusal as why:
         return str(why)
 
 
 class _Finder:
-    def __init__(self, program: Program, uses: Uses) -> None:
+    def __init__(self, program: Program, uses: Uses, computed: bool) -> None:
         self.program = program
         self.uses = uses
+        self.computed = computed
         self.tiles: dict[tuple[str, str], Tile] = {}
 
     def find(self) -> Stream:
@@ -195,12 +208,13 @@ class _Finder:
         axes = op.result.type.axes
         if len(axes) != 2 or len(op.contracted) != 1:
             raise Refusal(f"{op.result} is not a contraction of matrices along one dimension")
-        if op.result.type.dtype.name != "f32":
+        if op.result.type.dtype.name != "f32" and not self.computed:
             raise Refusal(f"{op.result} is accumulated in {op.result.type.dtype}")
         rows = stream.rows.part
         cols = next(a for a in axes if a != rows)
         left, right = (op.a, op.b) if rows in op.a.type.axes else (op.b, op.a)
-        if {left.type.dtype.name, right.type.dtype.name} not in ({"bf16"}, {"f16"}):
+        formats = {left.type.dtype.name, right.type.dtype.name}
+        if not self.computed and formats not in ({"bf16"}, {"f16"}):
             raise Refusal(f"the operands of {op.result} are {left.type.dtype} and {right.type.dtype}")
         deep = next(a for a in right.type.axes if a.dim in op.contracted)
         number = len(stream.batches) - 1
@@ -208,6 +222,8 @@ class _Finder:
         if right_tile is None:
             raise Refusal(f"{right} is not a block of a tensor")
         left_tile = self.tile(left, stream, number)
+        if self.computed and (left_tile is None or cols == stream.step):
+            raise Refusal(f"{op.result} is part of a chain of contractions")
         if left_tile is None and stream.loop is None:
             raise Refusal(f"{left} is not a block of a tensor")
         if left_tile is None and set(left.type.axes) != {rows, deep}:
@@ -216,6 +232,8 @@ class _Finder:
 
     def tile(self, value: Value, stream: Stream, batch: int) -> Tile | None:
         """The operand as a block of a tensor."""
+        if self.computed:
+            return self.computed_tile(value, stream, batch)
         op = self.uses.definition.get(value.name)
         if not isinstance(op, Load) or op.fill is not None or not self.uses.stable(op):
             return None
@@ -237,6 +255,30 @@ class _Finder:
             (outer, first), (inner, second) = parts
             self.tiles[key] = Tile(value, op, first, second, (outer, inner), streamed, batch, batch)
         return self.tiles[key]
+
+
+    def computed_tile(self, value: Value, stream: Stream, batch: int) -> Tile | None:
+        """An operand computed from loads, its contiguous axis last."""
+        if len(value.type.axes) != 2 or stream.step not in value.type.axes:
+            return None
+        todo, seen, inner = [value], set[str](), value.type.axes[1]
+        while todo:
+            one = todo.pop(0)
+            op = self.uses.definition.get(one.name)
+            if one.name in seen:
+                continue
+            seen.add(one.name)
+            if not isinstance(op, PURE) or (isinstance(op, Load) and not self.uses.stable(op)):
+                return None
+            last = op.subs[-1] if isinstance(op, Load) and op.subs else None
+            if isinstance(last, Sub) and last.part in value.type.axes:
+                inner = last.part
+                todo = [v for v in todo if isinstance(self.uses.definition.get(v.name), PURE)]
+            todo += self.uses.direct(op)
+        outer = next(a for a in value.type.axes if a != inner)
+        if (value.name, "") not in self.tiles:
+            self.tiles[value.name, ""] = Tile(value, None, outer, inner, (0, 1), True, batch, batch)
+        return self.tiles[value.name, ""]
 
 
 def _plain(op: Load) -> list[Sub]:
@@ -266,7 +308,7 @@ def closing(stream: Stream, rows: int, step: int) -> list[Fact] | str:
     args = {a.name: a for a in (*stream.region.args, *(stream.loop.args if stream.loop is not None else ()))}
     for tile in stream.tiles:
         for axis, part in zip(tile.axes, (tile.outer, tile.inner), strict=True):
-            extent = tile.load.tensor.dims[axis].extent
+            extent = tile.source.tensor.dims[axis].extent
             for end, block in _ends(part.hi, args):
                 if block is not None:
                     # The end of a block of rows: a multiple of the step, if the shift between the two is one.

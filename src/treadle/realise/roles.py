@@ -56,14 +56,14 @@ def columns(width: int) -> tuple[Spot, ...]:
 class Feeding:
     """Decisions of a stream: `consumers` of 64 rows each; block sizes along the columns and of the ordered region;
     `versions` of the streamed rings; `flight`: batches in flight behind an iteration (0 or 1); `registers` of producer
-    and consumers; `staged`: 16-bit results leave through shared memory; `workgroups` at most."""
+    and consumers, None to leave them as they are; `staged`: 16-bit results leave through shared memory; `workgroups` at most."""
 
     consumers: int
     columns: int
     step: int
     versions: int
     flight: int
-    registers: tuple[int, int]
+    registers: tuple[int, int] | None
     staged: bool
     raster: tuple[str | int, ...]
     workgroups: int
@@ -169,7 +169,7 @@ class StreamLowering(LaneLowering):
             dtype = tile.value.type.dtype
             self.parts.buffers.append(Buffer(name, dtype, shape, "shared", 1024, versions, 128))
             self.slots_of_tiles[id(tile)] = name
-            box = [1] * len(tile.load.subs)
+            box = [1] * len(tile.source.subs)
             box[tile.axes[0]], box[tile.axes[1]] = outer, SWIZZLED
             self.map_of(tile.tensor, dtype, tuple(box))
             ring.bytes += outer * inner * 2
@@ -202,13 +202,17 @@ class StreamLowering(LaneLowering):
         tasks.enters = (form.Enter(region, binds),)
         inner.block = op.body
         self.tasks, self.task_frame = tasks, inner
-        row = self.key(self.stream.rows.part, inner)
-        mine = self.new_lane(row, row[1] + 64 * sym(self.me), 64, inner, (row[1] + self.feeding.rows,))
-        self.spots[mine.slot] = ROWS
+        self.row_lane(inner)
         for part in self.fixed_columns():
             self.column_lane(part, self.extent(part), inner)
         self.body(op, [], inner)
         frame.body.append(tasks)
+
+    def row_lane(self, frame: Frame) -> None:
+        """Fixes the rows: each consumer has 64 of them."""
+        row = self.key(self.stream.rows.part, frame)
+        mine = self.new_lane(row, row[1] + 64 * sym(self.me), 64, frame, (row[1] + self.feeding.rows,))
+        self.spots[mine.slot] = ROWS
 
     def fixed_columns(self) -> list[Part]:
         """Columns of accumulators that do not change from iteration to iteration."""
@@ -218,12 +222,16 @@ class StreamLowering(LaneLowering):
                 found.append(one.cols)
         return found
 
+    def column_spots(self, width: int) -> tuple[Spot, ...]:
+        """The digits of columns."""
+        return columns(width)
+
     def column_lane(self, part: Part, width: int, frame: Frame) -> Lane:
         """Fixes a part to the columns of an accumulator."""
         key = self.key(part, frame)
         known = {key[1] + width} | (set(ends(key[2])) - set(crossed(key[1], width, ends(key[2]))))
         lane = self.new_lane(key, key[1], width, frame, tuple(known))
-        self.spots[lane.slot] = columns(width)
+        self.spots[lane.slot] = self.column_spots(width)
         return lane
 
     # ---- the ordered region
@@ -252,18 +260,18 @@ class StreamLowering(LaneLowering):
             self.settle(result, holder, frame)
             self.remember(result, holder, frame)
 
-    def step_lane(self, frame: Frame) -> Lane:
+    def step_lane(self, frame: Frame) -> None:
         """Fixes the block of an iteration to the columns of an accumulator."""
         assert self.stream.loop is not None
         key = self.key(self.stream.step, frame)
-        return self.column_lane_at(key, self.feeding.step, self.stream.loop.args[0].domain.lo, frame)
+        self.column_lane_at(key, self.feeding.step, self.stream.loop.args[0].domain.lo, frame)
 
     def column_lane_at(self, key: PartKey, width: int, origin: Expr, frame: Frame) -> Lane:
         """A column lane of a block that starts at `origin` plus a multiple of its width."""
         start = self.index(origin, frame)
         known = {key[1] + width} | (set(ends(key[2])) - set(crossed(start, width, ends(key[2]))))
         lane = self.new_lane(key, key[1], width, frame, tuple(known))
-        self.spots[lane.slot] = columns(width)
+        self.spots[lane.slot] = self.column_spots(width)
         return lane
 
     def remember(self, value: Value, holder: Holder, frame: Frame) -> None:
@@ -320,7 +328,7 @@ class StreamLowering(LaneLowering):
         for m in made:
             result = m.one.op.result
             frame.memo[(result.name, m.coords)] = Got(m.acc, result.type.dtype, m.slots)
-            self.made_in[m.acc] = frame
+            self.made_in.setdefault(m.acc, frame)
             if self.stream.loop is None:
                 self.remember(result, m.acc, frame)
 
@@ -540,7 +548,7 @@ class StreamLowering(LaneLowering):
         known = [e for e in ends(key[2]) if lt(whole.base + sym(whole.slot), e) not in whole.live]
         base = whole.base + sym(loop.var) * width
         lane = self.new_lane(key, base, width, inner, known)
-        self.spots[lane.slot] = columns(width)
+        self.spots[lane.slot] = self.column_spots(width)
         for number, item in enumerate(items):
             rest = {n for other in items[number + 1 :] for n in other.reads}
             if item.kind == "store" and self.feeding.staged and self.stageable(item, lane, inner):
@@ -640,7 +648,7 @@ class StreamLowering(LaneLowering):
     def copy_tile(self, tile: Tile, ring: Ring, frame: Frame) -> None:
         """The boxes of one tile."""
         outer, inner = self.extent(tile.outer), self.extent(tile.inner)
-        box = [1] * len(tile.load.subs)
+        box = [1] * len(tile.source.subs)
         box[tile.axes[0]], box[tile.axes[1]] = outer, SWIZZLED
         first, second = (sym(f"${a}") for a in tile.axes)
         body = frame.body
@@ -651,7 +659,7 @@ class StreamLowering(LaneLowering):
             frame.body.append(loop)
             body, chunk = loop.body, sym(loop.var)
         index: list[Expr] = []
-        for axis, sub in enumerate(tile.load.subs):
+        for axis, sub in enumerate(tile.source.subs):
             assert not isinstance(sub, tuple)
             if axis == tile.axes[0]:
                 index.append(self.start_of(tile.outer, frame) + first)
@@ -672,7 +680,7 @@ class StreamLowering(LaneLowering):
                 signal=MemRef(ring.full, (), number),
                 map=self.map_of(tile.tensor, tile.value.type.dtype, tuple(box)),
                 by="elect",
-                origin=self.line(tile.load),
+                origin=self.line(tile.source),
             )
         )
 
@@ -692,13 +700,13 @@ def fed(
         raise low.refusal("statements or memory outside the tasks")
     threads = 128 * (1 + feeding.consumers)
     meet = Sync(kind="barrier.sync", args=(("id", const(0)), ("threads", const(threads))))
-    few, many = feeding.registers
+    few, many = feeding.registers or (None, None)
 
-    def budget(count: int) -> Sync:
-        return Sync(kind="setmaxnreg", args=(("registers", const(count)),))
+    def budget(count: int | None) -> list[Sync]:
+        return [] if count is None else [Sync(kind="setmaxnreg", args=(("registers", const(count)),))]
 
     setup: Body = [Sync(kind="mbar.init", object=MemRef(b.name, ()), by="elect") for b in low.barriers]
-    setup += [Sync(kind="fence.mbar_init", by="elect"), meet, budget(few)]
+    setup += [Sync(kind="fence.mbar_init", by="elect"), meet, *budget(few)]
     counters = tuple(r.counter for r in low.rings)
     producer = Role("producer", 1, 128, [*setup, *low.produce()], registers=few, counters=counters)
     after: Body = []
@@ -708,7 +716,7 @@ def fed(
         mine = (*counters, low.stage_counter)
     body: Body = [
         Sync(kind="barrier.sync", args=(("id", const(0)), ("threads", const(threads)))),
-        budget(many),
+        *budget(many),
         *top.body,
         *after,
     ]

@@ -76,7 +76,7 @@ class Storage(Pull):
         pack = next((p for p in self.choices.laid_out if p.value == value.name), None)
         if pack is None:
             return self.allocate(value, frame)
-        return self.allocate(value, frame, pack.layout, self.packed_dtype(pack))
+        return self.allocate(value, frame, pack.layout, self.packed_dtype(pack), pack.whole)
 
     def packed_dtype(self, pack: Pack) -> DType:
         """The dtype of a packed operand."""
@@ -89,9 +89,14 @@ class Storage(Pull):
         return wide(value.name) if any(p.value == value.name for p in self.choices.laid_out) else value.name
 
     def allocate(
-        self, value: Value, frame: Frame, layout: Sequence[Digit] | None = None, wider: DType | None = None
+        self,
+        value: Value,
+        frame: Frame,
+        layout: Sequence[Digit] | None = None,
+        wider: DType | None = None,
+        whole: Sequence[tuple[str, int]] = (),
     ) -> Kept:
-        """A buffer for the elements of a value that this frame's instance needs."""
+        """A buffer for the elements of a value that this frame's instance needs; `whole` as in `Pack`."""
         dtype = value.type.dtype if wider is None else wider
         axes = {p.dim.name: (i, p) for i, p in enumerate(value.type.axes)}
         digits: list[Digits] = []
@@ -113,6 +118,9 @@ class Storage(Pull):
             limit = self.limit(part, frame)
             origin = key[1] if limit is not None else const(0)
             size = const(limit) if limit is not None else self.size_of(part.dim)
+            filled = dict(whole).get(name, 1)
+            if filled > 1:
+                size = ceildiv(size, filled) * filled
             if kind == "all":
                 tile = self.choices.tile.get(name, 1) if value.name in self.choices.whole_tiles else 1
                 if tile > 1:

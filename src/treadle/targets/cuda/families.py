@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from treadle.machine.form import MachineProgram
 from treadle.plan.family import Family
+from treadle.targets.cuda.blocks import Blocks
 from treadle.targets.cuda.rows import Rows
 from treadle.targets.cuda.streams import Streams
 from treadle.targets.cuda.universal import Universal
@@ -11,4 +12,4 @@ from treadle.targets.cuda.universal import Universal
 
 def families() -> list[Family[MachineProgram]]:
     """All families of the CUDA targets."""
-    return [Streams(), Rows(), Universal()]
+    return [Streams(), Blocks(), Rows(), Universal()]

@@ -20,6 +20,7 @@ from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.rows import Stripe, over_lanes
 from treadle.realise.universal import base_facts
+from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import pins_refused
 from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.shape import Shape, common_reasons, shape_of, vector_facts
@@ -190,7 +191,9 @@ class Rows:
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = shape_of(program, facts)
         warps = int(point["warps"])
-        choices = Choices(cuts=self.cuts(shape, point), tasks=frozenset(shape.tasks))
+        choices = Choices(
+            cuts=self.cuts(shape, point), tasks=frozenset(shape.tasks), numerics=functions_by_hardware(program)
+        )
         processors = rates(facts).processors
         return over_lanes(
             program,

@@ -27,6 +27,7 @@ from treadle.realise.ring import Stream, closing, find_stream
 from treadle.realise.roles import Feeding, fed
 from treadle.realise.staged import StagedLowering
 from treadle.realise.universal import base_facts
+from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import pins_refused
 from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
@@ -98,8 +99,8 @@ class Streams:
         """What an engine needs of the tensors that it copies from."""
         found: list[Fact] = []
         for tile in stream.tiles:
-            found += engine_facts(tile.tensor, len(tile.load.subs))
-            found += [Bound(Constraint(d.extent - 1)) for d in tile.load.tensor.dims if d.extent.constant is None]
+            found += engine_facts(tile.tensor, len(tile.source.subs))
+            found += [Bound(Constraint(d.extent - 1)) for d in tile.source.tensor.dims if d.extent.constant is None]
         return list(dict.fromkeys(found))
 
     def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
@@ -290,12 +291,12 @@ class Streams:
             step=int(point["step"]),
             versions=int(point["versions"]),
             flight=int(point["flight"]),
-            registers=(24, 240) if chained else (40, 232),
+            registers=None if int(point["consumers"]) == 1 else (24, 240) if chained else (40, 232),
             staged=bool(point["staged"]),
             raster=raster(str(point["raster"]), len(stream.region.args)),
             workgroups=rates(facts).processors,
         )
-        choices = Choices(cuts=self.cuts(shape, stream, point), numerics=ledger(stream))
+        choices = Choices(cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program))
         return fed(program, choices, guard, facts.target, stream, feeding, StagedLowering)
 
 

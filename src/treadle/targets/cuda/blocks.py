@@ -1,0 +1,138 @@
+"""Contractions by multiply-add out of shared memory: any strides, any formats that widen exactly, any target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, inf
+
+from treadle.ir.core import Program
+from treadle.ir.guard import Guard, Unit
+from treadle.machine.form import MachineProgram
+from treadle.plan.cost import CostVector
+from treadle.plan.facts import CallFacts
+from treadle.plan.family import Axis, Point
+from treadle.plan.pins import Pin
+from treadle.realise.blocked import THREADS, blocked
+from treadle.realise.choices import Choices, NotLowered
+from treadle.realise.ring import Stream, find_stream
+from treadle.realise.roles import Feeding
+from treadle.realise.universal import base_facts
+from treadle.targets.cuda.ledger import functions_by_hardware
+from treadle.targets.cuda.pins import pins_refused
+from treadle.targets.cuda.rates import rates
+from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
+
+
+class Blocks:
+    """Axes: block sizes along rows, columns and depth, and the order of tasks."""
+
+    name = "blocks"
+
+    def stream(self, shape: Shape) -> Stream | str:
+        """The form that this family realises, or why the program does not have it."""
+        for known, found in _found:
+            if known is shape:
+                return found
+        found = find_stream(shape.program, shape.uses, computed=True)
+        _found.append((shape, found))
+        del _found[:-8]
+        return found
+
+    def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
+        shape = shape_of(program, facts)
+        reasons = common_reasons(shape)
+        if reasons:
+            return reasons
+        stream = self.stream(shape)
+        if isinstance(stream, str):
+            return [stream]
+        try:
+            self.build(program, facts, {"rows": 64, "columns": 64, "step": 16, "raster": "row"}, Guard())
+        except NotLowered as why:
+            return [why.found]
+        return []
+
+    def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
+        stream = self.stream(shape_of(program, facts))
+        assert isinstance(stream, Stream)
+        wide = (128, 64) if stream.columns is not None else (0,)
+        return [
+            Axis("rows", (128, 64)),
+            Axis("columns", wide),
+            Axis("step", (16, 32)),
+            Axis("raster", ("panels", "row")),
+        ]
+
+    def cuts(self, shape: Shape, stream: Stream, point: Point) -> dict[str, int]:
+        """Block sizes of all open arguments."""
+        region = shape.names[id(stream.region)]
+        found = {f"{region}.{stream.rows.name}": int(point["rows"])}
+        if stream.columns is not None:
+            found[f"{region}.{stream.columns.name}"] = int(point["columns"])
+        if stream.loop is not None:
+            found[f"{shape.names[id(stream.loop)]}.{stream.loop.args[0].name}"] = int(point["step"])
+        return found
+
+    def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
+        shape = shape_of(program, facts)
+        stream = self.stream(shape)
+        assert isinstance(stream, Stream)
+        return pins_refused(shape, self.cuts(shape, stream, point), "fma", {}, pins)
+
+    def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
+        shape = shape_of(program, facts)
+        used = set(shape.uses.loaded) | set(shape.uses.stored)
+        units = [Unit(name, axis) for name, axis in sorted(facts.unit) if name in used]
+        return Guard((*base_facts(program, shape.uses, disjoint=True), *units))
+
+    def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
+        shape = shape_of(program, facts)
+        stream = self.stream(shape)
+        assert isinstance(stream, Stream)
+        rate = rates(facts)
+        rows, columns, step = int(point["rows"]), int(point["columns"]), int(point["step"])
+        held = 0.0
+        tasks = 1.0
+        for arg in stream.region.args:
+            extent = max(1, facts.value(arg.domain.dim.extent))
+            size = rows if arg is stream.rows else columns if arg is stream.columns else 1
+            tasks *= ceil(extent / size)
+        depth = max(1, facts.value(stream.step.dim.extent))
+        cycles = 0.0
+        for one in stream.contractions:
+            width = columns if stream.columns is not None and one.cols == stream.columns.part else one.cols.extent.constant
+            if width is None or width % 64 or width > 256:
+                return CostVector(compute=inf)
+            held += rows * width / THREADS
+            efficiency = 0.6 if rows * width >= 128 * 128 else 0.45 if rows * width >= 64 * 128 else 0.32
+            cycles += rows * width * depth / rate.lanes / efficiency
+        if held > 136:
+            return CostVector(compute=inf)
+        cycles += ceil(depth / step) * 180
+        after = shape.work(contractions=False) / tasks / rate.lanes
+        together = 2 if held <= 64 else 1
+        rounds = ceil(tasks / (rate.processors * together)) * together
+        total = rounds * (cycles + after + 800) * (1.0 if point["raster"] == "panels" else 1.02)
+        return CostVector(compute=total / rate.clock, memory=shape.bytes() / rate.memory, launch=rate.launch)
+
+    def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
+        shape = shape_of(program, facts)
+        stream = self.stream(shape)
+        assert isinstance(stream, Stream)
+        panels = point["raster"] == "panels" and len(stream.region.args) == 2
+        feeding = Feeding(
+            consumers=int(point["rows"]) // 64,
+            columns=int(point["columns"]),
+            step=int(point["step"]),
+            versions=1,
+            flight=0,
+            registers=None,
+            staged=False,
+            raster=("group", 8) if panels else ("row",),
+            workgroups=2 * rates(facts).processors,
+        )
+        choices = Choices(cuts=self.cuts(shape, stream, point), numerics=functions_by_hardware(program))
+        return blocked(program, choices, guard, facts.target, stream, feeding)
+
+
+_found: list[tuple[Shape, Stream | str]] = []
