@@ -142,3 +142,59 @@ def test_an_endless_loop_ends() -> None:
     x = np.ones((2, 50), np.float32)
     run = simulate(parse_machine(ROWS_SCALAR), {"X": x, "Y": x * 0}, max_steps=60)
     assert [f.code for f in run.findings] == ["endless"]
+
+
+SCALED = """\
+tdm 1
+target cpu:avx2
+program {
+  program scaled
+    dim M
+    tensor X: f32[M]
+    tensor Y: f32[M] out
+    scalar c: f32 = %c
+    scalar n: i64 = %n
+    body
+      region R0 parallel (m in M)
+        %x: f32[m] = load X[m]
+        %y: f32[m] = mul %x, %c
+        store Y[m] = %y
+}
+guard {
+  disjoint(X, Y)
+}
+host {
+  launch main grid 1 threads 1
+}
+kernel main {
+  frag x f32[5]
+  frag y f32[5]
+  frag s f32[]
+  role worker agents 1 threads 1 {
+    tasks (t < (M + 4) // 5) over workers enters R0(m = 5*t .. min(5*t + 5, M)) {
+      x = load X[5*t + $0] where 5*t + $0 < min(M, n, %n()) fill 0.0
+      y = mul x, %c
+      sync prefetch X[5*t + 500]
+      store Y[5*t + $0] = y where 5*t + $0 < M
+    }
+  }
+}
+"""
+
+
+def test_scalar_arguments_and_halving() -> None:
+    x = np.arange(1, 13, dtype=np.float32)
+    args = {"X": x, "Y": np.zeros(12, np.float32), "c": 0.5, "n": 9}
+    result = simulate(parse_machine(SCALED), args)
+    assert result.findings == []
+    assert np.array_equal(result.outputs["Y"], np.where(np.arange(12) < 9, x / 2, 0))
+
+
+def test_a_fold_of_five_goes_by_halving() -> None:
+    text = SCALED.replace("y = mul x, %c", "s = fold add x axes (0)\n      y = copy s")
+    x = (np.float32(1) / np.arange(1, 6)).astype(np.float32)
+    result = simulate(parse_machine(text), {"X": x, "Y": np.zeros(5, np.float32), "c": 0.5, "n": 9})
+    assert result.findings == []
+    # Five: 4 is the half, then 2, then 1.
+    a, b, c, d, e = x
+    assert (result.outputs["Y"] == ((a + e) + c) + (b + d)).all()

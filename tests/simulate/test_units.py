@@ -236,3 +236,19 @@ def test_a_load_is_over_when_its_value_is_used(seed: int) -> None:
         refill("", "sync fence.proxy.async by elect"),
     ):
         assert good.clean and np.array_equal(good.outputs["Y"], good.outputs["X"])
+
+
+def test_a_fold_goes_by_halving_then_by_lanes() -> None:
+    # Sums of powers far apart tell the order: slots of a thread first, then lane bits from the largest stride.
+    kernel = (
+        ROW.replace("fold max", "fold add")
+        .replace("y = sub x, s", "y = sub x, x")
+        .replace("store Y[t, $0] = y", "store Y[t, 0] = s")
+    )
+    result = run("launch main grid (M + 1) // 2 threads 64", kernel)
+    assert result.clean
+    for row, got in zip(result.outputs["X"], result.outputs["Y"][:, 0]):
+        lanes = row[0::2] + row[1::2]
+        while len(lanes) > 1:
+            lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
+        assert got == lanes[0]

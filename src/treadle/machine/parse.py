@@ -58,7 +58,7 @@ class _Parser:
         self.file = file
         self.raw = text.splitlines()
         self.at = 0
-        self.numbers: dict[int, int] = {}
+        self.scalars: set[str] = set()
 
     # ---- lines
 
@@ -110,6 +110,7 @@ class _Parser:
             line.end()
         self._open("program")
         program = program_from_text(self._embedded(), self.file)
+        self.scalars = {name for s in program.scalars for name in (s.name, s.value.name)}
         self._open("guard")
         guard = Guard(tuple(self._fact(tokens) for tokens in self.lines()))
         self._open("host")
@@ -195,7 +196,7 @@ class _Parser:
             elif tokens.at("role"):
                 role = _role(tokens)
                 tokens.end()
-                role.body = self._body(StatementReader({f.name for f in kernel.frags}))
+                role.body = self._body(StatementReader({f.name for f in kernel.frags} | self.scalars))
                 kernel.roles.append(role)
                 continue
             else:

@@ -38,6 +38,7 @@ class Source:
     symbols: set[str]
     stores: list[int]
     ifs: int
+    scalars: dict[str, DType]
 
     @staticmethod
     def of(program: Program) -> Source:
@@ -60,7 +61,10 @@ class Source:
         symbols = set(program.lets) | {s.name for s in program.scalars}
         for dim in program.dims:
             symbols |= dim.extent.symbols
-        return Source(values, regions, tensors, symbols, stores, ifs)
+        scalars: dict[str, DType] = {}
+        for scalar in program.scalars:
+            scalars |= {name: scalar.value.type.dtype for name in (scalar.name, scalar.value.name)}
+        return Source(values, regions, tensors, symbols, stores, ifs, scalars)
 
 
 def _axes(op: SourceStore) -> int:

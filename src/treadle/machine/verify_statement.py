@@ -121,6 +121,10 @@ def _destination(names: Names, name: str) -> tuple[DType, int] | None:
 def _fragment(names: Names, ref: FragRef, coordinates: int, *, same: tuple[int, ...] | None = None) -> DType | None:
     """The dtype of a fragment operand; without coordinates it is of shape `same`, or a scalar."""
     frag = names.frags.get(ref.name)
+    if frag is None and ref.name in names.source.scalars:
+        if ref.coords:
+            names.problem(f"the scalar {ref.name} has no axes")
+        return names.source.scalars[ref.name]
     if frag is None:
         names.problem(f"no fragment {ref.name}")
         return None
@@ -294,7 +298,9 @@ def _sync(names: Names, item: Sync) -> None:
         return
     if shape.has_object != (item.object is not None):
         names.problem(f"{item.kind} {'names a barrier' if shape.has_object else 'names nothing'}")
-    if item.object is not None:
+    if item.object is not None and shape.memory:
+        _memory(names, item.object, 0)
+    elif item.object is not None:
         _barrier(names, item.object, whole=item.kind == "mbar.init")
     given = [name for name, _ in item.args]
     for name in shape.required:

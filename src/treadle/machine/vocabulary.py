@@ -13,12 +13,14 @@ from dataclasses import dataclass
 class SyncShape:
     """Whether a kind of synchronisation names a phased barrier, and its numbers (`optional` ones have a default).
 
-    `whole`: it is executed by all threads of the agent together (`by` is empty)."""
+    `whole`: it is executed by all threads of the agent together (`by` is empty). `memory`: the object is an element of
+    memory, not a barrier."""
 
     has_object: bool = False
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     whole: bool = False
+    memory: bool = False
 
 
 SYNC: dict[str, SyncShape] = {
@@ -44,6 +46,8 @@ SYNC: dict[str, SyncShape] = {
     "setmaxnreg": SyncShape(False, ("registers",), whole=True),
     "amx.config": SyncShape(),
     "amx.release": SyncShape(),
+    # The line of memory around an element is wanted soon: no access, any address.
+    "prefetch": SyncShape(True, memory=True),
 }
 
 ENGINES: dict[str, bool] = {
@@ -56,7 +60,7 @@ ENGINES: dict[str, bool] = {
 """Copy engines, and whether their completion is counted in bytes by a phased barrier (else by a group of the
 thread)."""
 
-ATOMS: tuple[str, ...] = ("fma", "amx", "mma", "wgmma")
+ATOMS: tuple[str, ...] = ("fma", "ffma", "dpbf16", "amx", "mma", "wgmma")
 """First parts of atom names (`wgmma.m64n256k16`); the part says how operands are read and when the result is there."""
 
 ASYNC_ATOMS: tuple[str, ...] = ("wgmma",)

@@ -104,6 +104,8 @@ def check_guard(guard: Guard, env: Mapping[str, int], args: Mapping[str, Any]) -
 
 
 def _injective(array: Array) -> bool:
+    if not array.size:
+        return True
     reach = 0
     for stride, extent in sorted((abs(s), n) for s, n in zip(array.strides, array.shape) if n > 1):
         if stride <= reach:

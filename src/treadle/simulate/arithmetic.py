@@ -5,9 +5,10 @@ primitives in the same order as emitted code, so that simulated bits equal the m
 
 Sums of a contraction, by the first part of the atom's name:
 
-- `fma`: `acc = fma(a_k, b_k, acc)` for ascending contracted coordinates, in the accumulator's dtype;
+- `fma`, `ffma`: `acc = fma(a_k, b_k, acc)` for ascending contracted coordinates, in the accumulator's dtype;
+- `dpbf16`: the same chain, in each pair the odd coordinate first; subnormals are flushed;
 - `amx`: products exact; even and odd contracted coordinates are summed apart, each as an fma chain from 0, the two sums
-  are added, then added to the accumulator;
+  are added, then added to the accumulator; subnormals are flushed;
 - `mma`, `wgmma`: the manuals fix no order. Products are exact, their sum is taken in f64 and rounded once, then added
 to
   the accumulator. Tests of these atoms use data for which every order is exact.
@@ -17,12 +18,13 @@ Integers wrap and have no order to choose.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treadle.dtype.convert import convert
+from treadle.dtype.convert import as_computable, convert
 from treadle.dtype.formats import DType, f32, f64
 from treadle.evaluate import scalar
 from treadle.ir.ops.elementwise import ELEMENTWISE
@@ -37,6 +39,8 @@ def elementwise(fn: str, dtype: DType, arrays: list[Array], accuracy: str = "2ul
     """`fn` of arrays of `dtype` (for `where`, of the last two)."""
     if fn == "fma":
         return fused(dtype, *arrays)
+    if fn in ("maximum", "minimum"):
+        return merge(fn[:3], dtype, *arrays, nan="propagate")
     function = FUNCTIONS.get(fn)
     if function is None or not dtype.is_float or dtype == f64:
         return np.asarray(scalar.apply(fn, dtype, *arrays))
@@ -98,20 +102,44 @@ def _fused_f64(a: Array, b: Array, c: Array) -> Array:
     return np.where(np.isfinite(result), result, product + c)
 
 
-def fold(monoid: str, dtype: DType, values: Array, nan: str) -> Array:
-    """The fold of the last axis, strictly in order from the left."""
-    total = values[..., 0]
-    for i in range(1, values.shape[-1]):
-        total = merge(monoid, dtype, total, values[..., i], nan)
-    return np.asarray(total)
+def fold(monoid: str, dtype: DType, values: Array, orders: Sequence[Array], nan: str) -> Array:
+    """The fold of the trailing axes, one after another, the outer first, each in its `order` (see `fragments.order`).
+
+    An order's last axis are a thread's own slots, folded by halving; the axes before it are bits of the lane, the
+    largest stride first: the lane without the bit is the left operand."""
+    for order in orders:
+        bits = order.ndim - 1
+        # The axis behind the destination goes last and is laid out by its order.
+        part = np.moveaxis(values, 1, -1)[..., order]
+        while part.shape[-1] > 1:
+            half = 1 << ((part.shape[-1] - 1).bit_length() - 1)
+            over = part.shape[-1] - half
+            joined = merge(monoid, dtype, part[..., :over], part[..., half:], nan)
+            part = np.concatenate([joined, part[..., over:half]], axis=-1)
+        part = part[..., 0]
+        for bit in range(bits, 0, -1):
+            part = merge(monoid, dtype, np.take(part, 0, axis=-bit), np.take(part, 1, axis=-bit), nan)
+        values = part
+    return values
 
 
 def merge(monoid: str, dtype: DType, a: Array, b: Array, nan: str) -> Array:
-    """`a (+) b`."""
+    """`a (+) b`. A maximum is `b` where `b > a` or `b` is NaN, else `a`; one that ignores NaN, `b` where `b > a` or `a`
+    is NaN."""
     with np.errstate(all="ignore"):
+        if monoid in ("max", "min") and not dtype.is_bool:
+            return _extremum(monoid, dtype, a, b, nan)
         if monoid == "xor":
             return np.asarray(scalar.apply("xor", dtype, a, b))
         return np.asarray(scalar.merge(monoid, dtype, a, b, nan))
+
+
+def _extremum(monoid: str, dtype: DType, a: Array, b: Array, nan: str) -> Array:
+    left, right = as_computable(a, dtype), as_computable(b, dtype)
+    take = right > left if monoid == "max" else right < left
+    if dtype.is_float:
+        take = take | np.isnan(left if nan == "ignore" else right)
+    return np.where(take, b, a)
 
 
 def contract(atom: str, dtype: DType, acc: Array, a: Array, b: Array) -> Array:
@@ -120,17 +148,30 @@ def contract(atom: str, dtype: DType, acc: Array, a: Array, b: Array) -> Array:
         family = atom.split(".")[0]
         if not dtype.is_float:
             return (acc + np.sum(a * b, axis=-1, dtype=dtype.numpy)).astype(dtype.numpy)
-        if family == "fma":
+        if family in ("fma", "ffma"):
             return _chain(dtype, acc, a, b)
         if family == "amx":
+            a, b = _flushed(a), _flushed(b)
             zero = np.zeros(acc.shape, dtype.numpy)
-            parts = _chain(dtype, zero, a[:, 0::2], b[:, 0::2]) + _chain(dtype, zero, a[:, 1::2], b[:, 1::2])
-            return acc + parts
+            even = _chain(dtype, zero, a[:, 0::2], b[:, 0::2], flush=True)
+            odd = _chain(dtype, zero, a[:, 1::2], b[:, 1::2], flush=True)
+            return _flushed(_flushed(acc) + _flushed(even + odd))
+        if family == "dpbf16":
+            # The odd member of each pair, then the even one.
+            swapped = [k ^ 1 for k in range(a.shape[-1])]
+            return _chain(dtype, _flushed(acc), _flushed(a)[:, swapped], _flushed(b)[:, swapped], flush=True)
         exact = np.sum(a.astype(np.float64) * b.astype(np.float64), axis=-1)
         return acc + exact.astype(dtype.numpy)
 
 
-def _chain(dtype: DType, acc: Array, a: Array, b: Array) -> Array:
+def _chain(dtype: DType, acc: Array, a: Array, b: Array, *, flush: bool = False) -> Array:
     for k in range(a.shape[-1]):
         acc = fused(dtype, a[:, k], b[:, k], acc)
+        acc = _flushed(acc) if flush else acc
     return acc
+
+
+def _flushed(values: Array) -> Array:
+    """Subnormal f32 numbers as zeros of their sign."""
+    tiny = np.abs(values) < np.finfo(np.float32).tiny
+    return np.where(tiny, np.copysign(np.float32(0), values), values)

@@ -350,6 +350,10 @@ def _registers(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
     yield None
 
 
+def _nothing(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
+    yield None
+
+
 def _amx(configured: bool) -> Callable[[Thread, Sync, dict[str, int]], Steps]:
     def configure(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
         thread.configured = configured
@@ -375,6 +379,7 @@ _HANDLERS: dict[str, Callable[[Thread, Sync, dict[str, int]], Steps]] = {
     "cpasync.commit": _commit(lambda t: t.cpasync),
     "cpasync.wait": _cpasync_wait,
     "setmaxnreg": _registers,
+    "prefetch": _nothing,
     "amx.config": _amx(True),
     "amx.release": _amx(False),
 }

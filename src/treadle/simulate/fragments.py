@@ -58,6 +58,28 @@ def slots_of(shape: tuple[int, ...], dist: tuple[Mode, ...], warps: int, warp: i
     return mask, coords, first
 
 
+@cache
+def order(extent: int, dist: tuple[Mode, ...], axis: int) -> Array:
+    """The coordinates of an axis laid out for a fold: bits of the lane, the largest stride first, then the slots of a
+    thread in order. Without lanes on the axis: just the coordinates."""
+    lanes: list[int] = []
+    rest = np.zeros(1, np.int64)
+    for mode in dist:
+        if mode.axis != axis:
+            continue
+        if mode.who == "lane":
+            bits = (mode.size - 1).bit_length()
+            lanes += [mode.stride << bit for bit in range(bits)]
+        else:
+            rest = (rest[:, None] + np.arange(mode.size)[None, :] * mode.stride).reshape(-1)
+    if not lanes:
+        return np.arange(extent)
+    layout = np.sort(rest)
+    for stride in sorted(lanes):
+        layout = np.stack([layout, layout + stride])
+    return layout
+
+
 @dataclass
 class Fragment:
     """The state of a fragment in one warp."""

@@ -30,7 +30,7 @@ from treadle.simulate.barriers import Groups
 from treadle.simulate.clocks import Strand
 from treadle.simulate.expression import evaluate, holds
 from treadle.simulate.findings import Stop
-from treadle.simulate.fragments import Fragment, fresh
+from treadle.simulate.fragments import Fragment, fresh, order
 from treadle.simulate.memory import ATOMIC, DEFINED, NEVER, UNDEFINED, View, distinct
 from treadle.simulate.world import Workgroup, World
 
@@ -76,6 +76,12 @@ class Thread:
                 raise self.fatal("form", f"no fragment {name}")
             known = self.fragments[name] = fresh(declared, self.warps, self.warp)
         return known
+
+    def dtype(self, name: str) -> DType:
+        """The dtype of a fragment or scalar argument."""
+        if name in self.world.scalars:
+            return self.world.views[self.world.scalars[name]].dtype
+        return self.fragment(name).frag.dtype
 
     def memory(self, name: str) -> View:
         """The memory of a name: local, shared, workspace, a tensor or a scalar argument."""
@@ -182,6 +188,9 @@ class Thread:
 
     def gather(self, name: str, index: Index, count: int) -> tuple[Array, Array]:
         """Values and states of fragment elements. Reports what is not held, in flight or never written."""
+        if name in self.world.scalars:
+            view = self.world.views[self.world.scalars[name]]
+            return np.broadcast_to(view.array, (count,)), np.full(count, DEFINED, np.uint8)
         held = self.fragment(name)
         shape = held.frag.shape
         if len(index) != len(shape):
@@ -223,7 +232,7 @@ class Thread:
         """A fragment operand at the bound coordinates; without coordinates the same slot, or the scalar."""
         if ref.coords is not None:
             return self.gather(ref.name, self.index(ref.coords, count), count)
-        shape = self.fragment(ref.name).frag.shape
+        shape = () if ref.name in self.world.scalars else self.fragment(ref.name).frag.shape
         if shape == ():
             return self.gather(ref.name, (), count)
         if shape != same:
@@ -348,7 +357,8 @@ class Thread:
         typed = [d for _, _, d in (parts[1:] if item.fn == "where" else parts) if d is not None]
         out = held.frag.dtype
         if item.fn in ("cast", "cast.saturate", "bitcast", "copy"):
-            return self._convert(item.fn, parts[0], out), states
+            fn = "cast.saturate" if item.fn == "cast" and "saturate" in item.tags else item.fn
+            return self._convert(fn, parts[0], out), states
         if not arithmetic.is_function(item.fn):
             raise self.fatal("form", f"no function {item.fn}")
         dtype = typed[-1] if typed else out
@@ -384,7 +394,7 @@ class Thread:
         """Values, states and dtype; a number has no dtype of its own."""
         if isinstance(arg, FragRef):
             values, states = self.operand(arg, shape, here, count)
-            return values, states, self.fragment(arg.name).frag.dtype
+            return values, states, self.dtype(arg.name)
         if isinstance(arg, MemRef):
             view, index = self.place(arg, count)
             values, states = self.fetch(view, index, count)
@@ -410,19 +420,22 @@ class Thread:
         self.assign(item.dst, None, values, np.where(states == DEFINED, DEFINED, UNDEFINED))
 
     def _along(self, item: Fold, shape: tuple[int, ...], held: Fragment, count: int) -> tuple[Array, Array]:
-        """The fold over the source's axes, in order of its coordinates."""
+        """The fold over the source's axes, the outer first, as emitted code does it."""
         kept = [a for a in range(len(shape)) if a not in item.axes]
         if tuple(shape[a] for a in kept) != held.frag.shape or item.src.coords is not None:
             raise self.fatal("form", f"a fold of shape {shape} over axes {item.axes} into {held.frag.shape}")
-        grid = np.indices(tuple(shape[a] for a in item.axes)).reshape(len(item.axes), -1)
+        axes = sorted(item.axes)
+        grid = np.indices(tuple(shape[a] for a in axes)).reshape(len(axes), -1)
         width = grid.shape[1]
         index: list[Array] = []
         for axis in range(len(shape)):
-            if axis in item.axes:
-                index.append(np.tile(grid[item.axes.index(axis)], count))
+            if axis in axes:
+                index.append(np.tile(grid[axes.index(axis)], count))
             else:
                 index.append(np.repeat(held.coords[kept.index(axis)], width))
         values, states = self.gather(item.src.name, tuple(index), count * width)
         known = (states.reshape(count, width) == DEFINED).all(axis=1)
-        folded = arithmetic.fold(item.monoid, held.frag.dtype, values.reshape(count, width), item.nan)
+        orders = [order(shape[a], self.fragment(item.src.name).frag.dist, a) for a in axes]
+        grid_shape = (count, *(shape[a] for a in axes))
+        folded = arithmetic.fold(item.monoid, held.frag.dtype, values.reshape(grid_shape), orders, item.nan)
         return folded, np.where(known, DEFINED, UNDEFINED)

@@ -39,11 +39,14 @@ class World:
     barriers: dict[str, Barrier] = field(default_factory=dict[str, Barrier])
     maps: dict[str, TensorMap] = field(default_factory=dict[str, TensorMap])
     local_names: frozenset[str] = frozenset()
+    scalars: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         self.frags = {f.name: f for f in self.kernel.frags}
         self.barriers = {b.name: b for b in self.kernel.barriers}
         self.maps = {m.name: m for m in self.program.host.maps}
+        for scalar in self.program.program.scalars:
+            self.scalars |= {scalar.name: scalar.name, scalar.value.name: scalar.name}
         self.local_names = frozenset(s.name for s in self.local.slots)
 
     @property
