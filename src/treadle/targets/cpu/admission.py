@@ -33,7 +33,7 @@ def common_reasons(shape: Shape) -> list[str]:
 
 
 def call_guard(shape: Shape) -> Guard:
-    """Facts that a vector plan uses: stores hit distinct elements apart from other tensors, last axes are contiguous."""
+    """Facts that a vector plan uses: stores hit distinct elements apart from others, last axes are contiguous."""
     facts = base_facts(shape.program, shape.uses, disjoint=True)
     used = set(shape.uses.loaded) | set(shape.uses.stored)
     facts += [Unit(name, axis) for name, axis in sorted(shape.facts.unit) if name in used]

@@ -2,7 +2,7 @@
 
 One dimension of each accumulator lies along the vector registers (its lane), another is the row of the register block,
 the rest are loops. The operand with the lane is packed in panels of the block's columns, the other in panels of its
-rows; both hold a cache block of the contracted dimension. Values computed between contractions are kept in local buffers.
+rows; both hold a cache block of the contracted dimension. Values computed between contractions lie in local buffers.
 """
 
 from __future__ import annotations
@@ -222,8 +222,10 @@ class Blocking:
         if made_here and depth == 1:
             return Pack(value.name, "", tuple((d.name, "all", 1) for d in self.lane_last(value)), ())
         rest: list[Digit] = [(d.name, "all", 1) for d in value.type.dims if d is not dim and d is not deep]
-        groups: list[Digit] = [] if deep is None else [(deep.name, "panel", depth)]
-        within: list[Digit] = [] if deep is None else [(deep.name, "lane", depth)]
+        # The operand with the lanes lies in pairs; rows of a matrix unit hold all that it contracts at once.
+        side = min(depth, 2) if dim is role.lane else depth
+        groups: list[Digit] = [] if deep is None else [(deep.name, "panel", side)]
+        within: list[Digit] = [] if deep is None else [(deep.name, "lane", side)]
         # A row operand whose source runs along the contracted dimension keeps that order: its panel is read as scalars.
         straight = dim is not None and dim is not role.lane and source is not dim and source is not None
         if dim is None or tile == 1:
@@ -232,9 +234,9 @@ class Blocking:
             layout = ((dim.name, "panel", tile), (dim.name, "lane", tile), *rest)
         else:
             layout = ((dim.name, "panel", tile), *rest, *groups, (dim.name, "lane", tile), *within)
-        return Pack(
-            value.name, self.level(value), layout, self.slots(value, dim, tile, deep, depth, source), depth == 1
-        )
+        whole = () if deep is None or depth <= 2 else ((deep.name, depth),)
+        slots = self.slots(value, dim, tile, deep, side, source)
+        return Pack(value.name, self.level(value), layout, slots, depth == 1, whole)
 
     def slots(
         self, value: Value, dim: Dim | None, tile: int, deep: Dim | None, depth: int, source: Dim | None
@@ -302,7 +304,8 @@ class Blocking:
             atoms={r.found.op.result.name: self.atom(r.found) for r in self.roles if self.atom(r.found) != "fma"},
             fuse=True,
             row_order=(*self.lanes, *rows),
-            unroll=4,
+            unroll=1 if self.block.atom.startswith("amx") else 4,
+            join=not self.block.atom.startswith("amx"),
             numerics=("mma_subnormals",) if self.depth() else (),
         )
 

@@ -24,11 +24,15 @@ from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
 from treadle.targets.cpu.admission import call_guard, common_reasons, pins_refused, worker_counts
 from treadle.targets.cpu.blocking import Block, Blocking, Roles, lanes_of, round_to
-from treadle.targets.cpu.rates import PAIR_RATE, Rates, rates, traffic
+from treadle.targets.cpu.rates import PAIR_RATE, TILE_RATE, Rates, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 
 COLUMNS = {16: (32, 48, 16, 64), 8: (16, 24, 8)}
 """Columns of register blocks, by lanes of a vector."""
+
+
+TILES = 32
+"""Rows and columns of a block of two by two matrix tiles."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,12 @@ class Contracting:
         # These flush subnormal operands and results, and join products in pairs.
         if not small or shape.program.numerics.get("mma_subnormals") == "keep":
             return ("fma",)
-        return ("dpbf16", "fma") if "avx512_bf16" in shape.facts.features else ("fma",)
+        found = ("dpbf16", "fma") if "avx512_bf16" in shape.facts.features else ("fma",)
+        return ("amx.tdpbf16ps", *found) if self.matrix_units(shape) else found
+
+    def matrix_units(self, shape: Shape) -> bool:
+        """Whether the family uses the tiles of the target."""
+        return False
 
     def block(self, shape: Shape, point: Point) -> Block:
         """The point as block sizes; rows of the register block are what the registers leave."""
@@ -81,9 +90,11 @@ class Contracting:
         together = max((shape.uses.contractions(c.block).__len__() for c in shape.contractions), default=1)
         joined = together if self.joined(shape) else 1
         rows = max(1, (rate.registers - 1 - vectors * joined) // vectors // joined)
+        if str(point["atom"]).startswith("amx"):
+            rows, columns = TILES, TILES
         return Block(
             lane=str(point["lanes"]),
-            rows=min(rows, 16),
+            rows=min(rows, TILES if columns == TILES == rows else 16),
             columns=columns,
             outer=int(point["outer"]),
             inner=int(point["inner"]),
@@ -117,6 +128,8 @@ class Contracting:
         shape = shape_of(program, facts)
         rate, workers = rates(facts), int(point["workers"])
         blocking = Blocking(shape, self.block(shape, point))
+        if str(point["atom"]).startswith("amx") and (point["columns"] != COLUMNS[rate.lanes][0] or point["held"]):
+            return CostVector(compute=inf)
         if self.footprint(blocking) > rate.l2 * 1.25:
             return CostVector(compute=inf)
         compute = cache = packing = 0.0
@@ -159,7 +172,7 @@ class Contracting:
         vectors = columns / rate.lanes
         products = rows * vectors
         step = max(products, 9.0) / rate.fma + 0.2 * (rows + vectors) / rate.loads
-        at_once = PAIR_RATE if blocking.atom(role.found) != "fma" else 1.0
+        at_once = {"fma": 1.0, "dpbf16": PAIR_RATE}.get(blocking.atom(role.found), TILE_RATE)
         steps = shape.products(role.found) * waste / (products * rate.lanes * at_once)
         deep = shape.size(blocking.folded(role)) if blocking.block.held else blocking.block.deep
         # A panel longer than half the first cache is read from the second in every block.
@@ -237,6 +250,10 @@ class TiledContraction(Contracting):
         if mixed(shape):
             reasons.append("a block mixes contractions with other work")
         return reasons + _types(shape)
+
+    def matrix_units(self, shape: Shape) -> bool:
+        # Accumulators have to lie in buffers between blocks of the contracted dimension.
+        return shape.facts.target.endswith("amx") and all(len(c.contracted) == 1 for c in shape.contractions)
 
 
 class TiledRegions(Contracting):
