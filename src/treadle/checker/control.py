@@ -15,8 +15,10 @@ from treadle.algebra.sets import Facts, complements
 from treadle.checker.compare import split
 from treadle.checker.coverage import Coverage, StoreEvent
 from treadle.checker.cuts import Cut, Range, argument_of
+from treadle.checker.engines import Engines
 from treadle.checker.gpu import replicated
 from treadle.checker.order import Accesses
+from treadle.checker.rings import Rings
 from treadle.checker.source import View, argument_symbols
 from treadle.checker.state import Frame, Place
 from treadle.checker.statements import Statements, Stored
@@ -51,7 +53,11 @@ from treadle.machine.form import (
 )
 
 
-PROTOCOL: tuple[str, ...] = ()
+PROTOCOL: tuple[str, ...] = (
+    *("mbar.init", "mbar.expect", "mbar.arrive", "mbar.wait", "fence.proxy.async", "fence.mbar_init", "setmaxnreg"),
+    *("wgmma.fence", "wgmma.commit", "wgmma.wait", "bulk.commit", "bulk.wait"),
+)
+"""Kinds of synchronisation that `rings` and `inflight` judge, role by role."""
 
 
 @dataclass
@@ -76,13 +82,17 @@ class Walk:
         self.numbers = numbers
         self.at: Stmt | Control | None = None
         self.statements: Statements
+        self.engines: Engines | None = None
+        self.rings: Rings | None = None
+        self.published: dict[str, tuple[tuple[str, ...], Pieces]] = {}
 
     # ---- called by the statements' rules
 
-    def stored(self, place: Place, stmt: Store, claim: StoreClaim, op: access.Store, stored: Stored) -> None:
+    def stored(
+        self, place: Place, shape: tuple[int, ...], claim: StoreClaim, op: access.Store, stored: Stored
+    ) -> None:
         """Notes a store to a tensor."""
-        shape = place.frag(stmt.src.name).shape
-        event = StoreEvent(stmt, op, place.frames, stored, shape, self.position)
+        event = StoreEvent(op, place.frames, stored, shape, self.position)
         self.coverage.add(claim.store, event)
         self.accesses.store(event)
 
@@ -91,6 +101,35 @@ class Walk:
         self.accesses.load(stmt, op, place.frames, self.position)
 
     position = 0
+    role = ""
+
+    # ---- rings
+
+    def publish(self, place: Place, stmt: Advance) -> None:
+        """What a step's slots hold, for all of their elements, in terms of the controls around the step."""
+        if self.rings is None:
+            return
+        for name, ring in self.rings.of_buffer.items():
+            if ring.step.body[ring.step.position] is not stmt:
+                continue
+            buffer = place.buffers[name]
+            names = slots(len(buffer.shape))
+            facts = place.facts.also(*box(names, [place.expr(e) for e in buffer.shape]))
+            pieces = read(place.contents[name], tuple(map(sym, names)), facts, name)
+            self.published[name] = tuple(r.var for f in place.frames for r in f.ranges), pieces
+
+    def subscribe(self, place: Place, role: str) -> None:
+        """On entry to the body of a step: its slots hold what the producer published, in terms of our own controls."""
+        if self.rings is None:
+            return
+        for (taker, full), step in self.rings.taken.items():
+            controls = [f.control for f in place.frames if isinstance(f.control, Loop | Tasks) and f.agents == 0]
+            if taker != role or len(controls) != len(step.path) or any(a is not b for a, b in zip(controls, step.path)):
+                continue
+            mine = [r.var for f in place.frames if f.agents == 0 for r in f.ranges]
+            for name in self.rings.rings[full].buffers:
+                theirs, pieces = self.published[name]
+                place.filled[name] = substituted(pieces, {a: sym(b) for a, b in zip(theirs, mine)})
 
     # ---- bodies
 
@@ -138,6 +177,10 @@ class Walk:
                 raise Unsure(
                     "J2", f"the synchronisation {stmt.kind}", missing=f"a rule for {stmt.kind} on {place.target.name}"
                 )
+            case Copy() if self.engines is not None:
+                self.engines.copy(place, stmt)
+            case Advance() if self.engines is not None:
+                self.publish(place, stmt)
             case Copy() | Advance():
                 raise Unsure("J2", type(stmt).__name__, missing=f"a rule for it on {place.target.name}")
             case _:
@@ -227,6 +270,7 @@ class Walk:
         self._forget(place, inner, stmt.body, stmt)
         for k in kept:
             self._assume(inner, k.holder, k.where, k.head, k.fill, {})
+        self.subscribe(inner, self.role)
         self.body(inner, stmt.body)
         self.at = stmt
         self._configured(place, inner)
@@ -496,6 +540,7 @@ class Walk:
                     elsewhere=(*inner.contents[name].elsewhere, *others.get(name, [])),  # type: ignore[arg-type]
                 )
         inner.configured = False
+        self.subscribe(inner, self.role)
         self.body(inner, stmt.body)
         self.at = stmt
         if inner.configured:

@@ -22,14 +22,12 @@ from treadle.checker.verdict import Refused, Unsure
 from treadle.ir import core
 from treadle.ir.infer import sub_axes
 from treadle.ir.ops import access
-from treadle.machine.form import Store
 
 
 @dataclass
 class StoreEvent:
-    """A store statement, resolved, with the controls around it and the position in its body."""
+    """A store, resolved, with the controls around it and the position in its body."""
 
-    stmt: Store
     op: access.Store
     frames: tuple[Frame, ...]
     stored: Stored

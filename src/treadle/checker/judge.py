@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import time
 
-from treadle.algebra.expr import Constraint, Expr, eq, ge, sym
+from treadle.algebra.expr import Constraint, Expr, const, eq, ge, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.compare import Compare
 from treadle.checker.control import Walk
 from treadle.checker.coverage import Coverage
+from treadle.checker.cuts import Range
+from treadle.checker.engines import Engines
 from treadle.checker.folds import Folds
 from treadle.checker.gpu import Between, uniform
 from treadle.checker.host import check_host
+from treadle.checker.inflight import InFlight, check_staging
 from treadle.checker.order import Accesses
+from treadle.checker.rings import Rings
 from treadle.checker.source import Source
-from treadle.checker.state import Place
+from treadle.checker.state import Frame, Place
 from treadle.checker.statements import Statements
 from treadle.checker.storage import Contents, unknown_contents
 from treadle.checker.verdict import Finding, Spent, Unsure, Verdict
@@ -75,6 +79,8 @@ class Judge:
         self.walk = Walk(self.coverage, self.accesses, numbers)
         folds = Folds(self.compare)
         self.walk.statements = Statements(folds, spent, self.walk.stored, self.walk.loaded)
+        if program.target.startswith("cuda"):
+            self.walk.engines = Engines(self.walk.statements, program)
 
     def run(self) -> None:
         """*Errors*: findings."""
@@ -88,25 +94,57 @@ class Judge:
             kernel = next(k for k in self.program.kernels if k.name == launch.kernel)
             self.accesses.launch = number
             place = self._place(kernel, workspace, contents)
-            for role in kernel.roles:
-                if target.kind == "cuda":
-                    self._threads(kernel, role)
-                self.walk.body(place, role.body)
+            rings = self._protocols(kernel) if target.kind == "cuda" else None
+            self.walk.rings, self.walk.published = rings, {}
+            for role in self._in_order(kernel, rings):
+                self.walk.role = role.name
+                self.walk.body(self._agents(place, role), role.body)
             contents = {b: place.contents[b] for b in workspace}
         self.walk.at = None
         self.coverage.check()
         self.accesses.check()
 
-    def _threads(self, kernel: Kernel, role: Role) -> None:
-        """What several threads of an agent need: uniform control, barriers between their accesses to memory."""
+    def _protocols(self, kernel: Kernel) -> Rings:
+        """Rings, operations in flight, uniform control, barriers between accesses of several threads to memory."""
         everyone = sum(r.agents * r.threads for r in kernel.roles)
-        uniform(role, {f.name: f for f in kernel.frags})
-        between = Between(kernel, role, self.source, everyone)
+        rings = Rings(kernel, self.facts)
+        judge: Rings | InFlight | Between = rings
         try:
-            between.run()
+            rings.check()
+            for role in kernel.roles:
+                uniform(role, {f.name: f for f in kernel.frags})
+                judge = flight = InFlight(kernel, role, rings)
+                flight.check()
+                judge = rings
+                check_staging(kernel, role, rings)
+                staged = {b.name for b in kernel.buffers if b.versions}
+                judge = between = Between(kernel, role, self.source, everyone, frozenset(staged))
+                between.run()
         except Finding:
-            self.walk.at = between.at if isinstance(between.at, Stmt | Control) else None
+            self.walk.at = judge.at if isinstance(judge.at, Stmt | Control) else None
             raise
+        return rings
+
+    def _in_order(self, kernel: Kernel, rings: Rings | None) -> list[Role]:
+        """Roles that fill rings before those that read them: not an order of execution, but of what is known."""
+        takers = set() if rings is None else {name for name, _ in rings.taken}
+        return sorted(kernel.roles, key=lambda r: r.name in takers)
+
+    def _agents(self, place: Place, role: Role) -> Place:
+        """A role's own view: its index and counters, and that each of its agents executes the body."""
+        names = [*role.counters, *([role.index] if role.index else [])]
+        facts = place.facts.also(*(ge(sym(c), 0) for c in role.counters))
+        frames = place.frames
+        if role.index is not None:
+            r = Range(role.index, const(0), const(role.agents))
+            facts = facts.also(*r.inside)
+            frames = (*frames, Frame(Control(), (r,), agents=role.agents))
+        if len(self._roles_of(place)) == 1 and role.index is None:
+            return place  # what it leaves in the workspace is kept
+        return place.inner(facts=facts, frames=frames, known=place.knowing(names), holds={})
+
+    def _roles_of(self, place: Place) -> list[Role]:
+        return place.kernel.roles
 
     def _place(self, kernel: Kernel, workspace: dict[str, Buffer], contents: dict[str, Contents]) -> Place:
         target = find_target(self.program.target)

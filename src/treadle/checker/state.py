@@ -37,6 +37,7 @@ class Frame:
     alternatives: tuple[tuple[Constraint, ...], ...] = ((),)
     source_if: int | None = None  # identity of the source's `if` that it realises
     position: int = 0  # index of the control in its body
+    agents: int = 0  # of a role, whose agents all execute what is inside
 
     @property
     def binds(self) -> frozenset[str]:
@@ -64,6 +65,7 @@ class Place:
     lets: dict[str, Expr] = field(default_factory=dict[str, Expr])
     holds: dict[str, Pieces] = field(default_factory=dict[str, Pieces])
     contents: dict[str, Contents] = field(default_factory=dict[str, Contents])
+    filled: dict[str, Pieces] = field(default_factory=dict[str, Pieces])  # ring slots as their producer filled them
     configured: bool = False  # whether the thread's tiles are configured
     known: frozenset[str] | None = None  # symbols in scope; None: any
 
@@ -74,6 +76,7 @@ class Place:
     def inner(self, **changes: object) -> Place:
         """A copy with its own tables, changed."""
         copied = replace(self, lets=dict(self.lets), holds=dict(self.holds), contents=dict(self.contents))
+        copied.filled = dict(self.filled)
         return replace(copied, **changes)  # type: ignore[arg-type]
 
     # ---- storage

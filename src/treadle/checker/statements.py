@@ -38,6 +38,7 @@ from treadle.checker.terms import (
 from treadle.checker.verdict import Refused, Spent, Unsure, refuse
 from treadle.dtype.formats import DType, bool_, i64
 from treadle.hardware.atoms import Atom, find_atom
+from treadle.hardware.layouts import layout_problem
 from treadle.ir.core import If, Sub
 from treadle.ir.infer import sub_axes
 from treadle.ir.ops import access
@@ -47,6 +48,7 @@ from treadle.ir.ops.fold import Reduce
 from treadle.machine.form import (
     Claim,
     Compute,
+    Copy,
     Fold,
     FragRef,
     Let,
@@ -68,7 +70,7 @@ class Statements:
         self,
         folds: Folds,
         spent: Spent,
-        stored: Callable[[Place, Store, StoreClaim, access.Store, Stored], None],
+        stored: Callable[[Place, tuple[int, ...], StoreClaim, access.Store, Stored], None],
         loaded: Callable[[Place, Load, access.Load], None],
     ) -> None:
         self.folds = folds
@@ -153,13 +155,21 @@ class Statements:
         buffer = place.buffers[stmt.src.name]
         if buffer.dtype != place.frag(stmt.dst).dtype:
             raise Refused("J1", f"{buffer.name} is {buffer.dtype}, {stmt.dst} is not: a load does not convert", {})
-        if stmt.src.version is not None:
-            raise Unsure("J2", f"{buffer.name} is a ring", missing="a rule for rings on this target")
+        return self.element(place, stmt.src, inside)
+
+    def element(self, place: Place, ref: MemRef, inside: Facts) -> Pieces:
+        """What the element of a buffer holds that an access names: of a slot of a ring, what its producer put there."""
+        buffer = place.buffers[ref.name]
         extents = tuple(place.expr(e) for e in buffer.shape)
-        index = self.index(place, stmt.src, inside, extents, "reads")
+        index = self.index(place, ref, inside, extents, "reads")
         if inside.contradictory:
             return undefined("no slot")
-        return read(place.contents[buffer.name], index, inside, buffer.name)
+        if (ref.version is None) != (buffer.versions == 0):
+            raise Refused("J2", f"{ref.name} is accessed {'without' if ref.version is None else 'with'} a version", {})
+        filled = place.filled.get(ref.name)
+        if filled is not None:
+            return substituted(filled, {f"${i}": e for i, e in enumerate(index)})
+        return read(place.contents[ref.name], index, inside, ref.name)
 
     def _load_tensor(self, place: Place, stmt: Load, facts: Facts, inside: Facts) -> Pieces:
         tensor = next((t for t in self.source.program.tensors if t.name == stmt.src.name), None)
@@ -426,7 +436,11 @@ class Statements:
     def _factor(self, place: Place, x: FragRef | MemRef, facts: Facts) -> Pieces:
         if isinstance(x, FragRef) and x.coords is None:
             raise Unsure("J1", f"the factor {x.name} without coordinates", missing="the factor's coordinates")
-        return self.operand(place, x, facts, place.frag(x.name).dtype if isinstance(x, FragRef) else bool_)
+        if isinstance(x, MemRef):
+            if x.name not in place.buffers:
+                raise Refused("J1", f"{x.name} is no buffer", {})
+            return self.element(place, x, facts)
+        return self.operand(place, x, facts, place.frag(x.name).dtype)
 
     def _mma_step(
         self,
@@ -451,10 +465,16 @@ class Statements:
         if atom is None:
             raise Unsure("J1", f"the atom {stmt.atom} on {place.target.name}", missing="a contract of the atom")
         frag = place.frag(stmt.dst)
-        have = tuple(place.frag(x.name).dtype.name for x in (stmt.a, stmt.b) if isinstance(x, FragRef))
+        have = tuple(
+            (place.frag(x.name) if isinstance(x, FragRef) else place.buffers[x.name]).dtype.name for x in (stmt.a, stmt.b)
+        )
         problem = atom.refuses(frag.dtype.name, have, frag.shape, stmt.contracted, frag.place)
         if problem is not None:
             raise Refused("J1", f"{atom.name}: {problem}", {})
+        if atom.tile[0] == 64 and place.target.kind == "cuda":
+            problem = layout_problem(place.frag, stmt, frag)
+            if problem is not None:
+                raise Refused("J5", f"{atom.name}: {problem}", {})
         if atom.flushes and self.source.program.numerics.get("mma_subnormals", "any") == "keep":
             raise Refused("J6", f"{atom.name} flushes subnormal numbers, which the program keeps", {})
         if atom.flushes:
@@ -508,7 +528,7 @@ class Statements:
         if stmt.dst.name in place.buffers:
             self._store_buffer(place, stmt, src.dtype, where, inside, held)
         else:
-            self._store_tensor(place, stmt, src.dtype, where, inside, held)
+            self.store_elements(place, stmt, stmt.dst, src.shape, src.dtype, where, inside, held)
 
     def _store_buffer(
         self, place: Place, stmt: Store, dtype: DType, where: tuple[Constraint, ...], inside: Facts, held: Pieces
@@ -518,8 +538,8 @@ class Statements:
             raise Refused("J1", f"{buffer.name} is {buffer.dtype}, not {dtype}: a store does not convert", {})
         if stmt.effect != "set":
             raise Unsure("J2", f"an atomic store to {buffer.name}", missing="a rule for atomic buffers")
-        if stmt.dst.version is not None:
-            raise Unsure("J2", f"{buffer.name} is a ring", missing="a rule for rings on this target")
+        if (stmt.dst.version is None) != (buffer.versions == 0):
+            raise Refused("J2", f"{buffer.name} is a ring with no version named, or no ring", {})
         extents = tuple(place.expr(e) for e in buffer.shape)
         index = self.index(place, stmt.dst, inside, extents, "writes")
         contents = place.contents[buffer.name]
@@ -549,14 +569,24 @@ class Statements:
             if clash is not None:
                 raise Refused("J2", f"two tasks write the same element of {name}", clash)
 
-    def _store_tensor(
-        self, place: Place, stmt: Store, dtype: DType, where: tuple[Constraint, ...], inside: Facts, held: Pieces
+    def store_elements(
+        self,
+        place: Place,
+        stmt: Store | Copy,
+        dst: MemRef,
+        shape: tuple[int, ...],
+        dtype: DType,
+        where: tuple[Constraint, ...],
+        inside: Facts,
+        held: Pieces,
     ) -> None:
+        """Elements of a tensor stored, by agents or by an engine: those of the claimed source store, and their values."""
         claim = stmt.claim
         if not isinstance(claim, StoreClaim) or not 0 <= claim.store < len(self.source.stores):
-            raise Refused("J1", f"a store to {stmt.dst.name} that claims no store of the source", {})
+            raise Refused("J1", f"a store to {dst.name} that claims no store of the source", {})
         op = self.source.stores[claim.store]
-        if op.tensor.name != stmt.dst.name or op.tensor.dtype != dtype or op.effect != stmt.effect:
+        effect = stmt.effect if isinstance(stmt, Store) else "set"
+        if op.tensor.name != dst.name or op.tensor.dtype != dtype or op.effect != effect:
             raise Refused(
                 "J1", f"the source's store {claim.store} is to {op.tensor.name} ({op.effect}, {op.tensor.dtype})", {}
             )
@@ -573,11 +603,11 @@ class Statements:
         def promised(axis: int) -> bool:
             return (
                 _is_promised(op.subs[axis])
-                and inside.equal(place.expr(stmt.dst.index[axis], inside), wanted[axis])
+                and inside.equal(place.expr(dst.index[axis], inside), wanted[axis])
                 and self.active(place, op, at, inst, inside)
             )
 
-        index = self.index(place, stmt.dst, inside, tuple(d.extent for d in op.tensor.dims), "writes", promised)
+        index = self.index(place, dst, inside, tuple(d.extent for d in op.tensor.dims), "writes", promised)
         for i, w in zip(index, wanted):
             if not inside.equal(i, w):
                 refuse(
@@ -587,13 +617,8 @@ class Statements:
                     f"writes another element of {op.tensor} than the source",
                 )
         self.prove(place, inside, held, self.source.element(op.value, at, inst))
-        self.stored(
-            place,
-            stmt,
-            claim,
-            op,
-            Stored(coords, inst, place.view.bindings, where, self._masked(place, stmt, op, at, inst, inside)),
-        )
+        masked = isinstance(stmt, Store) and self._masked(place, stmt, op, at, inst, inside)
+        self.stored(place, shape, claim, op, Stored(coords, inst, place.view.bindings, where, masked))
 
     def _masked(
         self, place: Place, stmt: Store, op: access.Store, at: dict[Dim, Expr], inst: dict[str, Expr], inside: Facts

@@ -16,7 +16,7 @@ from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import Facts, Inexpressible, Region, complements
 from treadle.checker.terms import Pieces, substituted, undefined
 from treadle.checker.verdict import Refused, Unsure
-from treadle.machine.form import Body, If, Let, Loop, Store, Tasks, Version
+from treadle.machine.form import Body, Copy, If, Let, Loop, MemRef, Store, Tasks, Version
 
 _outcomes = count()
 
@@ -155,6 +155,8 @@ class Collector:
                     self.lets[name] = expr.substitute(self.lets)
                 case Store() if stmt.dst.name in self.wanted:
                     yield stmt.dst.name, self._store(stmt)
+                case Copy() if stmt.dst.name in self.wanted:
+                    yield stmt.dst.name, self._elements(stmt.dst, stmt.box, (), False)
                 case Loop():
                     yield from self.loop(stmt)
                 case Tasks():
@@ -174,17 +176,21 @@ class Collector:
         return tuple(Constraint(e, q) for e, q in found if e is not None)
 
     def _store(self, stmt: Store) -> Written:
-        shape = self.shape_of(stmt.src.name)
+        return self._elements(stmt.dst, self.shape_of(stmt.src.name), stmt.where, stmt.mask is not None)
+
+    def _elements(
+        self, dst: MemRef, shape: tuple[int, ...], conds: tuple[Constraint, ...], masked: bool
+    ) -> Written:
         names = slots(len(shape))
-        index = [self._expr(e) for e in stmt.dst.index]
-        where = self._constraints(stmt.where)
+        index = [self._expr(e) for e in dst.index]
+        where = self._constraints(conds)
         if any(i is None for i in index):
             self.fresh += 1
             free = tuple(f"any{self.fresh}.{i}" for i in range(len(index)))
             return Written(IndexMap(free, tuple(map(sym, free))), sure=False)
         outs = tuple(i for i in index if i is not None)
         bounds = box(names, shape)
-        if where is None or stmt.mask is not None:
+        if where is None or masked:
             return Written(IndexMap(names, outs, bounds), sure=False)
         return Written(IndexMap(names, outs, (*bounds, *where)))
 

@@ -1,0 +1,148 @@
+"""J1, J4 and J7 of boxes that a copy engine moves: tensor maps agree with the statement, contents and elements with the
+source.
+
+A box is read with zeros outside the tensor and written clipped to it, so that its edges need no mask; its bytes always
+count whole.
+"""
+
+from __future__ import annotations
+
+from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
+from treadle.algebra.maps import IndexMap, box
+from treadle.algebra.sets import Facts
+from treadle.checker.compare import split
+from treadle.checker.state import Place
+from treadle.checker.statements import Statements
+from treadle.checker.storage import Written, read
+from treadle.checker.terms import Cell, Num, Pieces, Undef, substituted
+from treadle.checker.verdict import Refused, Unsure
+from treadle.ir.core import Tensor
+from treadle.ir.guard import Aligned, Guard, Pitch, Unit
+from treadle.machine.form import Buffer, Copy, MachineProgram, MemRef, StoreClaim, TensorMap
+
+SPAN = 128
+"""Bytes of the inner extent of a swizzled box. *Source*: PTX ISA 9.0, 5.5.2 tensor swizzling modes."""
+
+
+class Engines:
+    """The rules of `Copy`."""
+
+    def __init__(self, statements: Statements, program: MachineProgram) -> None:
+        self.statements = statements
+        self.program = program
+        self.maps = {m.name: m for m in program.host.maps}
+
+    def copy(self, place: Place, stmt: Copy) -> None:
+        """`Copy`. *Errors*: findings of J1, J4 and J7."""
+        match stmt.engine:
+            case "tma.load":
+                self._load(place, stmt)
+            case "tma.store":
+                self._store(place, stmt)
+            case _:
+                raise Unsure("J2", f"the engine {stmt.engine}", missing=f"a rule for {stmt.engine}")
+
+    # ---- what both share
+
+    def _map(self, place: Place, stmt: Copy, memory: MemRef, ref: MemRef) -> tuple[Tensor, Buffer, TensorMap]:
+        """The tensor and buffer of a box, once its map agrees with them."""
+        buffer = place.buffers.get(memory.name)
+        tensor = next((t for t in self.program.program.tensors if t.name == ref.name), None)
+        m = self.maps.get(stmt.map or "")
+        if buffer is None or tensor is None or buffer.place != "shared":
+            raise Refused("J1", f"a box between {stmt.src.name} and {stmt.dst.name}", {})
+        if m is None or m.tensor != tensor.name:
+            raise Refused("J7", f"the tensor map {stmt.map} is none of {tensor.name}", {})
+        if m.box != stmt.box or m.dtype != tensor.dtype or buffer.dtype != tensor.dtype or m.swizzle != buffer.swizzle:
+            raise Refused("J7", f"the tensor map {m.name} has other boxes, elements or swizzle than the copy", {})
+        if m.fill != "zero" or len(m.box) != len(tensor.dims) or not 1 <= len(m.box) <= 5 or max(m.box) > 256:
+            raise Refused("J7", f"the tensor map {m.name} of {len(m.box)} axes, boxes {m.box}, fill {m.fill}", {})
+        inner = m.box[-1] * tensor.dtype.itemsize
+        if m.swizzle and (m.swizzle != SPAN or inner != SPAN) or inner % 16:
+            raise Refused("J7", f"the tensor map {m.name}: {inner} inner bytes with swizzle {m.swizzle}", {"bytes": inner})
+        self._pitches(self.program.guard, tensor)
+        return tensor, buffer, m
+
+    def _pitches(self, guard: Guard, tensor: Tensor) -> None:
+        """Engines want 16-byte addresses and pitches, and elements side by side."""
+        facts, size = guard.facts, tensor.dtype.itemsize
+        last = len(tensor.dims) - 1
+        if not any(isinstance(f, Unit) and f.tensor == tensor.name and f.axis == last for f in facts):
+            raise Unsure("J7", f"boxes of {tensor.name}", missing=f"unit({tensor.name}, {last}) in the guard")
+        if not any(isinstance(f, Aligned) and f.tensor == tensor.name and f.bytes % 16 == 0 for f in facts):
+            raise Unsure("J7", f"boxes of {tensor.name}", missing=f"align({tensor.name}) >= 16 in the guard")
+        for axis in range(last):
+            if not any(
+                isinstance(f, Pitch) and f.tensor == tensor.name and f.axis == axis and f.by * size % 16 == 0 for f in facts
+            ):
+                raise Unsure("J7", f"boxes of {tensor.name}", missing=f"pitch({tensor.name}, {axis}) % {16 // size} == 0 in the guard")
+
+    def _places(
+        self, place: Place, stmt: Copy, memory: MemRef, ref: MemRef, buffer: Buffer, facts: Facts
+    ) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+        """Index tuples in the buffer and the tensor for each slot of the box, once the box is one piece of the buffer."""
+        slots = [f"${i}" for i in range(len(stmt.box))]
+        there = tuple(place.expr(e, facts) for e in ref.index)
+        if len(there) != len(stmt.box):
+            raise Refused("J1", f"{ref.name} has {len(stmt.box)} axes", {})
+        for i, (e, extent) in enumerate(zip(there, stmt.box)):
+            rest = e - sym(slots[i]) if extent > 1 else e
+            if rest.symbols & set(slots):
+                raise Refused("J1", f"axis {i} of a box of {ref.name} does not follow its slot", {})
+        extents = tuple(place.expr(e) for e in buffer.shape)
+        here = self.statements.index(place, memory, facts, extents, "a box touches")
+        wide = [i for i, extent in enumerate(stmt.box) if extent > 1]
+        lead = len(here) - len(wide)
+        tail = [e.constant for e in extents[lead:]]
+        straight = lead >= 0 and list(here[lead:]) == [sym(slots[i]) for i in wide]
+        if not straight or tail != [stmt.box[i] for i in wide]:
+            raise Refused("J4", f"a box of {stmt.box} is no piece of {buffer.name}", {})
+        if any(e.symbols & set(slots) for e in here[:lead]):
+            raise Refused("J4", f"a box of {stmt.box} is no piece of {buffer.name}", {})
+        size = buffer.dtype.itemsize
+        for n in tail:
+            size *= n or 1
+        if size % (8 * SPAN if buffer.swizzle else SPAN):
+            raise Refused("J4", f"boxes of {size} bytes in {buffer.name} are not aligned", {"bytes": size})
+        return here, there
+
+    def _inside(self, tensor: Tensor, index: tuple[Expr, ...], facts: Facts) -> tuple[Constraint, ...]:
+        found: list[Constraint] = []
+        for e, dim in zip(index, tensor.dims):
+            found += [c for c in (ge(e, 0), lt(e, dim.extent)) if not facts.implies(c)]
+        return tuple(found)
+
+    # ---- loads and stores
+
+    def _load(self, place: Place, stmt: Copy) -> None:
+        tensor, buffer, _ = self._map(place, stmt, stmt.dst, stmt.src)
+        if tensor.name in self.statements.source.stored:
+            raise Unsure("J2", f"boxes of {tensor.name}, which the program stores to", missing="a tensor that is only read")
+        facts = place.slots(stmt.box)
+        here, there = self._places(place, stmt, stmt.dst, stmt.src, buffer, facts)
+        inside = self._inside(tensor, there, facts)
+        cell = Cell(tensor.name, there, tensor.dtype)
+        held: Pieces = ((inside, cell), ((), Num(0, tensor.dtype))) if inside else (((), cell),)
+        contents = place.contents[buffer.name]
+        if not contents.layers or contents.layers[0].whole:
+            raise Unsure("J1", f"{buffer.name} is filled under no version", missing=f"a version of {buffer.name}")
+        wanted = substituted(contents.layers[0].pieces, {f"${i}": e for i, e in enumerate(here)})
+        for case, want in split(facts, wanted):
+            if not isinstance(want, Undef):
+                self.statements.prove(place, case, held, want)
+        names = tuple(f"${i}" for i in range(len(stmt.box)))
+        place.contents[buffer.name] = contents.stored(Written(IndexMap(names, here, box(names, stmt.box))))
+
+    def _store(self, place: Place, stmt: Copy) -> None:
+        tensor, buffer, _ = self._map(place, stmt, stmt.src, stmt.dst)
+        if not isinstance(stmt.claim, StoreClaim):
+            raise Refused("J1", f"a box of {tensor.name} claims no store of the source", {})
+        facts = place.slots(stmt.box)
+        here, there = self._places(place, stmt, stmt.src, stmt.dst, buffer, facts)
+        inside = self._inside(tensor, there, facts)
+        within = facts.also(*inside)
+        if within.contradictory:
+            return
+        held = read(place.contents[buffer.name], here, within, buffer.name)
+        self.statements.store_elements(place, stmt, stmt.dst, stmt.box, tensor.dtype, inside, within, held)
+

@@ -1,0 +1,287 @@
+"""J2 of operations in flight: asynchronous products, and boxes that an engine stores.
+
+An asynchronous product reads its operands and owns its accumulator from its issue to the wait that covers its group.
+The walk carries the groups that may be unfinished; reads of ring slots are kept with their age in steps, so that a slot
+given back one step late is told from one given back at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from treadle.algebra.expr import Expr, sym
+from treadle.checker.gpu import accesses
+from treadle.checker.rings import Rings
+from treadle.checker.verdict import Refused, Unsure
+from treadle.machine.form import (
+    Advance,
+    Body,
+    Compute,
+    Control,
+    Copy,
+    Fold,
+    FragRef,
+    If,
+    Kernel,
+    Load,
+    Loop,
+    Mma,
+    Role,
+    Stmt,
+    Store,
+    Sync,
+    Tasks,
+    walk,
+)
+
+Item = tuple[str, str, int]  # ("ring", counter, age), ("acc" or "reg", fragment, 0), ("memory", buffer, 0)
+Items = frozenset[Item]
+
+
+@dataclass(frozen=True)
+class Flight:
+    """Committed groups that may be unfinished, oldest first; products of no group yet; plain reads of ring slots whose
+    values may not have arrived; whether registers are fenced for the next product."""
+
+    groups: tuple[Items, ...] = ()
+    open: Items = frozenset()
+    loads: Items = frozenset()
+    fenced: bool = False
+
+    def join(self, other: Flight) -> Flight:
+        """What holds of either."""
+        n = max(len(self.groups), len(other.groups))
+        a, b = (((frozenset(),) * (n - len(f.groups)) + f.groups) for f in (self, other))
+        groups = tuple(x | y for x, y in zip(a, b))
+        return Flight(groups, self.open | other.open, self.loads | other.loads, self.fenced and other.fenced)
+
+    @property
+    def pending(self) -> Items:
+        """Everything that may be in use by products."""
+        return self.open.union(*self.groups)
+
+    def aged(self, counter: str) -> Flight:
+        """After a ring moved on."""
+
+        def older(items: Items) -> Items:
+            return frozenset((k, n, min(a + 1, 8)) if (k, n) == ("ring", counter) else (k, n, a) for k, n, a in items)
+
+        return replace(self, groups=tuple(map(older, self.groups)), open=older(self.open), loads=older(self.loads))
+
+
+@dataclass
+class InFlight:
+    """The walk over one role."""
+
+    kernel: Kernel
+    role: Role
+    rings: Rings
+    at: Stmt | Control | None = None
+    counters: dict[str, str] = field(default_factory=dict[str, str])  # ring buffer or `empty` barrier -> own counter
+
+    def check(self) -> None:
+        """*Errors*: findings of J2."""
+        for (role, full), step in self.rings.taken.items():
+            if role == self.role.name:
+                ring = self.rings.rings[full]
+                for name in (*ring.buffers, ring.empty.name):
+                    self.counters[name] = step.counter
+        self.body(self.role.body, Flight())
+
+    def body(self, body: Body, flight: Flight) -> Flight:
+        for stmt in body:
+            self.at = stmt
+            if isinstance(stmt, Loop | Tasks):
+                flight = self.loop(stmt, flight)
+            elif isinstance(stmt, If):
+                flight = self.body(stmt.then, flight).join(self.body(stmt.orelse, flight))
+            elif isinstance(stmt, Stmt):
+                flight = self.statement(stmt, flight)
+        return flight
+
+    def loop(self, stmt: Loop | Tasks, flight: Flight) -> Flight:
+        head = flight
+        for _ in range(12):
+            end = self.body(stmt.body, head)
+            grown = head.join(end)
+            if grown == head:
+                return flight.join(end)
+            head = grown
+        raise Unsure("J2", "products in flight do not settle over the iterations of a loop", missing="a wait in the loop")
+
+    def statement(self, stmt: Stmt, flight: Flight) -> Flight:
+        if isinstance(stmt, Sync):
+            return self.sync(stmt, flight)
+        if isinstance(stmt, Advance):
+            return flight.aged(stmt.counter)
+        if isinstance(stmt, Mma) and stmt.atom.startswith("wgmma"):
+            return self.issue(stmt, flight)
+        busy = {n for k, n, _ in flight.pending if k in ("acc", "reg")}
+        touched = fragments(stmt)
+        if busy & touched:
+            raise Refused("J2", f"{min(busy & touched)} is in use by a product that no wait covers", {})
+        memory = {n for k, n, _ in flight.pending if k == "memory"}
+        for ref, writes in accesses(stmt):
+            if writes and ref.name in memory:
+                raise Refused("J2", f"{ref.name} is overwritten while a product reads it", {})
+            if not writes and ref.name in self.counters:
+                flight = replace(flight, loads=flight.loads | {("ring", self.counters[ref.name], 0)})
+        assigns = isinstance(getattr(stmt, "dst", None), str)
+        return replace(flight, fenced=False) if assigns else flight
+
+    def issue(self, stmt: Mma, flight: Flight) -> Flight:
+        if not flight.fenced:
+            raise Refused("J2", f"registers of {stmt.dst} may not be written yet: no fence before the product", {})
+        busy = {(k, n) for k, n, _ in flight.pending}
+        items: set[Item] = {("acc", stmt.dst, 0)}
+        if ("reg", stmt.dst) in busy:
+            raise Refused("J2", f"{stmt.dst} is read by a product that no wait covers", {})
+        if stmt.acc is not None and stmt.acc.name != stmt.dst:
+            raise Refused("J2", "a product accumulates where it is told to", {})
+        for x in (stmt.a, stmt.b):
+            if isinstance(x, FragRef):
+                if ("acc", x.name) in busy:
+                    raise Refused("J2", f"{x.name} is in use by a product that no wait covers", {})
+                items.add(("reg", x.name, 0))
+            elif x.name in self.counters:
+                items.add(("ring", self.counters[x.name], 0))
+            else:
+                items.add(("memory", x.name, 0))
+        return replace(flight, open=flight.open | items)
+
+    def sync(self, stmt: Sync, flight: Flight) -> Flight:
+        match stmt.kind:
+            case "wgmma.fence":
+                return replace(flight, fenced=True)
+            case "wgmma.commit":
+                return replace(flight, groups=(*flight.groups, flight.open), open=frozenset())
+            case "wgmma.wait":
+                depth = dict(stmt.args)["depth"].constant
+                if depth is None or depth < 0:
+                    raise Unsure("J2", "a wait of unknown depth", missing="a number")
+                return replace(flight, groups=flight.groups[max(0, len(flight.groups) - depth) :])
+            case "fence.proxy.async" if not stmt.by:
+                return replace(flight, loads=frozenset())
+            case "mbar.arrive" if stmt.object is not None and stmt.object.version is not None:
+                counter = self.counters.get(stmt.object.name)
+                if counter is not None:
+                    behind = (sym(counter) - stmt.object.version).constant
+                    late = [i for i in flight.pending | flight.loads if i[:2] == ("ring", counter) and i[2] == behind]
+                    if behind is None or late:
+                        raise Refused("J2", f"{stmt.object.name}: given back while the slot may still be read", {})
+                return flight
+            case _:
+                return flight
+
+
+def fragments(stmt: Stmt) -> set[str]:
+    """Fragments that a statement reads or writes."""
+    found: set[str] = set()
+    dst = getattr(stmt, "dst", None)
+    if isinstance(dst, str):
+        found.add(dst)
+    if isinstance(stmt, Compute):
+        found |= {x.name for x in stmt.args if isinstance(x, FragRef)}
+        found |= set(stmt.expr.functions) if stmt.expr is not None else set()
+    elif isinstance(stmt, Fold):
+        found |= {x.name for x in (stmt.src, stmt.acc) if x is not None}
+    elif isinstance(stmt, Store):
+        found.add(stmt.src.name)
+    elif isinstance(stmt, Mma):
+        found |= {x.name for x in (stmt.a, stmt.b, stmt.acc) if isinstance(x, FragRef)}
+    elif isinstance(stmt, Load):
+        found |= {n for e in stmt.src.index for n in e.functions}
+    return found
+
+
+# ---- boxes stored by an engine
+
+
+def check_staging(kernel: Kernel, role: Role, rings: Rings) -> None:
+    """Staging slots: filled, fenced, joined, stored, and free again before they are filled once more.
+
+    *Errors*: findings of J2 and J3, with `rings.at` at the statement.
+    """
+    copies = [s for s in walk(role.body) if isinstance(s, Copy) and s.engine == "tma.store"]
+    if not copies:
+        if any(isinstance(s, Sync) and s.kind.startswith("bulk.") for s in walk(role.body)):
+            raise Unsure("J2", "groups of boxes without a box", missing="a store by boxes")
+        return
+    steps = rings.steps(role)
+    declared = {b.name: b for b in kernel.buffers}
+    guarded: set[int] = set()
+    for step in steps.values():
+        number = sym(step.counter)
+        mine = [s for s in step.before if isinstance(s, Copy) and s.src.version == number]
+        if not mine:
+            continue
+        names = {s.src.name for s in mine}
+        order: list[str] = []
+        for s in step.before:
+            word = _staging_word(s, names, number, role, rings)
+            if word and not (word == "fill" and order[-1:] == ["fill"]) and not (word == "box" and order[-1:] == ["box"]):
+                order.append(word)
+            if word:
+                guarded.add(id(s))
+        rings.at = mine[0]
+        if order != ["free", "join", "fill", "fence", "join", "box", "commit"]:
+            raise Refused("J2", f"a staging step goes {' '.join(order)}, not free join fill fence join box commit", {})
+        for name in names:
+            slots = declared[name].versions
+            free = next(s for s in step.before if isinstance(s, Sync) and s.kind == "bulk.wait")
+            rings.at = free
+            depth = dict(free.args)["depth"].constant
+            if depth is None or depth > max(slots, 1) - 1:
+                raise Refused("J2", f"{name}: the slot may still be read by the box of {slots} steps ago", {"depth": depth or 0})
+    last = next((s for s in reversed(role.body) if isinstance(s, Sync) and s.kind == "bulk.wait"), None)
+    if last is None or dict(last.args)["depth"].constant != 0 or last.by != "elect" or role.body[-1] is not last:
+        rings.at = copies[-1]
+        raise Refused("J2", "the kernel may end before its boxes are stored", {})
+    for s in walk(role.body):
+        staged = isinstance(s, Copy) or (isinstance(s, Sync) and s.kind in ("bulk.wait", "bulk.commit"))
+        if staged and id(s) not in guarded and s is not last:
+            rings.at = s
+            raise Refused("J2", "a box, commit or wait outside a staging step", {})
+
+
+def _staging_word(s: Stmt | Control, names: set[str], number: Expr, role: Role, rings: Rings) -> str:
+    rings.at = s
+    if isinstance(s, Sync):
+        match s.kind:
+            case "bulk.wait" if s.by == "elect":
+                return "free"
+            case "bulk.commit" if s.by == "elect":
+                return "commit"
+            case "fence.proxy.async" if not s.by:
+                return "fence"
+            case "barrier.sync" if _own(s, role) and not s.by:
+                return "join"
+            case _:
+                return ""
+    if isinstance(s, Store) and s.dst.name in names:
+        if s.dst.version != number:
+            raise Refused("J2", f"{s.dst.name} is filled in another slot than the step's", {})
+        return "fill"
+    if isinstance(s, Copy) and s.src.name in names:
+        if s.by != "elect" or s.engine != "tma.store":
+            raise Refused("J5", "one thread starts a box", {})
+        return "box"
+    if isinstance(s, Loop | If | Tasks) and any(
+        ref.name in names for x in walk([s]) if isinstance(x, Stmt) for ref, _ in accesses(x)
+    ):
+        raise Unsure("J2", "a staging slot is touched inside a control of the step", missing="a step without inner controls")
+    return ""
+
+
+def _own(s: Sync, role: Role) -> bool:
+    """Whether a named barrier joins exactly this agent's threads: numbered apart from the others', 0 is everyone's."""
+    args = dict(s.args)
+    if args["threads"].constant != role.threads:
+        return False
+    number = args["id"]
+    base = number.constant if role.agents == 1 else None
+    if role.index is not None and base is None:
+        base = (number - sym(role.index)).constant
+    return base is not None and base >= 1 and base + role.agents - 1 <= 15
+
+

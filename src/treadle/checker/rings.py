@@ -1,0 +1,439 @@
+"""J2, J3 and J5 of rings: buffers that a producer fills through a copy engine and consumers read and give back.
+
+The shape that is proved. A ring has slots, a barrier `full` (one arrival that announces bytes, and the bytes) and a barrier
+`empty` (an arrival of every consumer's every warp). Step n of the producer waits for `empty` of turn n // slots - 1,
+announces the bytes of its copies, copies, moves on. Step n of a consumer waits for `full`, reads, gives the slot back once
+all its reads are complete, moves on. Producer and consumers go through the same controls around a step, so their
+n-th steps are the same step; the order in which a consumer first waits for rings is the order in which the producer
+fills them, and it has given back step n - slots before it waits for step n: then no wait is for ever (the earliest
+unfilled step is blocked by no consumer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from treadle.algebra.expr import Expr, ge, gt, lt, sym
+from treadle.algebra.sets import Facts
+from treadle.checker.gpu import accesses
+from treadle.checker.verdict import Refused, Unsure
+from treadle.machine.form import (
+    Advance,
+    Barrier,
+    Body,
+    Control,
+    Copy,
+    If,
+    Kernel,
+    Loop,
+    MemRef,
+    Role,
+    Stmt,
+    Sync,
+    Tasks,
+    walk,
+)
+
+Tree = list[tuple[str, object, "Tree"]]
+
+
+@dataclass
+class Step:
+    """Where a role moves a counter on: the controls around it, outermost first, the body, the position in it."""
+
+    counter: str
+    path: tuple[Control, ...]
+    body: Body
+    position: int
+
+    @property
+    def before(self) -> Body:
+        """The statements of a step."""
+        return self.body[: self.position]
+
+    @property
+    def after(self) -> Body:
+        """The rest of the body."""
+        return self.body[self.position + 1 :]
+
+
+@dataclass
+class Ring:
+    """One ring: its barriers, buffers, slots, and its step in the producer."""
+
+    full: Barrier
+    empty: Barrier
+    slots: int
+    buffers: frozenset[str]
+    step: Step
+    arrivals: int = 0
+
+
+@dataclass
+class Rings:
+    """The protocols of one kernel. `at` is the statement in question when a finding is raised."""
+
+    kernel: Kernel
+    facts: Facts
+    rings: dict[str, Ring] = field(default_factory=dict[str, Ring])  # by the name of `full`
+    of_buffer: dict[str, Ring] = field(default_factory=dict[str, Ring])
+    taken: dict[tuple[str, str], Step] = field(default_factory=dict[tuple[str, str], Step])  # (role, full)
+    at: Stmt | Control | None = None
+
+    def check(self) -> None:
+        """*Errors*: findings of J2, J3 and J5."""
+        self.barriers = {b.name: b for b in self.kernel.barriers}
+        self.declared = {b.name: b for b in self.kernel.buffers}
+        producers = [r for r in self.kernel.roles if any(_kind(s) == "mbar.expect" for s in walk(r.body))]
+        if len(producers) > 1:
+            raise Unsure("J3", "two roles fill rings", missing="one producer")
+        for role in producers:
+            self._fills(role)
+        consumers = [r for r in self.kernel.roles if r not in producers]
+        for role in consumers:
+            self._takes(role)
+        self._once(producers, consumers)
+        for ring in self.rings.values():
+            if ring.empty.count != ring.arrivals:
+                raise Refused("J3", f"{ring.empty.name} counts {ring.empty.count} arrivals, there are {ring.arrivals}",
+                              {"count": ring.empty.count, "arrivals": ring.arrivals})
+            if ring.full.count != 1 or not ring.full.tx or ring.empty.tx:
+                raise Refused("J3", f"{ring.full.name} must count one arrival and bytes, {ring.empty.name} arrivals only",
+                              {"count": ring.full.count})
+        if self.kernel.barriers:
+            self._setup()
+        for role in producers:
+            for other in consumers:
+                mine = {full for name, full in self.taken if name == other.name}
+                self._same(self._tree(role.body, "mbar.expect", mine), self._tree(other.body, "mbar.wait", mine), {})
+
+    # ---- the producer
+
+    def _fills(self, role: Role) -> None:
+        steps = self.steps(role)
+        for step in steps.values():
+            number = sym(step.counter)
+            events = [(s, c) for s, c in flat(step.before) if _touches(s, step.counter)]
+            expects = [s for s, _ in events if _kind(s) == "mbar.expect"]
+            waits = [s for s, _ in events if _kind(s) == "mbar.wait"]
+            copies = [(s, c) for s, c in events if isinstance(s, Copy)]
+            if len(expects) != 1 or len(waits) != 1 or len(events) != 2 + len(copies):
+                self.at = step.body[step.position]  # type: ignore[assignment]
+                raise Refused("J3", f"a step of {step.counter} must wait once, announce once and copy", {})
+            wait, expect = waits[0], expects[0]
+            assert isinstance(wait, Sync) and isinstance(expect, Sync)
+            order = [s for s, _ in events]
+            self.at = expect
+            if order[:2] != [wait, expect]:
+                raise Refused("J3", f"a step of {step.counter} must wait for the slot and announce before it copies", {})
+            full, empty = (self._barrier(s, number) for s in (expect, wait))
+            self._phase(wait, number, full.versions, 1)
+            total = 0
+            for copy, times in copies:
+                self.at = copy
+                if copy.by != "elect" or copy.signal is None or copy.signal.name != full.name or copy.signal.version != number:
+                    raise Refused("J3", f"a copy into {copy.dst.name} does not complete as {full.name} of its step", {})
+                if copy.dst.version != number:
+                    raise Refused("J2", f"a copy into another slot of {copy.dst.name} than its step's", {})
+                size = self.declared[copy.dst.name].dtype.itemsize * times
+                for extent in copy.box:
+                    size *= extent
+                total += size
+            self.at = expect
+            told = dict(expect.args)["bytes"].constant
+            if told != total:
+                raise Refused("J3", f"{full.name} announces {told} bytes, whole boxes are {total}", {"bytes": total})
+            if wait.by != "elect" or expect.by != "elect":
+                raise Refused("J5", "one thread waits, announces and copies", {})
+            buffers = frozenset(c.dst.name for c, _ in copies)
+            ring = Ring(full, empty, full.versions, buffers, step)
+            for name in buffers:
+                if self.declared[name].versions != ring.slots or name in self.of_buffer:
+                    raise Refused("J3", f"{name} has {self.declared[name].versions} slots, its barriers {ring.slots}",
+                                  {"slots": ring.slots})
+                self.of_buffer[name] = ring
+            if empty.versions != ring.slots or full.name in self.rings or full.name == empty.name:
+                raise Refused("J3", f"{full.name} and {empty.name} do not have the same slots", {"slots": ring.slots})
+            self.rings[full.name] = ring
+        inside = {id(s) for step in steps.values() for s, _ in flat(step.before)}
+        for s in walk(role.body):
+            if isinstance(s, Copy) or _kind(s) in ("mbar.expect", "mbar.wait", "mbar.arrive"):
+                if id(s) not in inside:
+                    self.at = s
+                    raise Refused("J3", "a copy, announcement or wait outside the steps of a ring", {})
+
+    def steps(self, role: Role) -> dict[str, Step]:
+        """Where the role's counters move on. *Errors*: refused, J3, if one moves on twice or under an `if`."""
+        found: dict[str, Step] = {}
+        for path, body in _bodies(role.body, ()):
+            for position, s in enumerate(body):
+                if isinstance(s, Advance):
+                    self.at = s
+                    if s.counter in found:
+                        raise Refused("J3", f"{s.counter} moves on in two places", {})
+                    if any(isinstance(c, If) for c in path):
+                        raise Unsure("J3", f"{s.counter} moves on under a condition", missing="a step in every iteration")
+                    found[s.counter] = Step(s.counter, path, body, position)
+        return found
+
+    def _barrier(self, s: Sync, number: Expr) -> Barrier:
+        self.at = s
+        if s.object is None or s.object.name not in self.barriers:
+            raise Refused("J3", f"{s.kind} without a barrier", {})
+        if s.object.version != number:
+            raise Refused("J3", f"{s.kind} of another slot than the step's", {})
+        return self.barriers[s.object.name]
+
+    def _phase(self, s: Sync, number: Expr, slots: int, ahead: int) -> None:
+        """A wait is for the parity of its turn (the turn before, for a slot to be free)."""
+        self.at = s
+        have = dict(s.args)["phase"]
+        want = (number // slots + ahead) % 2
+        counting = self.facts.also(*(ge(sym(n), 0) for n in number.symbols))
+        if not counting.equal(have, want):
+            case = counting.sample()
+            raise Refused("J3", f"waits for the phase {have}, its turn has {want}", case or {})
+
+    # ---- consumers
+
+    def _takes(self, role: Role) -> None:
+        steps = self.steps(role)
+        waits = [s for s in walk(role.body) if _kind(s) == "mbar.wait"]
+        for s in waits:
+            self.at = s
+            assert isinstance(s, Sync)
+            ring = None if s.object is None else self.rings.get(s.object.name)
+            if ring is None or s.object is None or s.object.version is None:
+                raise Refused("J3", "a wait for a barrier that no producer fills", {})
+            step = next((t for t in steps.values() if s.object.version == sym(t.counter)), None)
+            if step is None or not any(x is s for x in step.before):
+                raise Refused("J3", f"the wait for {ring.full.name} is not in its step", {})
+            if s.by:
+                raise Refused("J2", f"only some threads wait for {ring.full.name}, all of them read", {})
+            if (role.name, ring.full.name) in self.taken or any(t is step for t in self.taken.values()):
+                raise Refused("J3", f"{ring.full.name} is waited for twice in a step", {})
+            self._phase(s, sym(step.counter), ring.slots, 0)
+            self.taken[role.name, ring.full.name] = step
+            self._reads(role, ring, step, s)
+            self._releases(role, ring, step)
+        for s in walk(role.body):
+            self.at = s
+            if isinstance(s, Stmt):
+                for ref, _ in accesses(s):
+                    ring = self.of_buffer.get(ref.name)
+                    if ring is not None and (role.name, ring.full.name) not in self.taken:
+                        raise Refused("J2", f"{ref.name} is touched and never waited for", {})
+            if _kind(s) == "mbar.arrive":
+                assert isinstance(s, Sync)
+                name = None if s.object is None else s.object.name
+                if not any(r.empty.name == name and (role.name, r.full.name) in self.taken for r in self.rings.values()):
+                    raise Refused("J3", f"an arrival at {name}, which is given back to no ring", {})
+
+    def _reads(self, role: Role, ring: Ring, step: Step, wait: Sync) -> None:
+        """Reads of the ring stand between the wait and the end of the step, and are of the step's slot."""
+        start = next(i for i, x in enumerate(step.before) if x is wait)
+        inside = {id(s) for s, _ in flat(step.before[start + 1 :], everything=True)}
+        for s in walk(role.body):
+            if not isinstance(s, Stmt):
+                continue
+            for ref, writes in accesses(s):
+                if ref.name not in ring.buffers:
+                    continue
+                self.at = s
+                if writes:
+                    raise Refused("J2", f"a consumer writes {ref.name}", {})
+                if ref.version != sym(step.counter):
+                    raise Refused("J2", f"{ref.name} is read in another slot than the step's", {})
+                if id(s) not in inside:
+                    raise Refused("J2", f"{ref.name} is read before its slot is full, or after the step", {})
+
+    def _releases(self, role: Role, ring: Ring, step: Step) -> None:
+        """Every step is given back once: in its own iteration, or one behind with the last one after the loop."""
+        number = sym(step.counter)
+        found = [(path, body, i, s) for path, body in _bodies(role.body, ()) for i, s in enumerate(body)
+                 if _kind(s) == "mbar.arrive" and isinstance(s, Sync) and s.object is not None and s.object.name == ring.empty.name]
+        if not found:
+            raise Refused("J5", f"{role.name} never gives {ring.full.name} back", {})
+        each = {"warp": role.agents * (role.threads // 32), "elect": role.agents, "": role.agents * role.threads}
+        grains = {s.by for _, _, _, s in found}
+        self.at = found[0][3]
+        if len(grains) != 1 or any(dict(s.args).get("count", Expr(()) + 1).constant != 1 for _, _, _, s in found):
+            raise Refused("J3", f"{ring.empty.name}: arrivals of different grain", {})
+        ring.arrivals += each[grains.pop()]
+        if len(found) == 1:
+            path, body, i, s = found[0]
+            late = body is step.body and i > step.position
+            assert s.object is not None
+            if body is not step.body or s.object.version != number - (1 if late else 0):
+                raise Refused("J3", f"{ring.empty.name}: not every step is given back once", {})
+            return
+        if len(found) != 2 or ring.slots < 2:
+            raise Refused("J3", f"{ring.empty.name}: not every step is given back once", {"arrivals": len(found)})
+        self._behind(ring, step, found)
+
+    def _behind(self, ring: Ring, step: Step, found: Sequence[tuple[tuple[Control, ...], Body, int, Sync]]) -> None:
+        number, loop = sym(step.counter), step.path[-1] if step.path else None
+        inner = next((x for x in found if x[0] and isinstance(x[0][-1], If) and x[0][:-1] == step.path), None)
+        outer = next((x for x in found if x is not inner), None)
+        wrong = Refused("J3", f"{ring.empty.name}: not every step is given back once", {})
+        if inner is None or outer is None or not isinstance(loop, Loop):
+            raise wrong
+        guard = inner[0][-1]
+        assert isinstance(guard, If)
+        early = any(s is guard for s in step.before)
+        if not early and not any(s is guard for s in step.after):
+            raise wrong
+        at_inner, at_outer = inner[3].object, outer[3].object
+        assert at_inner is not None and at_outer is not None
+        if at_inner.version != number - (1 if early else 2) or inner[1] is not guard.then or guard.cond is not None:
+            raise wrong
+        behind = any(s is loop for s in outer[1][: outer[2]])
+        if outer[0] != step.path[:-1] or not behind or at_outer.version != number - 1:
+            raise wrong
+        v = sym(loop.var)
+        inside = self.facts.also(ge(v, loop.lo), lt(v, loop.hi))
+        later = inside.also(gt(v, loop.lo))
+        self.at = guard
+        first = self.facts.also(lt(loop.lo, loop.hi), *(c.substitute({loop.var: loop.lo}) for c in guard.conds))
+        if not all(later.implies(c) for c in guard.conds) or not first.contradictory:
+            raise Refused("J3", f"{ring.empty.name}: given back in the first iteration, or not in a later one", {})
+        if not self.facts.implies(lt(loop.lo, loop.hi)):
+            case = self.facts.against(lt(loop.lo, loop.hi))
+            raise Refused("J3", f"{ring.empty.name}: a loop without iterations gives a step back", case or {})
+
+    # ---- all roles
+
+    def _once(self, producers: list[Role], consumers: list[Role]) -> None:
+        for name, ring in self.rings.items():
+            if not any((r.name, name) in self.taken for r in consumers):
+                raise Refused("J5", f"{name} is filled and never taken", {})
+            self.at = ring.step.body[ring.step.position]  # type: ignore[assignment]
+
+    def _setup(self) -> None:
+        """Barriers are set up once, by one thread, fenced, and before any role goes on."""
+        everyone = sum(r.agents * r.threads for r in self.kernel.roles)
+        set_up: list[str] = []
+        for role in self.kernel.roles:
+            self.at = role.body[0] if role.body else None
+            meet = next((i for i, s in enumerate(role.body) if _is_meeting(s, everyone)), None)
+            if meet is None:
+                raise Refused("J2", f"{role.name} does not meet the others after the barriers are set up", {})
+            prologue = role.body[:meet]
+            inits = [s for s in prologue if _kind(s) == "mbar.init"]
+            for s in inits:
+                assert isinstance(s, Sync)
+                self.at = s
+                if s.by != "elect" or s.object is None or s.object.version is not None or role.agents != 1:
+                    raise Refused("J3", "a barrier is set up by more than one thread, or in part", {})
+                set_up.append(s.object.name)
+            if inits:
+                last = max(i for i, s in enumerate(prologue) if _kind(s) == "mbar.init")
+                if not any(_kind(s) == "fence.mbar_init" for s in prologue[last + 1 :]):
+                    raise Refused("J2", "barriers are set up without a fence", {})
+            for s in prologue:
+                if not isinstance(s, Sync) or s.kind not in ("mbar.init", "fence.mbar_init", "setmaxnreg", "barrier.sync"):
+                    self.at = s
+                    raise Refused("J2", "work before all roles have met", {})
+            for s in walk(role.body[meet + 1 :]):
+                if _kind(s) == "mbar.init" or _is_meeting(s, everyone):
+                    self.at = s
+                    raise Unsure("J3", "barriers are set up, or all roles meet, again", missing="one prologue")
+        self.at = None
+        for b in self.kernel.barriers:
+            if set_up.count(b.name) != 1:
+                raise Refused("J3", f"{b.name} is set up {set_up.count(b.name)} times", {"times": set_up.count(b.name)})
+
+    def _tree(self, body: Body, kind: str, only: set[str]) -> Tree:
+        found: Tree = []
+        for s in body:
+            if _kind(s) == kind and isinstance(s, Sync) and s.object is not None and s.object.name in only:
+                found.append(("ring", s.object.name, []))
+            elif isinstance(s, Loop | Tasks):
+                inner = self._tree(s.body, kind, only)
+                if inner:
+                    found.append(("loop", s, inner))
+            elif isinstance(s, If) and (self._tree(s.then, kind, only) or self._tree(s.orelse, kind, only)):
+                self.at = s
+                raise Unsure("J3", "a ring is used under a condition", missing="a step in every iteration")
+        return found
+
+    def _same(self, fills: Tree, takes: Tree, names: dict[str, Expr]) -> None:
+        """Both roles go through the same controls and rings, in the same order."""
+        if len(fills) != len(takes):
+            raise Refused("J5", "producer and consumer do not go through the same rings in the same order", {})
+        for (kind, a, inner_a), (other, b, inner_b) in zip(fills, takes):
+            self.at = b if isinstance(b, Control) else self.at
+            if kind != other or (kind == "ring" and a != b):
+                raise Refused("J5", f"the producer fills {a} where the consumer waits for {b}", {})
+            if kind == "ring":
+                continue
+            env = dict(names)
+            if isinstance(a, Loop) and isinstance(b, Loop):
+                env[a.var] = sym(b.var)
+                pairs = [(a.lo, b.lo), (a.hi, b.hi), (a.step, b.step)]
+            elif isinstance(a, Tasks) and isinstance(b, Tasks):
+                if (a.over, a.raster, len(a.vars)) != (b.over, b.raster, len(b.vars)) or a.over not in ("persistent", "grid"):
+                    raise Refused("J3", "producer and consumer are dealt different tasks", {})
+                env |= {x: sym(y) for x, y in zip(a.vars, b.vars)}
+                pairs = list(zip(a.counts, b.counts))
+            else:
+                raise Refused("J3", "producer and consumer go through different controls", {})
+            pairs += [(x, y) for e, g in zip(a.enters, b.enters) for (_, p), (_, q) in zip(e.binds, g.binds) for x, y in zip(p, q)]
+            if len(a.enters) != len(b.enters) or [e.region for e in a.enters] != [e.region for e in b.enters]:
+                raise Refused("J3", "producer and consumer enter different regions", {})
+            for x, y in pairs:
+                if x.functions or y.functions:
+                    raise Unsure("J3", f"the controls of two roles hang on {x}", missing="the same value in both")
+                if not self.facts.equal(x.substitute(env), y):
+                    raise Refused("J3", f"producer and consumer differ: {x} against {y}", {})
+            self._same(inner_a, inner_b, env)
+
+
+def _kind(s: object) -> str:
+    return s.kind if isinstance(s, Sync) else ""
+
+
+def _touches(s: object, counter: str) -> bool:
+    refs: list[MemRef | None] = []
+    if isinstance(s, Sync):
+        refs.append(s.object)
+    if isinstance(s, Copy):
+        refs += [s.dst, s.src, s.signal]
+    return any(r is not None and r.version is not None and counter in r.version.symbols for r in refs)
+
+
+def _is_meeting(s: object, everyone: int) -> bool:
+    return isinstance(s, Sync) and s.kind == "barrier.sync" and dict(s.args)["threads"].constant == everyone and not s.by
+
+
+def _bodies(body: Body, path: tuple[Control, ...]) -> Iterator[tuple[tuple[Control, ...], Body]]:
+    yield path, body
+    for s in body:
+        if isinstance(s, Loop | Tasks):
+            yield from _bodies(s.body, (*path, s))
+        elif isinstance(s, If):
+            yield from _bodies(s.then, (*path, s))
+            yield from _bodies(s.orelse, (*path, s))
+
+
+def flat(body: Body, times: int = 1, everything: bool = False) -> Iterator[tuple[Stmt, int]]:
+    """The statements of a step and how often each is executed in it: loops of a known number of iterations only.
+
+    `everything`: any statement inside, whatever the loops.
+    """
+    for s in body:
+        if isinstance(s, Loop):
+            trips = (s.hi - s.lo).constant
+            step = s.step.constant or 1
+            if everything:
+                yield from flat(s.body, times, everything)
+            elif trips is not None and not any(isinstance(x, Advance) for x in walk(s.body)):
+                yield from flat(s.body, times * max(0, -(-trips // step)))
+        elif isinstance(s, If) and everything:
+            yield from flat(s.then, times, everything)
+            yield from flat(s.orelse, times, everything)
+        elif isinstance(s, Stmt):
+            yield s, times
+
+

@@ -1,0 +1,57 @@
+"""How an atom's fragments lie on the threads of a warpgroup, as modes of a distribution.
+
+*Source*: PTX ISA 9.0, 9.7.15.5.1 "Register fragments and shared memory matrix layouts" (wgmma D and A fragments); run on
+the H200 by the hand experiments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+Digit = tuple[str, int, int | None, int]
+"""who, size, axis, stride."""
+
+
+class _Mode(Protocol):
+    @property
+    def who(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def axis(self) -> int | None: ...
+    @property
+    def stride(self) -> int: ...
+
+
+def warpgroup_rows_of_16(columns: int) -> set[Digit]:
+    """64 x `columns`, as accumulators and register operands of the tensor core have it: 16 rows a warp, pairs of columns
+    a lane, four lanes a row."""
+    digits: list[Digit] = [
+        ("slot", 2, 1, 1),
+        ("slot", 2, 0, 8),
+        ("slot", columns // 8, 1, 8),
+        ("lane", 4, 1, 2),
+        ("lane", 8, 0, 1),
+        ("warp", 4, 0, 16),
+    ]
+    return {d for d in digits if d[1] > 1}
+
+
+def matches(dist: tuple[_Mode, ...], columns: int) -> bool:
+    """Whether a distribution is that of a warpgroup's tensor-core fragment, in any order of equal kinds."""
+    return {(m.who, m.size, m.axis, m.stride) for m in dist if m.size > 1} == warpgroup_rows_of_16(columns)
+
+
+def layout_problem(frag: Callable[[str], Any], stmt: Any, dst: Any) -> str | None:
+    """Why the fragments of a warpgroup product do not lie as the instruction has them, or None."""
+    if len(dst.shape) != 2 or dst.shape[0] != 64 or not matches(dst.dist, dst.shape[1]):
+        return f"{dst.name} does not lie as an accumulator does"
+    left = getattr(stmt.a, "coords", None)
+    if left is not None:
+        a = frag(stmt.a.name)
+        if len(a.shape) != 2 or a.shape[0] != 64 or not matches(a.dist, a.shape[1]):
+            return f"{a.name} does not lie as a register operand does"
+    if not hasattr(stmt.b, "index"):
+        return "its right operand is not in shared memory"
+    return None
