@@ -30,7 +30,7 @@ _CLAUSES = frozenset(("where", "fill", "expr", "by", "tags", "origin", "onto", "
 
 
 class StatementReader:
-    """Reads statements of a kernel. `fragments`, scalar arguments among them, tells `acc[$0]` from `T[$0]` of memory."""
+    """Reads statements of a kernel. `fragments`, scalar arguments among them, are told from memory by their names."""
 
     def __init__(self, fragments: set[str]) -> None:
         self.fragments = fragments
