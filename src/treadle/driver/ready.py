@@ -90,7 +90,10 @@ class Ready:
         """Runs the call and returns its Outs, or returns `MISS`. *Errors*: `array/*`, `runtime/*`."""
         if self._nones:
             args = tuple([a for a in args if a is not None])
-        block = self._packer.pack(args)
+        try:
+            block = self._packer.pack(args)
+        except OverflowError:  # a number too large for its dtype: the long way says so
+            return MISS
         if not block.apart:
             return MISS
         target = self._targets.get(self._key(block.words))

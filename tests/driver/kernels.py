@@ -1,0 +1,126 @@
+"""Kernels that the driver's tests call."""
+
+from __future__ import annotations
+
+import treadle as td
+from treadle import f32
+
+M, N, K, H, C, L = td.dims("M N K H C L")
+HC = td.product(H, C)
+D = td.dims("D", static=True)
+
+
+@td.kernel
+def double(X: td.Tensor[M], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        Y[m] = X[m] + X[m]
+
+
+@td.kernel
+def scale(X: td.Tensor[M], s: td.Scalar[f32], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        Y[m] = X[m] * s
+
+
+@td.kernel
+def linear_gelu(X: td.Tensor[M, K], W: td.Tensor[K, N], bias: td.Tensor[N] = None, Y: td.Out[M, N] = None, *, act=None):
+    for m, n in td.parallel(M, N):
+        acc = td.zeros(m, n, dtype=f32)
+        for k in td.reduce(K):
+            acc = td.mma(X[m, k], W[k, n], acc)
+        if bias is not None:
+            acc = acc + bias[n]
+        if act is not None:
+            acc = act(acc)
+        Y[m, n] = acc
+
+
+@td.kernel
+def pairs(X: td.Tensor[M], Y: td.Out[M] = None, Z: td.Out[M] = None):
+    for m in td.parallel(M):
+        Y[m] = X[m] + 1
+        Z[m] = X[m] - 1
+
+
+@td.kernel
+def total(X: td.Tensor[M], S: td.Out[()] = None):
+    acc = td.full(value=0.0)
+    for m in td.reduce(M):
+        acc = acc + X[m].sum(m)
+    S[()] = acc
+
+
+@td.kernel
+def unflatten(X: td.Tensor[HC], Y: td.Out[H, C] = None, *, heads):
+    td.let(H, heads)
+    for h, c in td.parallel(H.each, C):
+        Y[h, c] = X[(h, c)]
+
+
+@td.kernel
+def even(X: td.Tensor[M], Y: td.Out[M] = None):
+    td.require(M.extent % 2 == 0)
+    for m in td.parallel(M):
+        Y[m] = X[m]
+
+
+@td.kernel
+def windows(X: td.Tensor[M], Y: td.Out[L] = None, *, width=3):
+    td.let(L, M.extent - width + 1)
+    for l in td.parallel(L):
+        Y[l] = X.at(l + width - 1, fill=0.0)
+
+
+@td.kernel
+def spread(X: td.Tensor[M], Y: td.Out[M, N] = None):
+    for m, n in td.parallel(M, N):
+        Y[m, n] = X[m]
+
+
+@td.kernel
+def declared(X: td.Tensor[M, td.bf16], Y: td.Out[M, f32] = None):
+    for m in td.parallel(M):
+        Y[m] = X[m].to(f32)
+
+
+@td.kernel
+def unrolled(X: td.Tensor[M, N], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        s = td.zeros(m)
+        for i in range(N.extent):
+            s = s + X[m, i] * (i + 1)
+        Y[m] = s
+
+
+@td.kernel
+def static(X: td.Tensor[M, D], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        Y[m] = X[m, D].sum(D)
+
+
+@td.kernel
+def staged(X: td.Tensor[M], Y: td.Out[M] = None, *, f=None, by=1):
+    for m in td.parallel(M):
+        x = X[m] * by
+        if f is not None:
+            x = f(x)
+        Y[m] = x
+
+
+@td.kernel
+def listed(X: td.Tensor[M], Y: td.Out[M] = None, *, by):
+    for m in td.parallel(M):
+        Y[m] = X[m] * by[0]
+
+
+@td.kernel
+def checked(X: td.Tensor[M], Y: td.Out[M] = None):
+    for m in td.parallel(M.each):
+        td.check(X[m] >= 0, "negative")
+        Y[m] = X[m]
+
+
+@td.kernel
+def position(X: td.Tensor[M, N], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        Y[m] = X[m, N].argmax(N)

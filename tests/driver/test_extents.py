@@ -1,0 +1,100 @@
+"""Extents of a call: agreement, products, lets, what nothing tells."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.driver import kernels as k
+from treadle.base.errors import TreadleError
+from treadle.driver.extents import shape_of, solve
+from treadle.ir.core import Program
+from treadle.ir.parser import parse_program
+
+PRODUCT = """
+program p
+  dim H
+  dim C
+  dim HC = H*C
+  tensor X: f32[HC]
+  tensor Y: f32[H, C] out
+  body
+    %x: f32[HC] = load X[HC]
+"""
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return k.unflatten.program(np.zeros(12, np.float32), heads=3)
+
+
+def test_axes_tell_their_dimensions() -> None:
+    program = k.linear_gelu.program(np.zeros((2, 3), np.float32), np.zeros((3, 5), np.float32))
+    assert solve(program, {"X": (2, 3), "W": (3, 5)}) == {"M": 2, "K": 3, "N": 5}
+
+
+def test_a_product_axis_gives_the_last_factor(program: Program) -> None:
+    assert solve(program, {"X": (12,)}) == {"H": 3, "C": 4}
+    assert solve(program, {"X": (0,)}) == {"H": 3, "C": 0}
+
+
+def test_a_product_axis_that_its_factors_do_not_divide(program: Program) -> None:
+    with pytest.raises(TreadleError) as caught:
+        solve(program, {"X": (13,)})
+    assert caught.value.code == "call/extent-unknown"
+
+
+def test_a_product_axis_is_compared_with_known_factors(program: Program) -> None:
+    with pytest.raises(TreadleError) as caught:
+        solve(program, {"X": (12,), "Y": (3, 5)})
+    assert caught.value.code == "call/extent-conflict"
+    assert "H*C" in str(caught.value) or "C*H" in str(caught.value)
+
+
+def test_a_let_gives_an_extent_and_checks_one() -> None:
+    program = k.windows.program(np.zeros(9, np.float32))
+    assert solve(program, {"X": (9,)}) == {"M": 9, "L": 7}
+    with pytest.raises(TreadleError) as caught:
+        solve(program, {"X": (9,), "Y": (8,)})
+    assert caught.value.code == "call/extent-conflict" and "td.let" in str(caught.value)
+
+
+def test_the_shape_of_an_output_left_out() -> None:
+    program = k.windows.program(np.zeros(9, np.float32))
+    (y,) = [t for t in program.tensors if t.out]
+    assert shape_of(program, y, {"M": 9, "L": 7}) == (7,)
+    with pytest.raises(TreadleError) as caught:
+        shape_of(program, y, {"M": 9})
+    assert caught.value.code == "call/extent-unknown"
+
+
+@pytest.mark.parametrize(
+    "shapes, code",
+    [
+        ({"X": (4, 5), "W": (6, 2)}, "call/extent-conflict"),
+        ({"X": (4, 5), "W": (5, 2), "bias": (3,)}, "call/extent-conflict"),
+        ({"X": (4, 5), "W": (5, 2), "Y": (4, 3)}, "call/extent-conflict"),
+        ({"X": (4, 5, 1), "W": (5, 2)}, "call/rank"),
+        ({"X": (), "W": (5, 2)}, "call/rank"),
+    ],
+)
+def test_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], code: str) -> None:
+    x, w, b = (np.zeros(s, np.float32) for s in ((4, 5), (5, 2), (2,)))
+    program = k.linear_gelu.program(x, w, b)
+    with pytest.raises(TreadleError) as caught:
+        solve(program, shapes)
+    assert caught.value.code == code
+
+
+def test_a_requirement() -> None:
+    program = k.even.program(np.zeros(4, np.float32))
+    assert solve(program, {"X": (4,)}) == {"M": 4}
+    with pytest.raises(TreadleError) as caught:
+        solve(program, {"X": (5,)})
+    assert caught.value.code == "call/require" and "M = 5" in str(caught.value)
+
+
+def test_several_factors_are_never_guessed() -> None:
+    with pytest.raises(TreadleError) as caught:
+        solve(parse_program(PRODUCT.strip("\n")), {"X": (12,)})
+    assert caught.value.code == "call/extent-unknown"

@@ -1,0 +1,129 @@
+"""Variants: how many shapes make how many plans, what a second shape of a class costs, what happens at the cap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import treadle as td
+from tests.driver import kernels as k
+from treadle.driver import specialisation as module
+from treadle.driver.facts import ArrayFacts, CallFacts
+from treadle.driver.variants import Interpreted, call_class
+
+M, N = td.dims("M N")
+
+
+class Counter:
+    """Counts the plans that are chosen and those that are compiled."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        build = module.room("build")
+        self.chosen = self.compiled = 0
+        choose, assemble = build.choose, build.assemble
+
+        def count_choose(*args: Any, **named: Any) -> Any:
+            self.chosen += 1
+            return choose(*args, **named)
+
+        def count_assemble(*args: Any) -> Any:
+            self.compiled += 1
+            return assemble(*args)
+
+        patch.setattr(build, "choose", count_choose)
+        patch.setattr(build, "assemble", count_assemble)
+        patch.setattr(module, "fetch", lambda key: None)
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter]:
+    yield Counter(monkeypatch)
+
+
+def test_a_hundred_shapes_compile_at_most_eight_variants(counter: Counter) -> None:
+    random = np.random.default_rng(2)
+    kernel = td.kernel(k.linear_gelu.definition.fn)
+    for _ in range(100):
+        m, n, depth = (int(e) for e in 2 ** random.uniform(0, 7.5, 3))
+        x = random.integers(-3, 4, (m, depth)).astype(np.float32)
+        w = random.integers(-3, 4, (depth, n)).astype(np.float32)
+        b = random.integers(-3, 4, n).astype(np.float32)
+        assert (kernel(x, w, b) == x @ w + b).all(), (m, n, depth)
+    assert 1 <= counter.compiled <= 8 and counter.compiled == len(kernel.variants)
+    assert all(v.verdict["status"] == "verified" for v in kernel.variants)
+
+
+def test_a_second_shape_of_a_class_compiles_nothing(counter: Counter) -> None:
+    kernel = td.kernel(k.double.definition.fn)
+    for n in (100, 200, 333, 65, 511):
+        assert (kernel(np.ones(n, np.float32)) == 2).all()
+    assert counter.chosen == counter.compiled == 1
+
+
+def test_a_shape_seen_before_does_not_even_ask_for_its_class(
+    counter: Counter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = td.kernel(k.double.definition.fn)
+    x = np.ones(100, np.float32)
+    kernel(x)
+    monkeypatch.setattr(module, "call_class", None)
+    monkeypatch.setattr(type(kernel), "prepare", None)
+    assert (kernel(x) == 2).all() and counter.chosen == 1
+
+
+def test_one_variant_and_the_universal_plan(counter: Counter) -> None:
+    @td.kernel(variants=1)
+    def copy(X: td.Tensor[M, N], Y: td.Out[M, N] = None):
+        for m, n in td.parallel(M, N):
+            Y[m, n] = X[m, n]
+
+    base = np.arange(600, dtype=np.float32).reshape(20, 30)
+    first = base[:, ::2]
+    shapes = [base, base.T, first, first.T, base[::-1], base[:1], base[:, :0], np.broadcast_to(base[0], (4, 30))]
+    for x in [*shapes, *shapes]:
+        assert (copy(x) == x).all()
+    families = [v.record.meta["family"] for v in copy.variants if not isinstance(v, Interpreted)]
+    assert len(families) <= 2 and families[1:] in ([], ["universal"])
+
+
+def test_at_the_cap_the_nearest_plan_runs() -> None:
+    @td.kernel(variants=2)
+    def copy(X: td.Tensor[M, N], Y: td.Out[M, N] = None):
+        for m, n in td.parallel(M, N):
+            Y[m, n] = X[m, n] + 1
+
+    for shape in ((600, 600), (2, 600), (700, 3), (1, 1), (0, 9), (600, 2)):
+        x = np.ones(shape, np.float32)
+        assert (copy(x) == 2).all()
+    assert len(copy.variants) <= 2
+
+
+def facts(extent: int, strides: tuple[int, ...], address: int = 64) -> CallFacts:
+    return CallFacts({"M": extent}, {"X": ArrayFacts(address, (extent, 4), strides)}, lambda a, b: True)
+
+
+def test_classes() -> None:
+    same = [facts(100, (4, 1)), facts(101, (4, 1)), facts(500, (9, 1)), facts(500, (9, 1), 128)]
+    assert len({call_class(f, 2) for f in same}) == 1
+    other = [facts(n, (4, 1)) for n in (0, 1, 2, 100, 1000)]
+    other += [facts(100, (1, 100)), facts(100, (0, 1)), facts(100, (4, 1), 80), facts(100, (4, 1), 4)]
+    assert len({call_class(f, 2) for f in other}) == len(other)
+    assert call_class(other[0], 1) != call_class(other[0], 2)
+
+
+def test_other_workers_are_another_class(counter: Counter) -> None:
+    kernel = td.kernel(k.double.definition.fn)
+    x = np.ones(3000, np.float32)
+    before = td.set_workers(1)
+    try:
+        kernel(x)
+        kernel(x)
+        one = counter.chosen
+        td.set_workers(2)
+        assert (kernel(x) == 2).all()
+    finally:
+        td.set_workers(before if before > 1 else 64)
+    assert one == 1 and counter.chosen in (1, 2)
