@@ -67,8 +67,8 @@ def even(X: td.Tensor[M], Y: td.Out[M] = None):
 @td.kernel
 def windows(X: td.Tensor[M], Y: td.Out[L] = None, *, width=3):
     td.let(L, M.extent - width + 1)
-    for l in td.parallel(L):
-        Y[l] = X.at(l + width - 1, fill=0.0)
+    for i in td.parallel(L):
+        Y[i] = X.at(i + width - 1, fill=0.0)
 
 
 @td.kernel

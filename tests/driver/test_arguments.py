@@ -8,9 +8,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.driver import kernels as k
 
 import treadle as td
-from tests.driver import kernels as k
 from treadle.base.errors import TreadleError
 from treadle.driver.arguments import freeze, over_memory
 from treadle.runtime.arrays import view

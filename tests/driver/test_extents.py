@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from tests.driver import kernels as k
+
 from treadle.base.errors import TreadleError
 from treadle.driver.extents import shape_of, solve
 from treadle.ir.core import Program

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.driver import kernels as k
 
 import treadle as td
-from tests.driver import kernels as k
 from treadle.base.errors import LimitError, TreadleError
 from treadle.checker.verdict import Verdict
 from treadle.driver import specialisation as module

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.driver import kernels as k
 
 import treadle as td
-from tests.driver import kernels as k
 from treadle.driver.kernel import Kernel
 
 M = td.dims("M")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.driver import kernels as k
 
 import treadle as td
-from tests.driver import kernels as k
 from treadle.driver import specialisation as module
 from treadle.driver.facts import ArrayFacts, CallFacts
 from treadle.driver.variants import Interpreted, call_class
@@ -63,9 +63,7 @@ def test_a_second_shape_of_a_class_compiles_nothing(counter: Counter) -> None:
     assert counter.chosen == counter.compiled == 1
 
 
-def test_a_shape_seen_before_does_not_even_ask_for_its_class(
-    counter: Counter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shape_seen_before_does_not_even_ask_for_its_class(counter: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = td.kernel(k.double.definition.fn)
     x = np.ones(100, np.float32)
     kernel(x)

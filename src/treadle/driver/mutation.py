@@ -76,33 +76,58 @@ def chosen(program: MachineProgram, sample: int | None, seed: int) -> Sequence[M
     return [found[int(i)] for i in np.sort(picks)]
 
 
+@dataclass
+class Trial:
+    """Arguments of one shape, and what the program must store for them."""
+
+    args: dict[str, Any]
+    want: dict[str, Any]
+
+
+def trials_of(program: MachineProgram, shapes: Sequence[dict[str, int]], seed: int) -> list[Trial]:
+    """Random arguments for each shape. One shape cannot tell all bounds apart: take some below, at and above a block."""
+    found: list[Trial] = []
+    for dims in shapes:
+        extents = default_extents(program.program, dims)
+        arrays, scalars = arguments(program.program, extents, seed)
+        found.append(Trial({**arrays, **scalars}, expected(program, arrays, scalars, extents)))
+    return found
+
+
 def study(
-    program: MachineProgram, dims: dict[str, int], schedules: int, sample: int | None, seed: int, *, show: bool
+    program: MachineProgram,
+    shapes: Sequence[dict[str, int]],
+    schedules: int,
+    sample: int | None,
+    seed: int,
+    *,
+    show: bool,
 ) -> Study:
-    """Judges the mutants of a verified program; survivors run `schedules` schedules on random arguments."""
+    """Judges the mutants of a verified program; survivors run `schedules` schedules, spread over the shapes."""
     result = Study()
-    extents = default_extents(program.program, dims)
-    arrays, scalars = arguments(program.program, extents, seed)
-    want = expected(program, arrays, scalars, extents)
-    found = chosen(program, sample, seed)
-    for mutant in _shown(found, show):
+    trials = trials_of(program, shapes, seed)
+    each = max(1, schedules // len(trials))
+    for mutant in _shown(chosen(program, sample, seed), show):
         status = _judged(mutant)
         if status != "verified":
             result.add(mutant, status)
-            continue
-        try:
-            trials = run_schedules(
-                mutant.program, {**arrays, **scalars}, schedules, seed, expected=want, same=close_enough
-            )
-        except TreadleError as error:
-            # The guard excludes the arguments, or the simulator refuses the form: nothing ran.
-            result.add(mutant, "accepted, not run", error.found)
-            continue
-        if trials.right:
-            result.add(mutant, "accepted, never wrong")
         else:
-            result.add(mutant, "HOLE", trials.failures[0][1])
+            result.add(mutant, *_survivor(mutant, trials, each, seed))
     return result
+
+
+def _survivor(mutant: Mutant, trials: Sequence[Trial], each: int, seed: int) -> tuple[str, str]:
+    """What the simulator says of an accepted mutant: never wrong, wrong (a hole), or that no shape could run it."""
+    ran = 0
+    for trial in trials:
+        try:
+            runs = run_schedules(mutant.program, trial.args, each, seed, expected=trial.want, same=close_enough)
+        except TreadleError:
+            continue  # the mutant's guard excludes these arguments: it need not be right for them
+        ran += 1
+        if not runs.right:
+            return "HOLE", runs.failures[0][1]
+    return ("accepted, never wrong" if ran else "accepted, not run"), ""
 
 
 def _shown(found: Sequence[Mutant], show: bool) -> Iterator[Mutant]:
@@ -124,6 +149,6 @@ def _judged(mutant: Mutant) -> str:
 def report(file: Path, dims: Sequence[str], schedules: int, sample: int | None, seed: int, as_json: bool) -> int:
     """Runs the study on a file and prints it. Exit status 0 without holes, 1 with some."""
     program = parse_machine(file.read_text(), str(file))
-    result = study(program, numbers(dims), schedules, sample, seed, show=not as_json)
+    result = study(program, [numbers(dims)], schedules, sample, seed, show=not as_json)
     print(json.dumps(result.as_json(), indent=1) if as_json else result.text())
     return 1 if result.holes else 0
