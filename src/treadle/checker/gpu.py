@@ -51,6 +51,7 @@ def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target
     _shared(kernel, launch, target)
     for role in kernel.roles:
         _role(kernel, role, launch, target)
+        _registers(role)
 
 
 def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
@@ -77,6 +78,36 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
     for b in kernel.buffers:
         if b.place == "local" and not thread_agents:
             raise Unsure("J4", f"{b.name} is local to an agent of several threads", missing="shared memory for it")
+
+
+def _registers(role: Role) -> None:
+    """The register budget of a role is what its first statements ask for."""
+    asked = [s for s in walk(role.body) if isinstance(s, Sync) and s.kind == "setmaxnreg"]
+    work = next((i for i, s in enumerate(role.body) if not isinstance(s, Sync)), len(role.body))
+    early = [s for s in role.body[:work] if isinstance(s, Sync) and s.kind == "setmaxnreg"]
+    told = [dict(s.args)["registers"].constant for s in asked]
+    if (role.registers is None) != (not asked) or len(asked) > 1 or len(early) != len(asked) or any(s.by for s in asked):
+        raise Refused("J5", f"{role.name} does not ask once, first and as a whole for its registers", {})
+    if asked and (told != [role.registers] or not 24 <= (role.registers or 0) <= 256 or (role.registers or 0) % 8):
+        raise Refused("J4", f"{role.name} asks for {told[0]} registers, it has {role.registers}", {"registers": told[0] or 0})
+    for s in walk(role.body):
+        if isinstance(s, Sync) and s.by not in GRAINS.get(s.kind, ("",)):
+            raise Refused("J5", f"{s.kind} by {s.by or 'all'!r}: it is for {' or '.join(map(repr, GRAINS.get(s.kind, ('',))))}", {})
+
+
+GRAINS: dict[str, tuple[str, ...]] = {
+    "mbar.init": ("elect",),
+    "mbar.expect": ("elect",),
+    "mbar.arrive": ("", "warp", "elect"),
+    "mbar.wait": ("", "elect"),
+    "fence.mbar_init": ("", "elect"),
+    "fence.proxy.async": ("", "elect"),
+    "bulk.commit": ("elect",),
+    "bulk.wait": ("elect",),
+    "prefetch": ("", "warp", "elect"),
+}
+"""Who may execute a synchronisation; all others are for a whole agent. *Source*: PTX ISA 9.0, 9.7.13 and 9.7.15: the
+`.aligned` instructions need every thread of the warp."""
 
 
 def fragments_of(body: Body) -> set[str]:
@@ -138,7 +169,7 @@ def _shared(kernel: Kernel, launch: Launch, target: Target) -> None:
         start = None if b.offset is None else b.offset.constant
         if start is None:
             raise Unsure("J4", f"{b.name} has no place in shared memory", missing="an offset")
-        if start % b.align or (b.swizzle and start % (8 * b.swizzle)):
+        if start < 0 or start % b.align or (b.swizzle and start % (8 * b.swizzle)):
             raise Refused("J4", f"{b.name} at byte {start} is not aligned", {"byte": start})
         spans.append((start, start + size, b.name))
     spans += [(b.offset, b.offset + 8 * b.versions, b.name) for b in kernel.barriers]

@@ -314,12 +314,16 @@ class Rings:
         """Barriers are set up once, by one thread, fenced, and before any role goes on."""
         everyone = sum(r.agents * r.threads for r in self.kernel.roles)
         set_up: list[str] = []
+        met: set[Expr] = set()
         for role in self.kernel.roles:
             self.at = role.body[0] if role.body else None
             meet = next((i for i, s in enumerate(role.body) if _is_meeting(s, everyone)), None)
             if meet is None:
                 raise Refused("J2", f"{role.name} does not meet the others after the barriers are set up", {})
             prologue = role.body[:meet]
+            meeting = role.body[meet]
+            assert isinstance(meeting, Sync)
+            met.add(dict(meeting.args)["id"])
             inits = [s for s in prologue if _kind(s) == "mbar.init"]
             for s in inits:
                 assert isinstance(s, Sync)
@@ -339,6 +343,8 @@ class Rings:
                 if _kind(s) == "mbar.init" or _is_meeting(s, everyone):
                     self.at = s
                     raise Unsure("J3", "barriers are set up, or all roles meet, again", missing="one prologue")
+        if len(met) != 1 or next(iter(met)).constant != 0:
+            raise Refused("J5", f"the roles meet at barriers {', '.join(map(str, met))}, not all at 0", {})
         self.at = None
         for b in self.kernel.barriers:
             if set_up.count(b.name) != 1:
