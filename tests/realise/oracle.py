@@ -13,6 +13,11 @@ from treadle.ir.core import Program
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 EXTENTS: dict[str, list[dict[str, int]]] = {
+    "mlp": [{"M": 9, "N": 11, "K": 7, "F": 21}],
+    "conv": [{"B": 1, "H": 3, "W": 6, "C": 5, "O": 19}],
+    "norm_linear": [{"M": 5, "N": 35, "K": 18}],
+    "histogram": [{"T": 21, "V": 5}],
+    "in_place": [{"M": 4, "N": 19}],
     "softmax": [{"M": 3, "N": 37}, {"M": 1, "N": 1}],
     "softmax_bf16": [{"M": 3, "N": 37}],
     "layernorm": [{"M": 3, "N": 21}],
@@ -35,7 +40,7 @@ EXTENTS: dict[str, list[dict[str, int]]] = {
 }
 """Small extents: ragged, one, empty."""
 
-INDEX_LIMIT = {"embed": "V", "ragged": "T"}
+INDEX_LIMIT = {"embed": "V", "ragged": "T", "histogram": "V"}
 """Programs whose integer arguments index a dimension."""
 
 

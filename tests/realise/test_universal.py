@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.realise.oracle import EXTENTS, Arrays, agrees
-from tests.realise.texts import TEXTS, program
+from tests.realise.texts import TEXTS, UNJUDGED, program
 
 from treadle.checker import check
 from treadle.ir.guard import Disjoint
@@ -19,10 +19,12 @@ from treadle.simulate.run import simulate
 
 NAMES = sorted(TEXTS)
 # Simulating a step costs microseconds: the larger programs are run natively by the tests of the CPU target.
-SIMULATED = [n for n in NAMES if not n.startswith(("attention", "linear_", "batched", "swiglu"))]
+SIMULATED = [
+    n for n in NAMES if not n.startswith(("attention", "linear_", "batched", "swiglu", "conv", "mlp", "norm_"))
+]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(set(NAMES) - UNJUDGED))
 def test_it_is_verified_for_all_sizes(name: str) -> None:
     verdict = check(universal(program(name), "cpu:avx2"))
     assert verdict.status == "verified", str(verdict)

@@ -137,7 +137,7 @@ class Contracting:
             compute += self.arithmetic(blocking, role, rate)
             cache += self.accumulators(blocking, role, rate)
             packing += self.copies(blocking, role, rate)
-        compute += self.pointwise(shape) / rate.lanes / rate.simple
+        compute += shape.pointwise_work() / rate.lanes / rate.simple + self.turned(blocking, rate)
         tasks = self.tasks(blocking)
         waves = ceil(tasks / workers) if tasks else 1
         even = workers * (tasks / (waves * workers) if tasks else 1.0)
@@ -204,9 +204,15 @@ class Contracting:
             total += size * trips * (1.6 if turned and value is role.lane_operand else 1.0)
         return total / rate.packing_rate
 
-    def pointwise(self, shape: Shape) -> float:
-        """Simple instructions outside contractions."""
-        return shape.pointwise_work()
+    def turned(self, blocking: Blocking, rate: Rates) -> float:
+        """Seconds to store what lies across the lanes."""
+        shape, total = blocking.shape, 0
+        for stores in shape.uses.stored.values():
+            for op in stores:
+                unit = shape.unit_dim(op)
+                if unit is not None and unit.name not in blocking.lanes[-1:] and blocking.block.lane != unit.name:
+                    total += shape.elements(op, op.value.type.dims)
+        return total * 1.5 / rate.simple
 
     def tasks(self, blocking: Blocking) -> int:
         """Tasks of the first parallel region."""
