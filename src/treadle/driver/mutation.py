@@ -85,7 +85,7 @@ class Trial:
 
 
 def trials_of(program: MachineProgram, shapes: Sequence[dict[str, int]], seed: int) -> list[Trial]:
-    """Random arguments for each shape. One shape cannot tell all bounds apart: take some below, at and above a block."""
+    """Random arguments for each shape. One shape cannot tell all bounds apart: take some below and above a block."""
     found: list[Trial] = []
     for dims in shapes:
         extents = default_extents(program.program, dims)
