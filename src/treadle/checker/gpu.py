@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
-from treadle.algebra.expr import Expr, ge
+from treadle.algebra.expr import Constraint, Expr, ge
 from treadle.algebra.sets import Facts
 from treadle.checker.source import Source
 from treadle.checker.verdict import Refused, Unsure, require
 from treadle.hardware.targets import Target
 from treadle.machine.form import (
     Body,
+    Buffer,
     Copy,
     Frag,
     If,
@@ -76,6 +78,8 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
         if frag.name in used:
             check_distribution(frag, 1 if thread_agents else role.threads)
     for b in kernel.buffers:
+        if b.place == "shared" and over not in ("persistent", "grid"):
+            raise Unsure("J2", f"{b.name} is shared by the tasks of a workgroup", missing="a rule for several agents")
         if b.place == "local" and not thread_agents:
             raise Unsure("J4", f"{b.name} is local to an agent of several threads", missing="shared memory for it")
 
@@ -195,6 +199,12 @@ class Pending:
     read: bool = False
     written: bool = False
     older: bool = False  # written, and a new version begun since
+    readers: set[Any] = field(default_factory=set[Any])
+    writers: set[Any] = field(default_factory=set[Any])
+
+    def copy(self) -> Pending:
+        """A state of its own."""
+        return Pending(self.read, self.written, self.older, set(self.readers), set(self.writers))
 
 
 @dataclass
@@ -205,16 +215,21 @@ class Between:
     role: Role
     source: Source
     everyone: int
+    workspace: tuple[Buffer, ...] = ()
     skip: frozenset[str] = frozenset()  # buffers that a ring protocol guards
     at: object = None
+    memories: set[str] = field(default_factory=set[str])
+    declared: dict[str, Frag] = field(default_factory=dict[str, Frag])
     state: dict[str, Pending] = field(default_factory=dict[str, Pending])
 
     def run(self) -> None:
         """*Errors*: refused, J2."""
-        shared = {b.name for b in self.kernel.buffers if b.place != "local"} - self.skip
-        both = self.source.stored & self.source.loaded
-        self.memories = shared | both | {"*"} if self.role.threads > 1 else set[str]()
-        self.workspace = {b.name for b in self.kernel.buffers}
+        alone = any(isinstance(s, Tasks) and s.over == "threads" for s in self.role.body) or self.role.threads == 1
+        if alone:
+            return  # every agent is one thread, which sees its own accesses in order
+        self.declared = {f.name: f for f in self.kernel.frags}
+        buffers = {b.name for b in self.workspace} | {b.name for b in self.kernel.buffers if b.place != "local"}
+        self.memories = (buffers - self.skip) | (self.source.stored & self.source.loaded)
         self.body(self.role.body)
 
     def body(self, body: Body) -> None:
@@ -224,13 +239,15 @@ class Between:
                 self.body(stmt.body)
                 self.body(stmt.body)  # once more, behind what an iteration leaves
             elif isinstance(stmt, If):
-                before = {k: Pending(v.read, v.written, v.older) for k, v in self.state.items()}
+                before = {k: v.copy() for k, v in self.state.items()}
                 self.body(stmt.then)
                 after, self.state = self.state, before
                 self.body(stmt.orelse)
                 for name, p in after.items():
                     q = self.state.setdefault(name, Pending())
                     q.read, q.written, q.older = q.read or p.read, q.written or p.written, q.older or p.older
+                    q.readers |= p.readers
+                    q.writers |= p.writers
             else:
                 self.statement(stmt)
 
@@ -247,18 +264,30 @@ class Between:
         if isinstance(stmt, Stmt):
             for ref, writes in accesses(stmt):
                 if ref.name in self.memories:
-                    self.access(ref.name, writes)
+                    where = stmt.where if isinstance(stmt, Load | Store) else ()
+                    self.access(ref, writes, where, self._held(stmt))
 
-    def access(self, name: str, writes: bool) -> None:
+    def _held(self, stmt: Stmt) -> tuple[Mode, ...]:
+        """How the fragment of an access lies on the threads."""
+        name = stmt.dst if isinstance(stmt, Load) else stmt.src.name if isinstance(stmt, Store) else ""
+        return self.declared[name].dist if name in self.declared else ()
+
+    def access(self, ref: MemRef, writes: bool, where: tuple[Constraint, ...], dist: tuple[Mode, ...]) -> None:
+        name = ref.name
         p = self.state.setdefault(name, Pending())
+        # The same index, mask and distribution: the same element by the same thread. Of a tensor, where every element is
+        # stored once (`coverage`), no other thread can mean that element; of a buffer one could.
+        own = (ref.index, where, dist) if name in self.source.stored else None
         if writes:
-            if p.read or p.older:
+            if p.older or (p.read and (own is None or p.readers != {own})):
                 raise Refused("J2", f"{name} is overwritten with no barrier after other threads' accesses", {})
             p.written = True
+            p.writers.add(own)
         else:
-            if p.written:
+            if p.written and (own is None or p.writers != {own}):
                 raise Refused("J2", f"{name} is read with no barrier after other threads wrote it", {})
             p.read = True
+            p.readers.add(own)
 
     def _whole(self, stmt: Sync) -> bool:
         args = dict(stmt.args)

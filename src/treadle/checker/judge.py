@@ -118,7 +118,9 @@ class Judge:
                 judge = rings
                 check_staging(kernel, role, rings)
                 staged = {b.name for b in kernel.buffers if b.versions}
-                judge = between = Between(kernel, role, self.source, everyone, frozenset(staged))
+                judge = between = Between(
+                    kernel, role, self.source, everyone, tuple(self.program.host.workspace), frozenset(staged)
+                )
                 between.run()
         except Finding:
             self.walk.at = judge.at if isinstance(judge.at, Stmt | Control) else None

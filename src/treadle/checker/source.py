@@ -75,6 +75,9 @@ class Source:
             self.values[scalar.value.name] = scalar.value
         self.stores = [op for op in self.ops if isinstance(op, Store)]
         self.ifs = [op for op in self.ops if isinstance(op, If)]
+        self.used = {v.name for op in self.ops for v in op.operands}
+        self.used |= {v.name for op in self.ops for b in op.blocks for v in b.yields}
+        self.used |= {n for op in self.ops for e in index_expressions(op) for n in e.functions}
         self.stored = {op.tensor.name for op in self.stores}
         self.loaded = {op.tensor.name for op in self.ops if isinstance(op, Load)}
         self.scalars = {n: s.value for s in program.scalars for n in (s.name, s.value.name)}
@@ -504,6 +507,19 @@ def converted(source: Term, have: DType, want: DType, saturate: bool) -> Term:
 def bound_symbol(i: int) -> Expr:
     """The canonical symbol of the i-th folded coordinate."""
     return Expr(((((Sym(f"?{i}")),), 1),))
+
+
+def index_expressions(op: Op) -> list[Expr]:
+    """All index expressions in an operation."""
+    if isinstance(op, Index):
+        return [op.expr]
+    if isinstance(op, Load | Store | Extract | Insert):
+        found = [e for s in flat(op.subs) for e in ([s.index] if s.index is not None else [])]
+        parts = [s.part for s in flat(op.subs) if s.part is not None]
+        return found + [e for p in parts for e in (p.lo, p.hi)]
+    if isinstance(op, Region):
+        return [e for a in op.args for e in (a.domain.lo, a.domain.hi)]
+    return []
 
 
 def flat(subs: tuple[AxisSub, ...]) -> list[Sub]:

@@ -590,7 +590,7 @@ class Statements:
             raise Refused(
                 "J1", f"the source's store {claim.store} is to {op.tensor.name} ({op.effect}, {op.tensor.dtype})", {}
             )
-        if op.results:
+        if any(v.name in self.source.used for v in op.results):
             raise Unsure("J1", "an atomic store whose old values are used", missing="a rule for them")
         axes = sub_axes(op.subs)
         if len(claim.coords) != len(axes):
