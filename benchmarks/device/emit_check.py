@@ -10,6 +10,7 @@ import hashlib
 import json
 import pathlib
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -60,7 +61,8 @@ def make() -> None:
     BUILD.mkdir(exist_ok=True)
     for old in BUILD.iterdir():
         old.unlink()
-    manifest: dict[str, Any] = {"hand": [], "small": [], "rows": []}
+    manifest: dict[str, Any] = {"hand": [], "small": [], "rows": [], "ops": []}
+    operations(manifest)
     for name in HAND:
         compiled(name, (TEXTS / f"{name}.tdm").read_text())
         manifest["hand"].append(name)
@@ -100,9 +102,94 @@ def make() -> None:
         source = sample(name)
         facts = contiguous(source, "cuda:sm_90a", extents)
         family = Rows()
-        compiled(key, print_machine(family.build(source, facts, point, family.guard(source, facts, point))))
+        text = print_machine(family.build(source, facts, point, family.guard(source, facts, point)))
+        compiled(key, text)
         manifest["rows"].append([key, name, extents])
+        if "= exp " in text:
+            compiled(f"{key}_approx", re.sub(r"(= exp \w+)", r"\1 tags (approx)", text))
+            manifest["rows"].append([f"{key}_approx", name, extents])
     (BUILD / "manifest.json").write_text(json.dumps(manifest))
+
+
+NUMBERS = ("f32", "f64", "f16", "bf16", "i8", "u8", "i16", "i32", "u32", "i64", "u64", "bool")
+
+
+def operations(manifest: dict[str, Any]) -> None:
+    """Every elementwise operation on every dtype that has it, and every conversion: one kernel a dtype, all outputs."""
+    from treadle.analysis.uses import Uses
+    from treadle.dtype.convert import convert
+    from treadle.dtype.formats import BY_NAME
+    from treadle.ir.guard import Guard
+    from treadle.ir.ops.elementwise import ELEMENTWISE
+    from treadle.ir.parser import parse_program
+    from treadle.ir.verifier import verify
+    from treadle.machine.text import print_machine
+    from treadle.math.table import FUNCTIONS
+    from treadle.realise.choices import Choices
+    from treadle.realise.threads import one_thread_each
+    from treadle.realise.universal import base_facts, task_regions
+    from treadle.simulate.arithmetic import elementwise
+
+    rng = np.random.default_rng(3)
+    letters = {"bool": "b", "int": "i", "uint": "u", "float": "f"}
+    for name in NUMBERS:
+        dtype = BY_NAME[name]
+        a, b = (values_of(dtype, rng, 4096) for _ in range(2))
+        lines, stores, saved = [], [], {"in.A": raw(a), "in.B": raw(b)}
+        for fn, (arity, kinds, result) in ELEMENTWISE.items():
+            if letters[dtype.kind] not in kinds or fn == "where":
+                continue
+            if dtype.name == "f64" and fn in FUNCTIONS and fn not in ("sqrt", "rsqrt"):
+                continue
+            out = "bool" if result == "bool" else name
+            lines.append(f"      %{fn}: {out}[n] = {fn} {', '.join(('%a', '%b')[:arity])}")
+            stores.append((f"Y_{fn}", out, f"%{fn}"))
+            with np.errstate(all="ignore"):
+                want = elementwise(fn, dtype, [a, b][:arity])
+            saved[f"want.Y_{fn}"] = raw(np.asarray(want).astype(BY_NAME[out].numpy))
+        for other in NUMBERS:
+            if other != name:
+                lines.append(f"      %to_{other}: {other}[n] = cast %a")
+                stores.append((f"Y_to_{other}", other, f"%to_{other}"))
+                saved[f"want.Y_to_{other}"] = raw(convert(a, dtype, BY_NAME[other]))
+        text = "\n".join(
+            [f"program ops_{name}", "  dim N", f"  tensor A: {name}[N]", f"  tensor B: {name}[N]"]
+            + [f"  tensor {y}: {out}[N] out" for y, out, _ in stores]
+            + ["  body", "    region R0 parallel (n in N)"]
+            + [f"      %{x.lower()}: {name}[n] = load {x}[n]" for x in "AB"]
+            + lines
+            + [f"      store {y}[n] = {value}" for y, _, value in stores]
+        )
+        source = parse_program(text)
+        verify(source)
+        guard = Guard(tuple(base_facts(source, Uses(source), disjoint=True)))
+        machine = one_thread_each(source, Choices(tasks=frozenset(task_regions(source))), guard, "cuda:sm_90a", 8 * 132)
+        compiled(f"ops_{name}", print_machine(machine))
+        np.savez(BUILD / f"ops_{name}.npz", **saved)
+        manifest["ops"].append([f"ops_{name}", {y: out for y, out, _ in stores}])
+
+
+def values_of(dtype: Any, rng: np.random.Generator, count: int) -> np.ndarray:
+    """Special values, small ones, and random bits."""
+    if dtype.is_bool:
+        return rng.integers(0, 2, count).astype(np.bool_)
+    bits_ = rng.integers(0, 1 << 63, count, np.uint64) * 2 + rng.integers(0, 2, count, np.uint64)
+    found = bits_.astype({8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}[dtype.bits]).view(dtype.numpy)
+    small = rng.integers(-5, 6, count // 4).astype(np.float64)
+    if dtype.is_float:
+        small = np.concatenate(
+            [small, rng.normal(0, 4, count // 4), [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 0.5, 2.5]]
+        )
+        with np.errstate(all="ignore"):
+            found[: len(small)] = small.astype(dtype.numpy)
+    else:
+        found[: len(small)] = small.astype(np.int64).astype(dtype.numpy)
+    return found[rng.permutation(count)]
+
+
+def raw(array: np.ndarray) -> np.ndarray:
+    """The bytes: NumPy's files do not know every dtype."""
+    return np.ascontiguousarray(array).view(np.uint8)
 
 
 def compiled(name: str, text: str) -> None:
@@ -143,11 +230,14 @@ class Loaded:
 
     def bind(self, extents: dict[str, int], tensors: dict[str, Any]) -> Any:
         """A callable that launches everything once."""
+        return self.launch(extents, tensors, {n: tuple(t.stride()) for n, t in tensors.items()})
+
+    def launch(self, extents: dict[str, int], tensors: dict[str, Any], strides: dict[str, tuple[int, ...]]) -> Any:
+        """As `bind`, strides given."""
         import torch
 
         from treadle.runtime.cuda import CudaLaunch
 
-        strides = {n: tuple(t.stride()) for n, t in tensors.items()}
         pointers = {n: int(t.data_ptr()) for n, t in tensors.items()}
         call = Call(extents, pointers, strides, {})
         room = torch.empty(max(16, workspace_bytes(self.emitted, call)), dtype=torch.uint8, device="cuda")
@@ -213,6 +303,40 @@ def small_programs(manifest: dict[str, Any], report: dict[str, Any]) -> None:
                 same &= bool(np.array_equal(a, wide(saved[f"same.{name}"], tensors[name]), equal_nan=True))
         rows.append({"plan": key, "extents": extents, "worst_of_bound": worst, "equals_simulator": same})
         print(rows[-1], flush=True)
+
+
+def all_operations(manifest: dict[str, Any], report: dict[str, Any]) -> None:
+    """Elementwise operations and conversions bit for bit; NaN equals NaN, of equal zeros either (maximum, minimum)."""
+    import torch
+
+    from treadle.dtype.formats import BY_NAME
+
+    rows = report["operations"] = {}
+    for key, outs in manifest["ops"]:
+        saved = np.load(BUILD / f"{key}.npz")
+        name = key.removeprefix("ops_")
+        buffers = {n: torch.from_numpy(saved[f"in.{n}"].copy()).cuda() for n in ("A", "B")}
+        buffers |= {y: torch.full((len(saved[f"want.{y}"]),), 0xAB, dtype=torch.uint8, device="cuda") for y in outs}
+        count = len(saved["in.A"]) // BY_NAME[name].numpy.itemsize
+        Loaded(key).launch({"N": count}, buffers, {n: (1,) for n in buffers})()
+        torch.cuda.synchronize()
+        wrong: dict[str, Any] = {}
+        for y, out in outs.items():
+            kind = BY_NAME[out].numpy
+            got, want = buffers[y].cpu().numpy().view(kind), saved[f"want.{y}"].view(kind)
+            same = got.view(np.uint8).reshape(count, -1) == want.view(np.uint8).reshape(count, -1)
+            fine = same.all(axis=1)
+            if BY_NAME[out].is_float:
+                a, b = got.astype(np.float64), want.astype(np.float64)
+                fine |= np.isnan(a) & np.isnan(b)
+                if y in ("Y_maximum", "Y_minimum"):
+                    fine |= (a == 0) & (b == 0)
+            if not fine.all():
+                at = int(np.flatnonzero(~fine)[0])
+                inputs = [saved[f"in.{n}"].view(BY_NAME[name].numpy)[at] for n in "AB"]
+                wrong[y] = [int((~fine).sum()), [str(x) for x in (*inputs, got[at], want[at])]]
+        rows[name] = {"outputs": len(outs), "elements": count, "wrong": wrong}
+        print(name, rows[name], flush=True)
 
 
 def inside(rows: int, columns: int, fill: Any, pad: int = 8) -> Any:
@@ -431,6 +555,7 @@ def run(out: str) -> None:
     try:
         k2, k3 = products(report), attentions(report)
         times(report, k2, k3, manifest)
+        all_operations(manifest, report)
         small_programs(manifest, report)
     finally:
         pathlib.Path(out).write_text(json.dumps(report, indent=1))

@@ -47,7 +47,9 @@ def built(program: MachineProgram, name: str = "test") -> Built:
         pytest.skip(f"the extra treadle[cuda] is not installed: {error.found}")
 
 
-def small(body: str, declarations: str = "", *, threads: int = 128, target: str = "cuda:sm_90a", grid: str = "1") -> str:
+def small(
+    body: str, declarations: str = "", *, threads: int = 128, target: str = "cuda:sm_90a", grid: str = "1"
+) -> str:
     """A machine text of one role and one launch around a body; tensors X, Y: f32[M, N] and I: i32[N]."""
     return f"""tdm 1
 target {target}

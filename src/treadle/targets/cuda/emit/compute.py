@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from treadle.algebra.expr import ZERO, Expr, const
+from treadle.dtype.formats import f32
 from treadle.machine.form import Compute, Fold, FragRef, MemRef, Mma, Operand
 from treadle.targets.cuda.emit.access import Pointer, filled, storage
 from treadle.targets.cuda.emit.casts import bitcast, cast
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
 from treadle.targets.cuda.emit.fragments import Layout
-from treadle.targets.cuda.emit.scope import Scope
+from treadle.targets.cuda.emit.scope import Scope, register
 from treadle.targets.cuda.emit.values import HALVES, Val, bits, ctype, number
 
 
@@ -62,6 +63,8 @@ def compute(scope: Scope, stmt: Compute) -> None:
     made = scope.layout(stmt.dst)
     fill = filled(stmt.fill, made)
     with scope.block("{"):
+        if stmt.fn == "div" and not stmt.where and _divide(scope, stmt, made):
+            return
         values: list[Val] = []
         for slot in range(made.count):
             value = _value(scope, stmt, made, slot)
@@ -71,6 +74,44 @@ def compute(scope: Scope, stmt: Compute) -> None:
                     value = scope.setting.arith.apply("where", [Val(f"({condition})", value.dtype), value, fill])
             values.append(value)
         assign(scope, stmt.dst, values, [a for a in stmt.args if isinstance(a, FragRef)])
+
+
+SAME_DIVISOR = 4
+"""Slots with one divisor from which on it is inverted once. (A division is some 16 instructions with a branch, a product
+with its two corrections and the test 8.)"""
+
+
+def _divide(scope: Scope, stmt: Compute, made: Layout) -> bool:
+    """Divides several slots by one number of f32, correctly rounded as a division is."""
+    dividend, divisor = stmt.args
+    if made.frag.dtype != f32 or not isinstance(dividend, FragRef) or not isinstance(divisor, FragRef):
+        return False
+    if scope.setting.scalars.keys() & {dividend.name, divisor.name} or divisor.name == stmt.dst:
+        return False
+    groups: dict[str, list[int]] = {}
+    for slot in range(made.count):
+        groups.setdefault(operand(scope, divisor, made, slot).text, []).append(slot)
+    if min(map(len, groups.values())) < SAME_DIVISOR or (dividend.name == stmt.dst and dividend.coords is not None):
+        return False
+    scope.use("quotient")
+    array = register(stmt.dst)
+    for text, slots in groups.items():
+        plain = scope.head.fresh("plain")
+        tops = {slot: operand(scope, dividend, made, slot).text for slot in slots}
+        scope.line(f"bool {plain} = ordinary_divisor({text});")
+        for top in tops.values():
+            scope.line(f"{plain} &= ordinary_dividend({top});")
+        with scope.block(f"if ({plain}) {{", "} else {"):
+            inverse = scope.head.fresh("inverse")
+            scope.line(f"const float {inverse} = 1.0f / {text};")
+            for slot, top in tops.items():
+                scope.line(f"{array}[{slot}] = quotient({top}, {text}, {inverse});")
+        scope.depth += 1
+        for slot, top in tops.items():
+            scope.line(f"{array}[{slot}] = {top} / {text};")
+        scope.depth -= 1
+        scope.line("}")
+    return True
 
 
 def assign(scope: Scope, name: str, values: Sequence[Val], sources: Sequence[FragRef]) -> None:

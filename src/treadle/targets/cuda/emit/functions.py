@@ -2,11 +2,16 @@
 
 Each is straight-line text. The compiler must not contract what it says (`--fmad=false`); division and square root are
 IEEE's, which is the default.
+
+Rounding to an integer and its conversion go to a slow unit of the hardware. Where the argument's interval is known to lie
+within 2^21, adding and taking away 1.5 * 2^23 rounds just so, and the sum's low bits are the integer. (Only the sign of
+a zero may differ, and no expansion looks at that; `tests` and the device check compare bits.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf, isfinite
 
 from treadle.dtype.formats import f32
 from treadle.math.table import FUNCTIONS, expansion
@@ -26,6 +31,10 @@ APPROXIMATE: dict[str, str] = {
 """Functions for which the hardware has an instruction, taken where the statement says so."""
 
 
+_NEAR = 2.0**21
+_SHIFT, _SHIFT_BITS = "12582912.0f", "0x4b400000"
+
+
 class TextOps:
     """`treadle.math.ops.Ops` as lines of C++; a value is the name of a variable, or a number."""
 
@@ -33,6 +42,9 @@ class TextOps:
         self.lines: list[str] = []
         self.count = [0]
         self.indent = indent
+        self.bounds: dict[str, tuple[float, float]] = {}
+        self.shifted: dict[str, str] = {}
+        self.numbers: dict[str, float] = {}
 
     def _new(self, kind: str, text: str) -> str:
         name = f"v{self.count[0]}"
@@ -50,19 +62,24 @@ class TextOps:
         return self._new("bool", text)
 
     def const_f32(self, value: float) -> str:
-        return number(value, f32).text
+        text = number(value, f32).text
+        if isfinite(value):
+            self.numbers[text] = value
+        return text
 
     def const_i32(self, value: int) -> str:
         return f"(int)0x{value & 0xFFFFFFFF:x}u"
 
     def add(self, a: str, b: str) -> str:
-        return self._float(f"{a} + {b}")
+        x, y = self._interval(a), self._interval(b)
+        return self._bound(self._float(f"{a} + {b}"), [p + q for p, q in zip(x, y)])
 
     def sub(self, a: str, b: str) -> str:
         return self._float(f"{a} - {b}")
 
     def mul(self, a: str, b: str) -> str:
-        return self._float(f"{a} * {b}")
+        x, y = self._interval(a), self._interval(b)
+        return self._bound(self._float(f"{a} * {b}"), [p * q for p in x for q in y])
 
     def div(self, a: str, b: str) -> str:
         return self._float(f"{a} / {b}")
@@ -77,23 +94,53 @@ class TextOps:
         return self._float(f"__uint_as_float(__float_as_uint({a}) ^ 0x80000000u)")
 
     def abs(self, a: str) -> str:
-        return self._float(f"__uint_as_float(__float_as_uint({a}) & 0x7fffffffu)")
+        name = self._float(f"__uint_as_float(__float_as_uint({a}) & 0x7fffffffu)")
+        self.bounds[name] = (0.0, inf)
+        return name
 
     def copysign(self, a: str, sign: str) -> str:
         size, top = f"(__float_as_uint({a}) & 0x7fffffffu)", f"(__float_as_uint({sign}) & 0x80000000u)"
         return self._float(f"__uint_as_float({size} | {top})")
 
     def max(self, a: str, b: str) -> str:
-        return self._float(f"fmaxf({a}, {b})")
+        (low, high), (other, top) = self._interval(a), self._interval(b)
+        name = self._float(f"fmaxf({a}, {b})")
+        # Only a value without an upper bound can be NaN; then the other operand comes.
+        self.bounds[name] = (max(low, other) if max(high, top) < inf else min(low, other), max(high, top))
+        return name
 
     def min(self, a: str, b: str) -> str:
-        return self._float(f"fminf({a}, {b})")
+        (low, high), (other, top) = self._interval(a), self._interval(b)
+        name = self._float(f"fminf({a}, {b})")
+        self.bounds[name] = (min(low, other), min(high, top))
+        return name
 
     def round_even(self, a: str) -> str:
-        return self._float(f"rintf({a})")
+        low, high = self._interval(a)
+        if not (-_NEAR <= low and high <= _NEAR):
+            return self._float(f"rintf({a})")
+        moved = self._float(f"{a} + {_SHIFT}")
+        name = self._float(f"{moved} - {_SHIFT}")
+        self.shifted[name] = moved
+        return self._bound(name, [low - 0.5, high + 0.5])
 
     def float_to_int(self, a: str) -> str:
+        moved = self.shifted.get(a)
+        if moved is not None:
+            return self._int(f"__float_as_int({moved}) - {_SHIFT_BITS}")
         return self._int(f"__float2int_rz({a})")
+
+    def _interval(self, a: str) -> tuple[float, float]:
+        """Where a float lies. Ensures: a finite interval is one of numbers, a value that may be NaN has no upper bound."""
+        known = self.bounds.get(a)
+        if known is not None:
+            return known
+        return (self.numbers[a],) * 2 if a in self.numbers else (-inf, inf)
+
+    def _bound(self, name: str, corners: list[float]) -> str:
+        if all(isfinite(c) for c in corners):
+            self.bounds[name] = (min(corners), max(corners))
+        return name
 
     def int_to_float(self, a: str) -> str:
         return self._float(f"__int2float_rn({a})")

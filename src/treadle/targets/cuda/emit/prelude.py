@@ -164,6 +164,21 @@ DEVICE float min_f32(float a, float b) {
   return d;
 }""",
 )
+_part(
+    "quotient",
+    """
+// a / b with r = 1 / b, rounded right where both are `ordinary`: Markstein's two corrections, whose remainders are exact
+// while nothing leaves the normal numbers.
+DEVICE float quotient(float a, float b, float r) {
+  const float first = a * r;
+  const float near = fmaf(fmaf(-b, first, a), r, first);
+  return fmaf(fmaf(-b, near, a), r, near);
+}
+DEVICE bool ordinary_divisor(float b) { return (fabsf(b) >= 0x1p-20f) & (fabsf(b) <= 0x1p+20f); }
+DEVICE bool ordinary_dividend(float a) {
+  return (fabsf(a) <= 0x1p+100f) & ((fabsf(a) >= 0x1p-100f) | (__float_as_uint(a) == 0u));
+}""",
+)
 _part("max_f64", "DEVICE double max_f64(double a, double b) { return b > a || b != b ? b : a; }")
 _part("min_f64", "DEVICE double min_f64(double a, double b) { return b < a || b != b ? b : a; }")
 _part(
@@ -235,7 +250,18 @@ DEVICE float {_name}(float x) {{
   return d;
 }}""",
     )
-_part("exp_approx", "DEVICE float exp_approx(float x) { return exp2_approx(x * 0x1.715476p+0f); }", "exp2_approx")
+_part(
+    "exp_approx",
+    """
+// 2^t for t = x log2 e in two parts: the instruction's error, and none from a rounded exponent.
+DEVICE float exp_approx(float x) {
+  const float t = x * 0x1.715476p+0f;
+  const float rest = fmaf(x, 0x1.4ae0cp-26f, fmaf(x, 0x1.715476p+0f, -t));
+  const float y = exp2_approx(t);
+  return fabsf(x) < 87.0f ? fmaf(y * 0x1.62e43p-1f, rest, y) : y;
+}""",
+    "exp2_approx",
+)
 
 # ---- updates of memory that others update too
 
