@@ -6,14 +6,15 @@ universal plan comes last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from treadle.base.errors import LimitError, TreadleError
 from treadle.checker import check
 from treadle.checker.verdict import Verdict
-from treadle.driver.candidates import Candidate, candidates, saved_candidate
+from treadle.driver import cuda_variant
+from treadle.driver.candidates import UNIVERSAL, Candidate, candidates, saved_candidate
 from treadle.driver.errors import PlanUnverified, UniversalUnknown, UniversalUnverified
 from treadle.driver.facts import CallFacts
 from treadle.driver.pipeline import Timeline
@@ -43,9 +44,15 @@ class Built:
 
 
 def choose(
-    program: Program, target: str, facts: CallFacts, pins: Sequence[Pin] = (), *, family: str | None = None
+    program: Program,
+    target: str,
+    facts: CallFacts,
+    pins: Sequence[Pin] = (),
+    *,
+    family: str | None = None,
+    without: Sequence[Plan] = (),
 ) -> Built:
-    """The best plan that the judge verifies; with `family`, only plans of that one are tried.
+    """The best plan that the judge verifies; with `family`, only plans of that one are tried; none in `without`.
 
     *Errors*: `plan/none`, `plan/universal-unverified`, `plan/universal-unknown`, `plan/*` for a pin that cannot be met.
     """
@@ -55,7 +62,7 @@ def choose(
     notes: list[str] = []
     refusals: list[str] = []
     with timeline.stage("plan"):
-        found = candidates(program, target, facts, pins, refusals)
+        found = candidates(program, target, facts, pins, refusals, without)
     for candidate in _timed(found, timeline):
         if family is not None and candidate.plan.family != family:
             continue
@@ -145,7 +152,7 @@ def assemble(built: Built) -> Record:
     """The record of a verified plan: text, object, and what its loader needs."""
     machine = built.machine
     kind = machine.target.partition(":")[0]
-    maker = {"cpu": _assemble_cpu}[kind]
+    maker = {"cpu": _assemble_cpu, "cuda": _assemble_cuda}[kind]
     text = print_machine(machine)
     source, code, extra = maker(built)
     meta = {
@@ -158,9 +165,73 @@ def assemble(built: Built) -> Record:
         "guard": [fact_text(f) for f in machine.guard.facts],
         "notes": built.notes,
         "seconds": dict(built.timeline.seconds),
+        "late": [],
         **extra,
     }
     return Record(text, source, code, meta)
+
+
+LATE = 4
+"""How many plans may be rejected after compilation before the rest of the families is left aside."""
+
+
+def make(
+    program: Program,
+    target: str,
+    facts: CallFacts,
+    *,
+    family: str | None = None,
+    known: Mapping[str, Record] | None = None,
+) -> Record:
+    """The record of the best plan that is verified, and that its compiler makes of what the plan says.
+
+    A plan that its target cannot say, or whose cubin spills or serialises, gives way to the next in predicted time. Of
+    those that only came out worse, the first is taken after all when no other is near it.
+    *Errors*: as `choose`, and those of the toolchain.
+    """
+    late: list[Plan] = []
+    notes: list[str] = []
+    first: tuple[Plan, Record] | None = None
+    while True:
+        built = choose(program, target, facts, family=family, without=late)
+        plan = built.candidate.plan
+        if first is not None and (len(late) > LATE or _time(plan) > 2 * _time(first[0])):
+            record = first[1]
+            return replace(record, meta={**record.meta, "notes": notes, "late_rejections": len(late)})
+        digest = digest_of(built)
+        if known and digest in known:
+            return known[digest]
+        try:
+            record = assemble(built)
+        except LimitError as error:
+            if built.candidate.universal:
+                raise
+            why = [error.found]
+            family = UNIVERSAL if len(late) >= LATE else family
+        else:
+            why = record.meta["late"]
+            if not why or built.candidate.universal:
+                meta = {**record.meta, "notes": [*record.meta["notes"], *notes], "late_rejections": len(late)}
+                return replace(record, meta=meta)
+            first = first or (plan, record)
+        notes.append(f"{plan.line()}: {'; '.join(why)}")
+        late.append(plan)
+
+
+def _time(plan: Plan) -> float:
+    return plan.cost.total if plan.cost is not None else 0.0
+
+
+def source_of(built: Built) -> str:
+    """The emitted text, not compiled."""
+    machine = built.machine
+    if machine.target.startswith("cuda"):
+        return cuda_variant.emit(machine).source
+    return emit_cpu(machine, features_of(machine.target)).text
+
+
+def _assemble_cuda(built: Built) -> tuple[str, bytes, dict[str, Any]]:
+    return cuda_variant.assemble(built.machine, built.timeline)
 
 
 def _assemble_cpu(built: Built) -> tuple[str, bytes, dict[str, Any]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
+from typing import Any, cast
 
 from treadle.driver.facts import CallFacts
 from treadle.driver.targets import features_of
 from treadle.ir.core import Program
 from treadle.ir.guard import Disjoint, Guard, Unit
 from treadle.machine.form import MachineProgram
+from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts as PlanFacts
 from treadle.plan.family import Family
 from treadle.plan.pins import NoPlan, Pin
@@ -17,9 +20,10 @@ from treadle.plan.plan import Plan
 from treadle.planner.enumerate import Choice, choose, realised
 from treadle.runtime.pool import workers
 from treadle.targets.cpu.families import families as cpu_families
+from treadle.targets.cuda.families import families as cuda_families
 
 UNIVERSAL = "universal"
-_FAMILIES: dict[str, Callable[[], Sequence[Family[MachineProgram]]]] = {"cpu": cpu_families}
+_FAMILIES: dict[str, Callable[[], Sequence[Family[MachineProgram]]]] = {"cpu": cpu_families, "cuda": cuda_families}
 
 
 @dataclass(frozen=True)
@@ -49,17 +53,38 @@ def families(target: str) -> Sequence[Family[MachineProgram]]:
     return known()
 
 
+class Without:
+    """A family of which some points are not to be chosen."""
+
+    def __init__(self, family: Family[MachineProgram], points: Sequence[Mapping[str, Any]]) -> None:
+        self.family = family
+        self.points = points
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.family, name)
+
+    def cost(self, program: Program, facts: PlanFacts, point: Mapping[str, Any]) -> CostVector:
+        """Without end for the points that are left out."""
+        return CostVector(compute=inf) if point in self.points else self.family.cost(program, facts, point)
+
+
 def candidates(
-    program: Program, target: str, facts: CallFacts, pins: Sequence[Pin], refusals: list[str]
+    program: Program,
+    target: str,
+    facts: CallFacts,
+    pins: Sequence[Pin],
+    refusals: list[str],
+    without: Sequence[Plan] = (),
 ) -> Iterator[Candidate]:
-    """The plans to try, in order of predicted time; the universal plan last.
+    """The plans to try, in order of predicted time; the universal plan last; none of those in `without`.
 
     Families that refuse the program append their reasons to `refusals`.
     *Errors*: `plan/pin-refused`, `plan/none`.
     """
     planned = plan_facts(program, target, facts)
     known = families(target)
-    choice = choose(program, planned, known, pins)
+    left = [Without(f, [p.point for p in without if p.family == f.name]) for f in known] if without else known
+    choice = choose(program, planned, cast("Sequence[Family[MachineProgram]]", left), pins)
     refusals += [f"{r.family}: {'; '.join(r.reasons)}" for r in choice.rejected]
     found = [choice.best, *choice.others]
     # The universal plan decides nothing and never loses its right to run: it comes after every other.
@@ -98,7 +123,7 @@ def plan_facts(program: Program, target: str, facts: CallFacts) -> PlanFacts:
         unit=frozenset(unit),
         aligned=aligned,
         disjoint=apart,
-        features=features_of(target) if kind == "cpu" else frozenset(),
+        features=features_of(target),
         workers=workers() if kind == "cpu" else 1,
     )
 

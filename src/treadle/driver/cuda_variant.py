@@ -6,16 +6,21 @@ from: a record keeps machine text and cubin, and the emission is repeated when t
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
 
 from treadle.driver.pipeline import Timeline
 from treadle.driver.record import Record
 from treadle.ir.extents import extent_sources
 from treadle.machine.form import MachineProgram
 from treadle.machine.parse import parse_machine
-from treadle.runtime.arrays import view
+from treadle.runtime.arrays import ArrayView, numpy_dtype, view
 from treadle.runtime.cuda import CudaLaunch, CudaModule, load_cubin
-from treadle.runtime.driver import current, device, driver, ok, ordinal_of
+from treadle.runtime.driver import current, current_stream, device, driver, ok, ordinal_of
 from treadle.runtime.launch import Block
 from treadle.runtime.signature import ScalarParam, Signature, TensorParam
 from treadle.targets.cuda.emit import Call, EmittedCuda, emit, prepare, workspace_bytes
@@ -30,10 +35,14 @@ def assemble(machine: MachineProgram, timeline: Timeline) -> tuple[str, bytes, d
         compiled = compile_cuda(emitted.source, arch=emitted.arch, name=machine.program.name)
     resources = {k.name: k for k in compiled.kernels}
     spilled = {n: r.spill_stores + r.spill_loads for n, r in resources.items() if r.spill_stores + r.spill_loads}
+    late = [f"{n} spills {size} bytes" for n, size in spilled.items()]
+    late += [f"{m.code}: {m.text}" for m in compiled.messages if m.code]
     return (
         emitted.source,
         compiled.cubin,
         {
+            "late": late,
+            "compiler": compiled.compiler,
             "arch": emitted.arch,
             "registers": {n: r.registers for n, r in resources.items()},
             "spills": spilled,
@@ -52,29 +61,40 @@ class CudaKernel:
         self.cubin = record.code
         self.name = self.machine.program.name
         self._modules: dict[int, CudaModule] = {}
-        self._workspace: dict[int, tuple[int, int]] = {}
+        self._workspace: dict[tuple[int, int], DeviceMemory] = {}
 
     def run(self, block: Block) -> None:
         """Launches for one argument block. *Errors*: `cuda/*`, `emit/cuda-extent`."""
-        for launch in self.launches(block):
+        ordinal = self.ordinal(block)
+        need = self.workspace(block)
+        room = None
+        if need:
+            # Launches on one stream come one after the other and may share; a larger room frees the old one, which
+            # waits for the device.
+            key = ordinal, current_stream(ordinal)
+            room = self._workspace.get(key)
+            if room is None or room.size < need:
+                room = self._workspace[key] = DeviceMemory(ordinal, need, self.name)
+        for launch in self.launches(block, room):
             launch()
 
-    def launches(self, block: Block) -> list[CudaLaunch]:
-        """The launches of a block, in order, each ready to be repeated."""
-        ordinal = self._ordinal(block)
-        module = self._module(ordinal)
-        call = self._call(block, 0)
-        need = workspace_bytes(self.emitted, call)
-        if need:
-            call = self._call(block, self._room(ordinal, need))
+    def workspace(self, block: Block) -> int:
+        """Bytes that a block's launches need beside its arguments."""
+        return workspace_bytes(self.emitted, self._call(block, 0))
+
+    def launches(self, block: Block, room: DeviceMemory | None) -> list[CudaLaunch]:
+        """The launches of a block, in order, each ready to be repeated while `room` and the arrays are kept alive."""
+        module = self._module(self.ordinal(block))
+        call = self._call(block, 0 if room is None else room.address)
         found: list[CudaLaunch] = []
         for ready in prepare(self.emitted, call):
             cluster = ready.geometry.cluster[0]
             function = module.function(ready.kernel, shared=ready.geometry.shared, cluster=cluster)
-            found.append(CudaLaunch(function, ready.geometry, ready.arguments, keeps=block.arguments))
+            found.append(CudaLaunch(function, ready.geometry, ready.arguments))
         return found
 
-    def _ordinal(self, block: Block) -> int:
+    def ordinal(self, block: Block) -> int:
+        """The number of the device on which a block's arrays lie."""
         for argument, param in zip(block.arguments, self.signature.params):
             if isinstance(param, TensorParam):
                 return ordinal_of(view(argument, name=param.name).device)
@@ -103,18 +123,60 @@ class CudaKernel:
         extents = block_extents(self.machine, shapes)
         return Call(extents, pointers, strides, scalars, workspace)
 
-    def _room(self, ordinal: int, size: int) -> int:
-        """Device memory for the workspace, kept and grown."""
-        address, have = self._workspace.get(ordinal, (0, 0))
-        if have >= size:
-            return address
-        doing = f"allocating {size} bytes of workspace for {self.name}"
+
+class DeviceMemory:
+    """Memory of a device that goes back, after the device has finished what it has to do, when nobody keeps it."""
+
+    def __init__(self, ordinal: int, size: int, name: str) -> None:
+        self.size = size
+        doing = f"allocating {size} bytes of workspace for {name}"
         with current(device(ordinal)):
-            if address:
-                ok(driver().cuMemFree(address), doing)
-            address = int(ok(driver().cuMemAlloc(size), doing))
-        self._workspace[ordinal] = (address, size)
-        return address
+            self.address = int(ok(driver().cuMemAlloc(size), doing))
+        weakref.finalize(self, _give_back, ordinal, self.address).atexit = False
+
+
+def _give_back(ordinal: int, address: int) -> None:
+    with current(device(ordinal)):
+        driver().cuCtxSynchronize()
+        driver().cuMemFree(address)
+
+
+@contextmanager
+def images(views: Mapping[str, ArrayView]) -> Generator[dict[str, Any]]:
+    """Arrays of a device as NumPy arrays over copies; at the end the copies that hold a writable array go back.
+
+    Arrays whose addresses meet share one copy, so that what is written through one is seen through the other.
+    """
+    spans: list[list[int]] = []
+    for low, high in sorted(v.span for v in views.values()):
+        if spans and low < spans[-1][1]:
+            spans[-1][1] = max(spans[-1][1], high)
+        elif high > low:
+            spans.append([low, high])
+    copies = [(low, np.empty(high - low, np.uint8)) for low, high in spans]
+    ordinal = next((ordinal_of(v.device) for v in views.values()), 0)
+    cu, doing = driver(), "copying arrays from the device and back"
+    with current(device(ordinal)):
+        ok(cu.cuStreamSynchronize(cu.CUstream(current_stream(ordinal))), doing)
+        for low, copy in copies:
+            ok(cu.cuMemcpyDtoH(copy.ctypes.data, low, copy.size), doing)
+    yield {name: _image(v, copies) for name, v in views.items()}
+    with current(device(ordinal)):
+        for low, copy in copies:
+            if any(v.writable and low <= v.span[0] < low + copy.size for v in views.values()):
+                ok(cu.cuMemcpyHtoD(low, copy.ctypes.data, copy.size), doing)
+
+
+def _image(seen: ArrayView, copies: list[tuple[int, Any]]) -> Any:
+    dtype = numpy_dtype(seen.dtype)
+    if seen.size == 0:
+        return np.empty(seen.shape, dtype)
+    low, copy = next((low, copy) for low, copy in copies if low <= seen.span[0] < low + copy.size)
+    made: Any = np.ndarray(
+        seen.shape, dtype, copy.data, seen.ptr - low, tuple(s * dtype.itemsize for s in seen.strides)
+    )
+    made.flags.writeable = seen.writable
+    return made
 
 
 def block_extents(machine: MachineProgram, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
@@ -132,10 +194,16 @@ def block_extents(machine: MachineProgram, shapes: dict[str, tuple[int, ...]]) -
 
 
 class CudaBound:
-    """A call made ready: its launches, repeated in order."""
+    """A call made ready: its launches, repeated in order on the stream that is current then.
 
-    def __init__(self, launches: list[CudaLaunch], outs: Any) -> None:
-        self.launches = launches
+    Keeps arrays, workspace and code alive. Repeat it on one stream at a time when it has a workspace.
+    """
+
+    def __init__(self, kernel: CudaKernel, block: Block, outs: Any) -> None:
+        need = kernel.workspace(block)
+        self._room = DeviceMemory(kernel.ordinal(block), need, kernel.name) if need else None
+        self._block = block
+        self.launches = kernel.launches(block, self._room)
         self.outs = outs
 
     def __call__(self) -> Any:
@@ -143,3 +211,5 @@ class CudaBound:
         for launch in self.launches:
             launch()
         return self.outs
+
+    launch = __call__

@@ -16,11 +16,12 @@ import numpy as np
 
 from treadle.driver.arguments import Call, Like, bind_arguments, frozen, known_extents
 from treadle.driver.extents import shape_of, solve
+from treadle.driver.outputs import fresh
 from treadle.driver.ready import MISS, Ready
 from treadle.driver.rooms import compile_native, planning, room
 from treadle.driver.specialisation import Specialisation
-from treadle.driver.targets import arrays_elsewhere
-from treadle.driver.variants import Interpreted, InterpretedLaunch, Variant
+from treadle.driver.tiles import whole_dims
+from treadle.driver.variants import Interpreted, Variant, on_host
 from treadle.dtype.formats import BY_NAME
 from treadle.ir.core import Program
 from treadle.ir.printer import print_program
@@ -28,7 +29,6 @@ from treadle.lang.definition import Definition
 from treadle.lang.errors import NeedsExtent
 from treadle.runtime import native
 from treadle.runtime.launch import CpuLaunch
-from treadle.runtime.memory import empty
 from treadle.runtime.signature import TensorParam
 
 Launch = CpuLaunch
@@ -69,30 +69,32 @@ class Kernel:
             outs = ready.run(args)
             if outs is not MISS:
                 return outs
-        special, call = self._prepare_here(args, staged)
+        special, call = self.prepare(args, staged)
         variant = special.run(call)
         if isinstance(variant, Variant):
             self._learn(key, args, staged, special, call, variant)
         return call.outs
 
-    def bind(self, *args: Any, **staged: Any) -> CpuLaunch | InterpretedLaunch:
+    def bind(self, *args: Any, **staged: Any) -> Any:
         """The kernel on these arguments, made ready: `f()` runs it again and returns the Outs.
 
         Arguments are checked once and kept alive; omitted Outs are allocated once.
         """
-        special, call = self._prepare_here(args, staged)
+        special, call = self.prepare(args, staged)
         return special.bind(call)
 
     def reference(self, *args: Any, **staged: Any) -> Any:
         """What a call does, by the reference interpreter: no planner, no generated code. Returns the Outs."""
-        special, call = self._prepare_here(args, staged)
-        room("interpreter").evaluate(special.program, call.as_numpy(), call.scalars, extents=call.extents)
+        special, call = self.prepare(args, staged)
+        with on_host(call) as arrays:
+            room("interpreter").evaluate(special.program, arrays, call.scalars, extents=call.extents)
         return call.outs
 
     def sanitize(self, *args: Any, **staged: Any) -> list[Any]:
         """Findings of the checked interpreter on these arguments, which stay as they are; empty when all is well."""
-        special, call = self._prepare_here(args, staged)
-        return room("sanitize").sanitize(special.program, call.as_numpy(), call.scalars, call.extents)
+        special, call = self.prepare(args, staged)
+        with on_host(call) as arrays:
+            return room("sanitize").sanitize(special.program, arrays, call.scalars, call.extents)
 
     # ---- planning
 
@@ -101,7 +103,8 @@ class Kernel:
 
         `where` pins decisions: `td.tile(...)`, `td.place(...)`, `td.atom(...)`, `td.versions(...)`.
         """
-        special, call = self.prepare(args, staged, allocate=False)
+        kind = target.partition(":")[0] if target is not None else None
+        special, call = self.prepare(args, staged, allocate=False, kind=kind)
         return room("plan").plan_call(self, special, call, target, where)
 
     @property
@@ -117,28 +120,23 @@ class Kernel:
     # ---- the way to a call
 
     def prepare(
-        self, args: tuple[Any, ...], staged: dict[str, Any], *, allocate: bool = True
+        self, args: tuple[Any, ...], staged: dict[str, Any], *, allocate: bool = True, kind: str | None = None
     ) -> tuple[Specialisation, Call]:
         """The specialisation for a call, and the call with its extents known and omitted Outs allocated.
 
-        Without `allocate`, arguments may be `td.like`, and omitted Outs are only described.
+        Without `allocate`, arguments may be `td.like`, and omitted Outs are only described. `kind` is that of the
+        target, when it is not the one of the arguments' device.
         """
         call = bind_arguments(self.definition, args, staged, described=not allocate)
-        fixed = self._fixed.get(call.key, ())
-        key = (call.key, tuple(known_extents(self.definition, call, fixed).items()))
+        kind = kind or call.device.partition(":")[0]
+        fixed = self._fixed.get((kind, call.key), ())
+        key = (kind, call.key, tuple(known_extents(self.definition, call, fixed).items()))
         special = self._special.get(key)
         if special is None:
             with planning():
-                special = self._special.get(key) or self._specialise(call)
+                special = self._special.get(key) or self._specialise(call, kind)
         call.extents = solve(special.program, {n: v.shape for n, v in call.views.items()})
         self._outputs(special.program, call, allocate)
-        return special, call
-
-    def _prepare_here(self, args: tuple[Any, ...], staged: dict[str, Any]) -> tuple[Specialisation, Call]:
-        """`prepare` for arrays in this machine's memory. *Errors*: `plan/target-absent` for arrays elsewhere."""
-        special, call = self.prepare(args, staged)
-        if call.device != "cpu":
-            raise arrays_elsewhere(self.definition.name, call.device)
         return special, call
 
     def _learn(
@@ -162,9 +160,9 @@ class Kernel:
         outs = {t.name: call.arrays[t.name] for t in special.program.tensors if t.out}
         ready.learn(args, ran.kernel, whole, outs)
 
-    def _specialise(self, call: Call) -> Specialisation:
-        """Captures the program; a dimension that Python needs as a number becomes part of the key."""
-        fixed = self._fixed.get(call.key, ())
+    def _specialise(self, call: Call, kind: str) -> Specialisation:
+        """Captures the program; a dimension that Python, or a target's tiles, need as a number is part of the key."""
+        fixed = self._fixed.get((kind, call.key), ())
         present = frozenset((*call.views, *call.scalars))
         while True:
             extents = known_extents(self.definition, call, fixed)
@@ -175,11 +173,22 @@ class Kernel:
                     raise
                 fixed = (*fixed, error.name)
                 continue
+            if kind == "cuda":
+                whole = tuple(n for n in self._whole(program, call) if n not in fixed)
+                if whole:
+                    fixed = (*fixed, *whole)
+                    continue
             text = print_program(program)
             special = self._by_text.setdefault(text, Specialisation(program, text, self.limit))
-            self._fixed[call.key] = fixed
-            self._special[(call.key, tuple(extents.items()))] = special
+            self._fixed[kind, call.key] = fixed
+            self._special[(kind, call.key, tuple(extents.items()))] = special
             return special
+
+    def _whole(self, program: Program, call: Call) -> list[str]:
+        """Dimensions that a contraction takes whole, few enough to be the side of a tile."""
+        names = whole_dims(program)
+        known = known_extents(self.definition, call, tuple(names))
+        return [n for n in names if known.get(n, 0) % 16 == 0 and 16 <= known.get(n, 0) <= 256]
 
     def _outputs(self, program: Program, call: Call, allocate: bool) -> None:
         """Allocates omitted Outs (or describes them, for planning), in the dtype that the program stores."""
@@ -189,7 +198,9 @@ class Kernel:
             if tensor.name not in call.views:
                 shape = shape_of(program, tensor, call.extents)
                 if allocate:
-                    call.give(tensor.name, empty(shape, tensor.dtype.name))
+                    given = call.arrays.values()
+                    made = fresh(program.name, tensor.name, shape, tensor.dtype.name, call.device, given)
+                    call.give(tensor.name, made)
                 else:
                     call.views[tensor.name] = Like(BY_NAME[tensor.dtype.name], shape).view(tensor.name)
         call.order_outs([t.name for t in program.tensors if t.out])

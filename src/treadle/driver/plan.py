@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from treadle.checker import check as judge
 from treadle.checker.verdict import Verdict
 from treadle.driver.arguments import Call
-from treadle.driver.build import Built, assemble, choose, restore
+from treadle.driver.build import Built, assemble, choose, restore, source_of
 from treadle.driver.errors import GuardBroken, TargetAbsent
 from treadle.driver.facts import first_broken
 from treadle.driver.record import Record
 from treadle.driver.specialisation import Specialisation
-from treadle.driver.targets import arrays_elsewhere, host_target, resolve
+from treadle.driver.targets import arrays_elsewhere, host_target, place_of, resolve
 from treadle.driver.variants import Variant
 from treadle.driver.variants import load as load_variant
 from treadle.ir.guard import Guard
@@ -89,7 +89,7 @@ class Plan:
 
     def source(self) -> str:
         """The emitted text: LLVM IR or CUDA C++."""
-        return self.record.source
+        return source_of(self._built) if self._record is None else self._record.source
 
     @property
     def record(self) -> Record:
@@ -133,8 +133,8 @@ class Plan:
                 hint="pass the kernel when loading, to run the plan",
             )
         special, call = self._kernel.prepare(args, staged)
-        if call.device != "cpu":
-            raise arrays_elsewhere(self.decisions.program, call.device)
+        if call.device.partition(":")[0] != self.decisions.target.partition(":")[0]:
+            raise arrays_elsewhere(self.decisions.program, self.decisions.target, call.device)
         if special.text != self._text:
             raise GuardBroken(
                 doing=f"running a plan of {special.program.name}",
@@ -161,7 +161,7 @@ def _runs_here(target: str) -> None:
 
 def plan_call(kernel: Kernel, special: Specialisation, call: Call, target: str | None, where: Sequence[Pin]) -> Plan:
     """The plan for a call, on the arguments' device unless a target is named."""
-    name = resolve(target) if target is not None else host_target()
+    name = resolve(target) if target is not None else place_of(call.device).target
     built = choose(special.program, name, special.facts(call), where)
     return Plan(built, kernel, special)
 

@@ -19,6 +19,7 @@ _HEAVY = {
     "sanitize": "treadle.evaluate.sanitize",
     "cuts": "treadle.evaluate.cuts",
     "llvm": "treadle.toolchain.llvm",
+    "cuda": "treadle.driver.cuda_variant",
 }
 
 

@@ -9,14 +9,14 @@ from typing import Any
 from treadle.base.errors import LimitError
 from treadle.driver.arguments import Call
 from treadle.driver.errors import ArgumentsOverlap, UniversalUnknown
-from treadle.driver.facts import ArrayFacts, CallFacts
+from treadle.driver.facts import ArrayFacts, CallFacts, holds
 from treadle.driver.record import Record, fetch, keep, record_key
 from treadle.driver.rooms import planning, room
-from treadle.driver.targets import host_target
+from treadle.driver.targets import Place, place_of
 from treadle.driver.variants import Interpreted, InterpretedLaunch, Variant, call_class, load
 from treadle.ir.core import Program
+from treadle.machine.parse import parse_machine
 from treadle.runtime.arrays import overlaps
-from treadle.runtime.host import host_features
 from treadle.runtime.launch import Block, CpuLaunch, Packer
 from treadle.runtime.pool import workers
 from treadle.runtime.signature import ScalarParam, Signature, TensorParam
@@ -55,12 +55,14 @@ class Specialisation:
             variant.kernel.run(block)
         return variant
 
-    def bind(self, call: Call) -> CpuLaunch | InterpretedLaunch:
-        """The call, made ready."""
+    def bind(self, call: Call) -> Any:
+        """The call, made ready: a `CpuLaunch`, a `CudaBound` or an `InterpretedLaunch`."""
         block = self._block(call)
         variant = self._variant(call, block)
         if isinstance(variant, Interpreted):
             return InterpretedLaunch(variant, self.program, call)
+        if call.device != "cpu":
+            return room("cuda").CudaBound(variant.kernel, block, call.outs)
         return CpuLaunch(variant.kernel, block, call.outs)
 
     def _overlaps(self, call: Call) -> bool:
@@ -98,11 +100,11 @@ class Specialisation:
             words[at] &= 63
         for at in self._numbers:
             words[at] = 0
-        key = words.tobytes() + bytes((block.apart, workers()))
+        key = words.tobytes() + bytes((block.apart, workers())) + call.device.encode()
         variant = self._found.get(key)
         if variant is None:
             with planning():
-                variant = self._found.get(key) or self._choose(self.facts(call))
+                variant = self._found.get(key) or self._choose(self.facts(call), place_of(call.device))
                 if len(self._found) > 4096:
                     self._found.clear()
                 self._found[key] = variant
@@ -133,21 +135,22 @@ class Specialisation:
         arrays = {n: ArrayFacts(v.ptr, v.shape, v.strides) for n, v in views.items()}
         return CallFacts(call.extents, arrays, matters)
 
-    def _choose(self, facts: CallFacts) -> Variant | Interpreted:
+    def _choose(self, facts: CallFacts, place: Place) -> Variant | Interpreted:
         """The variant planned for the call's class; at the cap the one planned for the nearest class, or the universal
         plan."""
-        cls = call_class(facts, workers())
-        admitting = [v for v in self.variants if v.admits(facts)]
+        cls = call_class(facts, place.workers, place.kind)
+        variants = [v for v in self.variants if v.record.meta["target"] == place.target]
+        admitting = [v for v in variants if v.admits(facts)]
         for variant in admitting:
             if cls in variant.classes:
                 return variant
-        full = len(self.variants) >= self.limit
+        full = len(variants) >= self.limit
         if full and admitting:
             nearest = min(admitting, key=lambda v: v.distance(cls))
             nearest.classes.add(cls)
             return nearest
         try:
-            variant = self._make(facts, cls, UNIVERSAL if full else None)
+            variant = self._make(facts, cls, UNIVERSAL if full else None, place)
         except LimitError as error:
             return self._interpret(f"no machine program: {' '.join(error.found.split())}")
         except UniversalUnknown as error:
@@ -164,12 +167,15 @@ class Specialisation:
             warnings.warn(text, RuntimeWarning, stacklevel=_outside())
         return self.interpreted[reason]
 
-    def _make(self, facts: CallFacts, cls: str, family: str | None) -> Variant:
-        """A variant from the cache, or planned, judged, compiled and kept; one that exists already is used again."""
-        key = record_key(self.text, f"{host_target()} {sorted(host_features())}", f"{cls} {family or ''}")
+    def _make(self, facts: CallFacts, cls: str, family: str | None, place: Place) -> Variant:
+        """A variant from the cache, or planned, judged, compiled and kept; one that exists already is used again.
+
+        Calls of one class may need different plans: what the cache has for the class must admit this call.
+        """
+        key = record_key(self.text, f"{place.target} {list(place.features)}", f"{cls} {family or ''}")
         record = fetch(key)
-        if record is None:
-            record = self._record(facts, family)
+        if record is None or not holds(parse_machine(record.machine).guard, facts):
+            record = self._record(facts, family, place)
             keep(key, record)
         for variant in self.variants:
             if variant.record.digest == record.digest:
@@ -178,20 +184,10 @@ class Specialisation:
         self.variants.append(variant)
         return variant
 
-    def _record(self, facts: CallFacts, family: str | None) -> Record:
-        """The best plan's record. A plan that its target cannot say gives way to the universal one."""
-        build = room("build")
-        built = build.choose(self.program, host_target(), facts, family=family)
-        digest = build.digest_of(built)
-        for variant in self.variants:
-            if variant.record.digest == digest:
-                return variant.record
-        try:
-            return build.assemble(built)
-        except LimitError:
-            if built.candidate.universal:
-                raise
-            return build.assemble(build.choose(self.program, host_target(), facts, family=UNIVERSAL))
+    def _record(self, facts: CallFacts, family: str | None, place: Place) -> Record:
+        """The best plan's record, compiled unless a variant is the same code."""
+        known = {v.record.digest: v.record for v in self.variants}
+        return room("build").make(self.program, place.target, facts, family=family, known=known)
 
 
 def _outside() -> int:

@@ -2,13 +2,59 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
+
 from treadle.driver.errors import TargetAbsent, TargetUnknown
+from treadle.runtime.driver import Device, device, devices, ordinal_of
 from treadle.runtime.host import host_features
+from treadle.runtime.pool import workers
 from treadle.toolchain.features import LEVELS
 
 CPU_LEVELS = ("avx2", "avx512", "amx")
 CUDA_LEVELS = ("sm_80", "sm_90a")
 NAMES = (*(f"cpu:{level}" for level in CPU_LEVELS), *(f"cuda:{level}" for level in CUDA_LEVELS))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where calls run: a device, its target's full name, and what plans for it are chosen by beside a call's facts."""
+
+    device: str
+    target: str
+    features: tuple[str, ...]
+    workers: int
+
+    @property
+    def kind(self) -> str:
+        """`cpu` or `cuda`."""
+        return self.target.partition(":")[0]
+
+
+def place_of(device_name: str) -> Place:
+    """The place of arrays on a device, as `cpu` or `cuda:0`. *Errors*: `plan/target-absent`, `cuda/*`."""
+    if device_name == "cpu":
+        return Place("cpu", host_target(), tuple(sorted(host_features())), workers())
+    return _gpu(device_name)
+
+
+@functools.cache
+def _gpu(device_name: str) -> Place:
+    kind = device_name.partition(":")[0]
+    found = device(ordinal_of(device_name)) if kind == "cuda" else None
+    level = None if found is None else _level(found)
+    if found is None or level is None:
+        raise TargetAbsent(
+            doing="choosing a target for the arguments' device",
+            found=device_name if found is None else f"{found.name}, which is {found.arch}",
+            expected="this machine's memory, or an NVIDIA GPU of compute capability 8.x or 9.0",
+            hint="copy the arrays to the CPU",
+        )
+    return Place(device_name, f"cuda:{level}", (f"processors={found.multiprocessors}",), 1)
+
+
+def _level(found: Device) -> str | None:
+    return next((level for level in reversed(CUDA_LEVELS) if found.runs(level)), None)
 
 
 def resolve(name: str) -> str:
@@ -48,19 +94,23 @@ def host_target() -> str:
 def features_of(target: str) -> frozenset[str]:
     """The flags that code for a CPU target may use: the level's own, and what this machine has beyond them.
 
-    A target above this machine's level has its own flags only: its text is assembled, not run.
+    A target above this machine's level has its own flags only: its text is assembled, not run. For a CUDA target: the
+    count of multiprocessors, when this machine has such a device.
     """
-    level = target.partition(":")[2]
+    kind, _, level = target.partition(":")
+    if kind == "cuda":
+        counts = [d.multiprocessors for d in devices() if d.runs(level)]
+        return frozenset(f"processors={n}" for n in counts[:1])
     if LEVELS[level] - {"amx_int8"} <= host_features() and level != "avx2":
         return LEVELS[level] | host_features()
     return LEVELS[level]
 
 
-def arrays_elsewhere(kernel: str, device: str) -> TargetAbsent:
-    """The error for arrays on a device that no code runs on."""
+def arrays_elsewhere(kernel: str, target: str, device_name: str) -> TargetAbsent:
+    """The error for arrays on a device that a plan is not for."""
     return TargetAbsent(
-        doing=f"running {kernel}",
-        found=f"arrays on {device}",
-        expected="arrays in this machine's memory: no code runs on that device yet",
-        hint="copy the arrays to the CPU, or plan for the device: kernel.plan(..., target='cuda')",
+        doing=f"running a plan of {kernel} for {target}",
+        found=f"arrays on {device_name}",
+        expected="arrays on the plan's device",
+        hint="call the kernel itself, which plans for the arguments, or move the arrays",
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +32,7 @@ class Variant:
 
     record: Record
     guard: Guard
-    kernel: CpuKernel
+    kernel: Any  # a CpuKernel, or a CudaKernel
     classes: set[str] = field(default_factory=set[str])
     planned: set[str] = field(default_factory=set[str])
 
@@ -58,6 +59,16 @@ class Variant:
         return min(sum(a != b for a, b in zip(wanted, re.split("[,;]", c), strict=True)) for c in self.planned)
 
 
+@contextmanager
+def on_host(call: Call) -> Generator[dict[str, Any]]:
+    """The call's arrays as NumPy arrays: in place, or copied here from a GPU and at the end back."""
+    if call.device == "cpu":
+        yield call.as_numpy()
+        return
+    with room("cuda").images(call.views) as arrays:
+        yield arrays
+
+
 class Interpreted:
     """What runs calls that no judged plan covers: the reference interpreter, in place, exact and slow.
 
@@ -81,8 +92,9 @@ class Interpreted:
         return {"status": "none", "reason": self.reason}
 
     def run(self, program: Program, call: Call) -> None:
-        """Evaluates the program on the call's own arrays."""
-        room("interpreter").evaluate(program, call.as_numpy(), call.scalars, extents=call.extents)
+        """Evaluates the program on the call's own arrays; those of a GPU are copied here and back."""
+        with on_host(call) as arrays:
+            room("interpreter").evaluate(program, arrays, call.scalars, extents=call.extents)
 
 
 class InterpretedLaunch:
@@ -105,6 +117,8 @@ class InterpretedLaunch:
 def load(record: Record, signature: Signature) -> Variant:
     """A record's code in memory. *Errors*: `runtime/*`."""
     meta = record.meta
+    if str(meta["target"]).startswith("cuda"):
+        return Variant(record, parse_machine(record.machine).guard, room("cuda").CudaKernel(record, signature))
     symbols = [meta["entry"], meta["workspace"]]
     loaded = load_object(record.code, symbols, name=str(meta["entry"]), features=meta["features"])
     entry = CpuKernel(
@@ -113,13 +127,15 @@ def load(record: Record, signature: Signature) -> Variant:
     return Variant(record, parse_machine(record.machine).guard, entry)
 
 
-def call_class(facts: CallFacts, workers: int) -> str:
+def call_class(facts: CallFacts, workers: int, kind: str = "cpu") -> str:
     """The class of a call: what plans are chosen by, coarse enough that few classes occur.
 
     Extents as 0, 1, small, middle, large, and whether 16 divides them; per array which axis is contiguous and how the
-    address is aligned; whether arguments overlap; how many workers there are.
+    address is aligned; whether arguments overlap; how many workers there are. On a GPU large extents are told apart
+    further: how many tasks there are for its multiprocessors, and how much of a row a thread can hold, depend on them.
     """
-    dims = ",".join(f"{name}={_extent_class(n)}" for name, n in sorted(facts.extents.items()))
+    tell = _extent_class if kind == "cpu" else _extent_class_gpu
+    dims = ",".join(f"{name}={tell(n)}" for name, n in sorted(facts.extents.items()))
     arrays = ",".join(f"{name}={_array_class(a)}" for name, a in sorted(facts.arrays.items()))
     names = sorted(facts.arrays)
     apart = all(facts.apart(a, b) for i, a in enumerate(names) for b in names[i + 1 :])
@@ -130,6 +146,11 @@ def _extent_class(extent: int) -> str:
     if extent <= 1:
         return str(extent)
     return "s" if extent < SMALL else "m" if extent < MIDDLE else "l"
+
+
+def _extent_class_gpu(extent: int) -> str:
+    size = _extent_class(extent)
+    return size if size != "l" or extent < 2048 else "x" if extent < 8192 else "h"
 
 
 def _array_class(array: ArrayFacts) -> str:
