@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.realise.oracle import EXTENTS, Arrays, agrees
 from tests.realise.texts import TEXTS, UNJUDGED, program
@@ -168,3 +169,24 @@ def test_matrix_tiles_are_used_where_the_target_has_them() -> None:
         return done
 
     agrees("linear_bf16", source, run, {"M": 37, "N": 35, "K": 45})
+
+
+@pytest.mark.skipif("avx512" not in HOST_LEVELS, reason="needs AVX-512")
+@pytest.mark.parametrize("turned", ["X", "W", "Y", "XWY"])
+def test_any_axis_may_be_the_contiguous_one(turned: str) -> None:
+    source = program("linear")
+    base = facts_for(source)
+    unit = frozenset((name, 0 if name in turned else axis) for name, axis in base.unit)
+    facts = CallFacts(base.target, base.extents, unit, base.aligned, True, base.features, 2)
+    choice = choose(source, facts, families())
+    machine = realised(choice.plan, source, facts, families())
+    verdict = check(machine)
+    assert choice.plan.family == "tiled contraction" and verdict.status == "verified", f"{choice.plan}\n{verdict}"
+    compiled = Compiled(machine, features=facts.features)
+
+    def run(arrays: Arrays) -> Mapping[str, Any]:
+        own = {n: np.asfortranarray(a) if n in turned and a.ndim == 2 else a.copy() for n, a in arrays.items()}
+        compiled(workers=2, **own)
+        return own
+
+    agrees("linear", source, run, {"M": 33, "N": 70, "K": 41})

@@ -124,10 +124,11 @@ class Shape:
     def unit_dim(self, op: Load | Store) -> Dim | None:
         """The dimension along which an access moves by one element."""
         tensor = op.tensor
-        if not tensor.dims or (tensor.name, len(tensor.dims) - 1) not in self.facts.unit:
+        axes = [i for i in range(len(tensor.dims)) if (tensor.name, i) in self.facts.unit]
+        if not axes:
             return None
-        last = op.subs[-1]
-        sub = last[-1] if isinstance(last, tuple) else last
+        found = op.subs[axes[-1]]
+        sub = found[-1] if isinstance(found, tuple) else found
         return None if sub.part is None else sub.part.dim
 
     def source_unit(self, value: Value) -> Dim | None:
