@@ -1,4 +1,4 @@
-"""Contractions by ordinary multiply-add: blocks of both operands in shared memory, an accumulator block over all threads.
+"""Contractions by ordinary multiply-add: blocks of operands in shared memory, an accumulator over all threads.
 
 The same form of program as for engines and tensor cores, with other ideas of three things: all threads of a workgroup
 are one agent, an iteration fills its slots itself (any values, converted on the way), and a contraction is a loop of
@@ -12,14 +12,26 @@ from treadle.analysis.uses import Uses
 from treadle.ir.core import Program
 from treadle.ir.guard import Guard
 from treadle.machine import form
-from treadle.machine.form import Buffer, Claim, FragRef, Host, Invariant, Kernel, Launch, MachineProgram, MemRef, Role, Sync
+from treadle.machine.form import (
+    Buffer,
+    Claim,
+    FragRef,
+    Host,
+    Invariant,
+    Kernel,
+    Launch,
+    MachineProgram,
+    MemRef,
+    Role,
+    Sync,
+)
 from treadle.realise.choices import Choices
 from treadle.realise.frame import Frame, Got, ends, positions
-from treadle.realise.lanes import Agent, Spot
 from treadle.realise.items import Item
-from treadle.realise.storage import zero
+from treadle.realise.lanes import Agent, Spot
 from treadle.realise.ring import Stream, Tile
 from treadle.realise.roles import Feeding, Issued, Ring, StreamLowering
+from treadle.realise.storage import zero
 from treadle.realise.threads import lay_out
 from treadle.realise.tidy import without_idle
 
@@ -58,7 +70,11 @@ class BlockedLowering(StreamLowering):
             kept = tile.inner if deep is tile.outer else tile.outer
             acc = next(c.op.result.type.dtype for c in self.stream.contractions if tile in (c.left_tile, c.right_tile))
             own = tile.value.type.dtype
-            if own.bits > acc.bits or own.is_float != acc.is_float or (own.is_int and own.bits < acc.bits and not own.signed):
+            if (
+                own.bits > acc.bits
+                or own.is_float != acc.is_float
+                or (own.is_int and own.bits < acc.bits and not own.signed)
+            ):
                 raise self.refusal(f"{tile.value} of {own} does not widen to {acc}")
             name = self.parts.fresh(f"{tile.tensor}s")
             shape = (const(self.extent(deep)), const(self.extent(kept) + PAD))
@@ -200,9 +216,7 @@ class BlockedLowering(StreamLowering):
         """`coord < hi`, one by one."""
         return [lt(coord, e) for e in ends(hi)]
 
-    def factor(
-        self, tile: Tile, value: str, slot: str, at: Expr, held: dict[str, str], frame: Frame
-    ) -> str:
+    def factor(self, tile: Tile, value: str, slot: str, at: Expr, held: dict[str, str], frame: Frame) -> str:
         """A row or column of a slot at depth `at`, in the distribution of the accumulator."""
         name = self.slots_of_tiles[id(tile)]
         if name in held:
@@ -260,4 +274,6 @@ def blocked(
         total = total * count
     grid = maximum(1, minimum(feeding.workgroups, total))
     launch = Launch("main", grid=grid, threads=THREADS, shared_bytes=shared)
-    return MachineProgram(target, program, guard, Host(dict(program.lets), [], [], [launch]), [kernel], choices.numerics)
+    return MachineProgram(
+        target, program, guard, Host(dict(program.lets), [], [], [launch]), [kernel], choices.numerics
+    )

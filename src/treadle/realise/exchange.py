@@ -42,7 +42,7 @@ class GroupLowering(LaneLowering):
         self.task_frame, self.met = frame, []
         super().body(op, places, frame)
         # Two exchanges in a row order each other from task to task; a single one needs a barrier of its own.
-        if len([1 for where, closed in self.met if not closed]) == 1:
+        if len([1 for _, closed in self.met if not closed]) == 1:
             frame.body.append(self.barrier())
         self.task_frame = None
 

@@ -1,7 +1,7 @@
 """Fragments spread over the threads of an agent: who holds which element, and folds that cross lanes.
 
-The lowering engine thinks in slots: symbols that count the elements of a fragment along an axis. On a GPU some digits of
-such a count are not registers of one thread but lanes of a warp, or warps. A `Spread` says which; every fragment that
+The lowering engine thinks in slots: symbols that count the elements of a fragment along an axis. On a GPU some digits
+of such a count are not registers of one thread but lanes of a warp, or warps. `Spot`s say which; every fragment that
 spans the slot gets the distribution, and one that does not is held by all of those threads alike (replicas).
 """
 
@@ -75,7 +75,8 @@ class LaneLowering(Lowering):
     """The lowering engine for agents of several threads.
 
     `spread` gives the digits of a lane of a dimension by the dimension's name; `resident` names dimensions of which an
-    instance of a task region holds a whole part in one fragment (the guard bounds its extent).
+    instance of a task region holds a whole part in one fragment (the guard bounds its extent). `by_region` has other
+    decisions for single task regions.
     """
 
     def __init__(
@@ -90,9 +91,18 @@ class LaneLowering(Lowering):
         self.agent = agent
         self.spread = spread
         self.resident = resident
+        self.slots = 0
         self.spots: dict[str, tuple[Spot, ...]] = {}
         self.dists: dict[str, tuple[Mode, ...]] = {}
+        self.by_region: dict[str, tuple[dict[str, tuple[Spot, ...]], frozenset[str], Choices]] = {}
         super().__init__(program, choices, uses)
+
+    def lower_parallel(self, op: Region, frame: Frame) -> None:
+        own = None if frame.in_tasks else self.by_region.get(self.region_names[id(op)])
+        if own is not None:
+            self.spread, self.resident, self.choices = own
+            self.rank = {name: i + 1 for i, name in enumerate(self.choices.vector)}
+        super().lower_parallel(op, frame)
 
     # ---- what is kept
 
@@ -155,8 +165,10 @@ class LaneLowering(Lowering):
         found += [(order, Mode(who, size, None, 0)) for order, who, size in self.agent.digits if order not in taken]
         return tuple(m for _, m in sorted(found, key=lambda f: f[0]))
 
-    def over(self, key: PartKey, width: int, frame: Frame) -> tuple[form.Loop, Frame]:
-        loop, inner = super().over(key, width, frame)
+    def over(
+        self, key: PartKey, width: int, frame: Frame, deep: bool = False, whole: int = 1
+    ) -> tuple[form.Loop, Frame]:
+        loop, inner = super().over(key, width, frame, deep, whole)
         lane = inner.lane(key)
         if lane is not None and lane.slot:
             self.settle_lane(lane)

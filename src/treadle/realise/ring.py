@@ -2,9 +2,9 @@
 
 The form is: one parallel region, in its body one ordered region over blocks of one dimension, in that contractions of
 16-bit operands into wide accumulators. An operand that is a plain block of a tensor is a *tile*: an engine copies it
-into a slot of a ring. The other operand of a contraction may be a tile too, or a value computed in registers. Consecutive
-contractions that do not read each other's results are one *batch*: they are issued together, and a tile's slot is free
-when the last batch that reads it is over.
+into a slot of a ring. The other operand of a contraction may be a tile too, or a value computed in registers.
+Consecutive contractions that do not read each other's results are one *batch*: they are issued together, and a tile's
+slot is free when the last batch that reads it is over.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Contraction:
 class Stream:
     """What the analysis found: the region, the ordered region in it, batches of contractions, their tiles.
 
-    Without an ordered region (`loop` None) a batch of contractions along one whole dimension is executed block by block.
+    Without an ordered region (`loop` None) contractions along one whole dimension are executed block by block.
     `step` is the part that a tile of an iteration has along the dimension of the loop.
     """
 
@@ -255,7 +255,6 @@ class _Finder:
             (outer, first), (inner, second) = parts
             self.tiles[key] = Tile(value, op, first, second, (outer, inner), streamed, batch, batch)
         return self.tiles[key]
-
 
     def computed_tile(self, value: Value, stream: Stream, batch: int) -> Tile | None:
         """An operand computed from loads, its contiguous axis last."""

@@ -1,9 +1,9 @@
 """Producer and consumers: one role copies blocks of tensors into rings, the other contracts them and computes.
 
-The consumers are the lowering engine with other ideas of three things: an instance of the parallel region is a task of a
-persistent workgroup whose rows are shared out to consumers; the ordered region waits for slots and frees them; a
-contraction is a batch of asynchronous atoms. Everything else of the program (scaling, row folds, activations, bias) is
-lowered as anywhere. The producer enumerates the same tasks and iterations.
+The consumers are the lowering engine with other ideas of three things: an instance of the parallel region is a task
+of a persistent workgroup whose rows are shared out to consumers; the ordered region waits for slots and frees them;
+a contraction is a batch of asynchronous atoms. Everything else of the program (scaling, row folds, activations,
+bias) is lowered as anywhere. The producer enumerates the same tasks and iterations.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def columns(width: int) -> tuple[Spot, ...]:
 class Feeding:
     """Decisions of a stream: `consumers` of 64 rows each; block sizes along the columns and of the ordered region;
     `versions` of the streamed rings; `flight`: batches in flight behind an iteration (0 or 1); `registers` of producer
-    and consumers, None to leave them as they are; `staged`: 16-bit results leave through shared memory; `workgroups` at most."""
+    and consumers, None to leave them as they are; `staged`: 16-bit results leave through shared memory;
+    `workgroups` at most."""
 
     consumers: int
     columns: int
@@ -159,7 +160,7 @@ class StreamLowering(LaneLowering):
         versions = self.feeding.versions if streamed else 1
         hint = "_".join(t.tensor.lower() for t in tiles)
         names = [self.parts.fresh(f"{hint}_{what}") for what in ("at", "full", "empty")]
-        ring = Ring(tiles, *names, versions, streamed=streamed)
+        ring = Ring(tiles, names[0], names[1], names[2], versions, streamed=streamed)
         for tile in tiles:
             outer, inner = self.extent(tile.outer), self.extent(tile.inner)
             if inner % SWIZZLED or outer > 256 or outer % 8:
@@ -455,7 +456,7 @@ class StreamLowering(LaneLowering):
         _, lo, hi = self.span(one.deep, frame)
         name = "c0"
         size = self.extent(one.deep)
-        known = {lo + size, *({hi} if hi == lo + size else set())}
+        known = {lo + size}
         first = self.key(one.deep, frame)[1]
         over = [Constraint(sym(name) - first), lt(sym(name), lo + done)]
         over += [lt(sym(name), e) for e in ends(hi) if e not in known]
@@ -686,7 +687,13 @@ class StreamLowering(LaneLowering):
 
 
 def fed(
-    program: Program, choices: Choices, guard: Guard, target: str, stream: Stream, feeding: Feeding, engine: type[StreamLowering]
+    program: Program,
+    choices: Choices,
+    guard: Guard,
+    target: str,
+    stream: Stream,
+    feeding: Feeding,
+    engine: type[StreamLowering],
 ) -> MachineProgram:
     """The machine program of a stream: one kernel with a producer and consumers.
 

@@ -39,7 +39,7 @@ def over_lanes(
     choices: Choices,
     guard: Guard,
     target: str,
-    stripes: Mapping[str, Stripe],
+    stripes: Mapping[str, Mapping[str, Stripe]],
     *,
     warps: int,
     agents: int,
@@ -47,20 +47,22 @@ def over_lanes(
 ) -> MachineProgram:
     """The machine program of a plan whose tasks belong to agents of `warps` warps.
 
-    `agents` of them make a workgroup (one, where an agent has several warps). *Errors*: `realise/unsupported`.
+    `stripes`: task region -> dimension along its threads. `agents` agents make a workgroup (one, where an agent has
+    several warps). *Errors*: `realise/unsupported`.
     """
-    spread = {name: striped(32, warps, s.vector, s.rounds) for name, s in stripes.items()}
-    widths = {name: s.width(warps) for name, s in stripes.items()}
-    held = frozenset(name for name, s in stripes.items() if s.held)
-    told = replace(
-        choices,
-        sweep={**choices.sweep, **widths},
-        tile={**widths, **choices.tile},
-        vector=(*choices.vector, *(n for n in stripes if n not in choices.vector)),
-        fuse=True,
-    )
     kind = GroupLowering if warps > 1 else LaneLowering
-    engine = kind(program, told, Uses(program), row_agent(warps), spread, held)
+    engine = kind(program, replace(choices, fuse=True), Uses(program), row_agent(warps), {}, frozenset[str]())
+    for region, own in stripes.items():
+        spread = {name: striped(32, warps, s.vector, s.rounds) for name, s in own.items()}
+        widths = {name: s.width(warps) for name, s in own.items()}
+        told = replace(
+            choices,
+            sweep={**choices.sweep, **widths},
+            tile={**widths, **choices.tile},
+            vector=(*choices.vector, *(n for n in own if n not in choices.vector)),
+            fuse=True,
+        )
+        engine.by_region[region] = (spread, frozenset(name for name, s in own.items() if s.held), told)
     top = Frame([], block=program.body)
     engine.lower_block(program.body, top)
     refuse_local(engine, program)

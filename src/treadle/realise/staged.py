@@ -1,8 +1,8 @@
 """Results that leave through shared memory: a ring of two slices a consumer, stored as boxes by an engine.
 
 A slice of 64 columns of 16-bit results is written to shared memory by all threads of a consumer and stored by one of
-them as one box; the engine clips what lies outside the tensor. The slot used two slices ago is free when that thread has
-waited for its read, and the others have met it.
+them as one box; the engine clips what lies outside the tensor. The slot used two slices ago is free when that thread
+has waited for its read, and the others have met it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from treadle.ir.core import Sub
 from treadle.ir.ops.access import Store
 from treadle.machine import form
 from treadle.machine.form import Buffer, Claim, FragRef, MemRef, StoreClaim, Sync
-from treadle.realise.frame import Frame, Lane
-from treadle.realise.frame import ends
+from treadle.realise.frame import Frame, Lane, ends
 from treadle.realise.items import Item
 from treadle.realise.ring import SWIZZLED
 from treadle.realise.roles import StreamLowering

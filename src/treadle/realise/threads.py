@@ -82,7 +82,6 @@ def assemble(engine: LaneLowering, body: Body, guard: Guard, target: str, bindin
         wanted = again(stretch, done, program)
         done += stretch
         if all(isinstance(s, Version) for s in stretch):
-            raise_lost(stretch, program)
             continue
         name = f"part{len(kernels)}" if len(list(stretches(body))) > 1 else "main"
         if tasks is None:
@@ -132,12 +131,6 @@ def stretches(body: Body) -> Iterator[Body]:
         yield current
 
 
-def raise_lost(stretch: Body, program: Program) -> None:
-    """A stretch of ghosts alone has no kernel; that is right only when there are none."""
-    if stretch and not program.body.ops:
-        raise NotLowered(doing=f"realising {program.name}", found="no statements", expected="a store")
-
-
 def again(stretch: Body, done: Body, program: Program) -> Body:
     """Copies of the earlier statements that make the fragments which a stretch reads and does not make."""
     missing = fragments_read(stretch) - fragments_made(stretch)
@@ -150,7 +143,7 @@ def again(stretch: Body, done: Body, program: Program) -> Body:
         if any(isinstance(i, Store | Sync | Tasks | Version) for i in inner):
             raise NotLowered(
                 doing=f"realising {program.name}",
-                found=f"{', '.join(sorted(made & missing))} computed by statements with effects, needed in a later launch",
+                found=f"{', '.join(sorted(made & missing))} from statements with effects, needed in a later launch",
                 expected="values that can be computed again",
                 hint="store it in a tile, or write the regions the other way round",
             )

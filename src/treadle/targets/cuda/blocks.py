@@ -100,7 +100,9 @@ class Blocks:
         depth = max(1, facts.value(stream.step.dim.extent))
         cycles = 0.0
         for one in stream.contractions:
-            width = columns if stream.columns is not None and one.cols == stream.columns.part else one.cols.extent.constant
+            width = (
+                columns if stream.columns is not None and one.cols == stream.columns.part else one.cols.extent.constant
+            )
             if width is None or width % 64 or width > 256:
                 return CostVector(compute=inf)
             held += rows * width / THREADS

@@ -14,7 +14,7 @@ def pins_refused(
 ) -> list[str]:
     """The pins that a point does not meet, each with the fact that refuses it.
 
-    `cuts`: "REGION.arg" -> block size; `atom`: the instruction of contractions; `versions`: tensor -> slots of its ring.
+    `cuts`: "REGION.arg" -> block size; `atom`: the instruction of contractions; `versions`: tensor -> slots of a ring.
     """
     reasons: list[str] = []
     for pin in pins:

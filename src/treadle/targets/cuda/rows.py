@@ -8,7 +8,7 @@ from math import ceil, inf
 
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Constraint
-from treadle.ir.core import Program, Region
+from treadle.ir.core import Program, Region, Tensor
 from treadle.ir.guard import Bound, Divisible, Fact, Guard
 from treadle.ir.ops.access import Insert, Load, Store
 from treadle.ir.ops.fold import Mma, Reduce
@@ -44,23 +44,21 @@ class Along:
 
 
 def along(shape: Shape) -> dict[str, Along]:
-    """For each task region, the dimension that its stores are contiguous along; equal names join."""
+    """For each task region, the dimension that its stores (else its loads) are contiguous along."""
     found: dict[str, Along] = {}
     for op in shape.program.body.ops:
         if not isinstance(op, Region):
             continue
-        parts = [p for s in op.body.walk() if isinstance(s, Store | Insert) and (p := shape.last_axis(s)) is not None]
-        folded = [
-            a for s in op.body.walk() if isinstance(s, Reduce) for a in s.source.type.axes if a.dim in s.dims
-        ]
-        read = [p for s in op.body.walk() if isinstance(s, Load) and (p := shape.last_axis(s)) is not None]
-        for part in parts or [p for p in read if p in folded] or read:
+        inside = list(op.body.walk())
+        stored = [p for s in inside if isinstance(s, Store | Insert) and (p := shape.last_axis(s)) is not None]
+        read = [p for s in inside if isinstance(s, Load) and (p := shape.last_axis(s)) is not None]
+        folded = [a for s in inside if isinstance(s, Reduce) for a in s.source.type.axes if a.dim in s.dims]
+        for part in stored or [p for p in read if p in folded] or read:
             arg = shape.arg_of(part)
-            if arg is None and part != part.dim.whole() and (part.lo.symbols | part.hi.symbols):
-                if any(s in part.lo.symbols | part.hi.symbols for s in _symbols(shape)):
-                    continue
-            vector, facts = widest(shape, part.dim)
-            found.setdefault(part.dim.name, Along(part.dim, vector, arg is None, tuple(facts)))
+            if arg is None and (part.lo.symbols | part.hi.symbols) & _symbols(shape):
+                continue
+            vector, facts = widest(shape, op, part.dim)
+            found[shape.names[id(op)]] = Along(part.dim, vector, arg is None, tuple(facts))
             break
     return found
 
@@ -69,10 +67,10 @@ def _symbols(shape: Shape) -> set[str]:
     return {n for r in shape.regions for a in r.args for n in (a.name, f"{a.name}.start", f"{a.name}.stop")}
 
 
-def widest(shape: Shape, dim: Dim) -> tuple[int, list[Fact]]:
+def widest(shape: Shape, region: Region, dim: Dim) -> tuple[int, list[Fact]]:
     """How many neighbours along a dimension all accesses can take at once under the call's facts."""
-    tensors = {}
-    for op in shape.program.body.walk():
+    tensors: dict[str, Tensor] = {}
+    for op in region.body.walk():
         part = shape.last_axis(op)
         if part is not None and part.dim.root is dim.root and isinstance(op, Load | Store):
             tensors[op.tensor.name] = op.tensor
@@ -89,7 +87,7 @@ def widest(shape: Shape, dim: Dim) -> tuple[int, list[Fact]]:
         vector //= 2
     facts: list[Fact] = []
     for tensor in tensors.values():
-        facts += vector_facts(shape, tensor, vector)
+        facts += vector_facts(tensor, vector)
     if vector > 1 and dim.extent.constant is None:
         facts.append(Divisible(dim.extent, vector))
     return vector, facts
@@ -112,25 +110,22 @@ class Rows:
         return reasons
 
     def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
-        return [Axis("warps", (1, 4, 8, 16)), Axis("held", (True, False))]
+        return [Axis("warps", (1, 4, 8, 16, 32)), Axis("held", (True, False))]
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
         shape = shape_of(program, facts)
         return pins_refused(shape, self.cuts(shape, point), "fma", {}, pins)
 
     def stripes(self, shape: Shape, point: Point) -> dict[str, Stripe]:
-        """The stripes of a point."""
+        """The stripes of a point, by region."""
         warps, held = int(point["warps"]), bool(point["held"])
         found: dict[str, Stripe] = {}
-        for name, one in along(shape).items():
+        for region, one in along(shape).items():
             extent = shape.facts.value(one.dim.extent)
             if held and one.whole:
-                rounds = 1
-                while 32 * warps * one.vector * rounds < extent:
-                    rounds *= 2
-                found[name] = Stripe(one.vector, rounds, True)
+                found[region] = Stripe(one.vector, rounded(ceil(extent / (32 * warps * one.vector))), True)
             else:
-                found[name] = Stripe(one.vector, max(1, min(BURST // one.vector, 8)))
+                found[region] = Stripe(one.vector, max(1, min(BURST // one.vector, 8)))
         return found
 
     def cuts(self, shape: Shape, point: Point) -> dict[str, int]:
@@ -138,10 +133,11 @@ class Rows:
         stripes = self.stripes(shape, point)
         found: dict[str, int] = {}
         for region in shape.regions:
+            name = shape.names[id(region)]
+            one = along(shape).get(name)
             for arg in region.args:
-                if arg.kind == "block" and arg.domain.dim.name in stripes and arg.size is None:
-                    key = f"{shape.names[id(region)]}.{arg.name}"
-                    found[key] = stripes[arg.domain.dim.name].width(int(point["warps"]))
+                if one is not None and arg.kind == "block" and arg.domain.dim is one.dim and arg.size is None:
+                    found[f"{name}.{arg.name}"] = stripes[name].width(int(point["warps"]))
         return found
 
     def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
@@ -164,7 +160,7 @@ class Rows:
         share = max((s.vector * s.rounds for s in stripes.values()), default=1)
         if held and share > HELD:
             return CostVector(compute=inf)
-        moved, passes, busy = 0.0, 1.0, 1.0
+        passes, busy = 1.0, 1.0
         for name, one in along(shape).items():
             extent = max(1, facts.value(one.dim.extent))
             width = stripes[name].width(warps)
@@ -173,18 +169,25 @@ class Rows:
                 passes = max(passes, 1.0 + dependent_folds(shape))
         rows = instances(shape, along(shape), stripes, warps)
         threads = 32 * warps
-        registers = 24 + 2.5 * share
+        wide = one_element(shape)
+        registers = 30 + share * (1.0 + wide / 8 if held else 1.5)
+        if registers * threads > 65536 or registers > 255:
+            return CostVector(compute=inf)
         a_processor = max(1, int(min(2048, 65536 / registers) // threads))
-        in_flight = a_processor * threads * share * 2.0
-        speed = rate.memory * min(1.0, 0.25 + in_flight / 32768)
+        in_flight = a_processor * threads * share * wide
+        speed = rate.memory * min(1.0, 0.3 + in_flight / 49152)
         waves = ceil(rows / (rate.processors * a_processor))
-        exchanges = dependent_folds(shape) * rate.exchange if warps > 1 else 0.05e-6
-        alone = rate.latency + exchanges + share * 12 / rate.clock
+        exchanges = dependent_folds(shape) * (rate.exchange if warps > 1 else 0.05e-6)
         moved = shape.bytes() / speed
-        compute = passes * shape.work() / busy / (rate.lanes * rate.processors * rate.clock)
-        stalls = waves * alone * (0.6 if a_processor > 1 else 1.0)
+        again = passes - 1.0
+        compute = (1.0 + 0.5 * again) * shape.work() / busy / (rate.lanes * rate.processors * rate.clock)
+        stalls = waves * (rate.latency + exchanges) / (1.0 if a_processor == 1 else 1.6)
+        # One row at a time on a multiprocessor reads, computes and writes in turn.
+        alone = compute if a_processor == 1 else 0.15 * min(compute, moved)
         return CostVector(
-            compute=max(compute, stalls), cache=(passes - 1) * shape.bytes() / rate.cache, memory=moved,
+            compute=max(compute, stalls),
+            cache=again * shape.bytes() / rate.cache,
+            memory=moved + alone,
             launch=rate.launch,
         )
 
@@ -200,11 +203,22 @@ class Rows:
             choices,
             guard,
             facts.target,
-            self.stripes(shape, point),
+            {r: {along(shape)[r].dim.name: s} for r, s in self.stripes(shape, point).items()},
             warps=warps,
             agents=4,
             workgroups=processors * (16 if warps == 1 else max(1, 64 // warps)),
         )
+
+
+def rounded(rounds: int) -> int:
+    """Sweeps for at least `rounds`, in steps of an eighth: few widths, little of a row wasted.
+
+    *Ensures*: `rounds <= rounded(rounds) <= max(rounds + 1, 9 * rounds / 8)`.
+    """
+    step = 1
+    while step * 16 <= rounds:
+        step *= 2
+    return -(-max(1, rounds) // step) * step
 
 
 def instances(shape: Shape, found: dict[str, Along], stripes: dict[str, Stripe], warps: int) -> float:
@@ -215,11 +229,16 @@ def instances(shape: Shape, found: dict[str, Along], stripes: dict[str, Stripe],
             count = 1.0
             for arg in op.args:
                 extent = max(1, shape.facts.value(arg.domain.dim.extent))
-                name = arg.domain.dim.name
-                lanes = arg.kind == "block" and name in found and not found[name].whole
+                name = shape.names[id(op)]
+                lanes = arg.kind == "block" and name in found and found[name].dim is arg.domain.dim
                 count *= ceil(extent / stripes[name].width(warps)) if lanes else extent
             total += count
     return max(1.0, total)
+
+
+def one_element(shape: Shape) -> int:
+    """Bytes of the widest element that is read."""
+    return max((max(1, t.dtype.bits // 8) for t in shape.program.tensors if t.name in shape.uses.loaded), default=4)
 
 
 def dependent_folds(shape: Shape) -> int:
@@ -234,7 +253,7 @@ def buildable(shape: Shape, warps: int, held: bool) -> bool:
     """Whether the engine finds fragments for every value at this point (remembered for a shape)."""
     table = next((t for s, t in _known if s is shape), None)
     if table is None:
-        table = {}
+        table = dict[tuple[int, bool], bool]()
         _known.append((shape, table))
         del _known[:-8]
     key = (min(warps, 4), held)

@@ -1,5 +1,4 @@
-"""What the CUDA families see of a program: its regions, which dimension is contiguous in memory, how much there is to do.
-"""
+"""What the CUDA families see of a program: regions, contiguous dimensions, how much there is to compute and move."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from treadle.algebra.dims import Dim, Part
-from treadle.analysis.uses import PURE, WEIGHT, Uses
+from treadle.analysis.uses import PURE, Uses
 from treadle.ir.core import Block, If, Op, Program, Region, RegionArg, Sub, Tensor
 from treadle.ir.guard import Aligned, Fact, Pitch, Unit
 from treadle.ir.ops.access import Extract, Insert, Load, Store
@@ -16,6 +15,20 @@ from treadle.ir.ops.elementwise import Cast, Elementwise
 from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
 from treadle.plan.facts import CallFacts
 from treadle.realise.universal import task_regions
+
+SLOTS: dict[str, float] = {
+    **dict.fromkeys(("exp", "exp2", "log", "log2", "expm1", "log1p", "sin", "cos"), 24.0),
+    **dict.fromkeys(("tanh", "erf"), 30.0),
+    **dict.fromkeys(("div", "sqrt", "rsqrt", "floordiv", "mod"), 9.0),
+    "pow": 60.0,
+}
+"""Issue slots of a function whose expansion keeps the accuracy class; everything else takes one."""
+
+FAST: dict[str, float] = {
+    **dict.fromkeys(("exp", "sin", "cos"), 5.0),
+    **dict.fromkeys(("exp2", "log2", "rsqrt", "tanh"), 4.0),
+}
+"""The same where the hardware's approximation is allowed."""
 
 
 @dataclass
@@ -78,10 +91,17 @@ class Shape:
         for op in self.program.body.walk():
             if isinstance(op, Elementwise | Cast | Reduce | Load | Store) and (op.results or isinstance(op, Store)):
                 value = op.value if isinstance(op, Store) else op.source if isinstance(op, Reduce) else op.result
-                total += (WEIGHT.get(op.fn, 1) if isinstance(op, Elementwise) else 1) * self.elements(op, value.type.axes)
+                total += self.weight(op) * self.elements(op, value.type.axes)
             elif isinstance(op, Mma) and contractions:
                 total += self.products(op)
         return total
+
+    def weight(self, op: Op) -> float:
+        """Issue slots of one element."""
+        if not isinstance(op, Elementwise):
+            return 1.0
+        table = FAST if self.program.numerics.get("functions") == "fast" else SLOTS
+        return table.get(op.fn, SLOTS.get(op.fn, 1.0))
 
     def products(self, op: Mma) -> float:
         """Products that a contraction sums in all."""
@@ -140,12 +160,11 @@ def common_reasons(shape: Shape) -> list[str]:
     return list(dict.fromkeys(reasons))
 
 
-def vector_facts(shape: Shape, tensor: Tensor, elements: int) -> list[Fact]:
+def vector_facts(tensor: Tensor, elements: int) -> list[Fact]:
     """Facts under which the last axis of a tensor is read and written `elements` at a time."""
     size = max(1, tensor.dtype.bits // 8)
     found: list[Fact] = [Unit(tensor.name, len(tensor.dims) - 1)]
     if elements > 1:
         found.append(Aligned(tensor.name, min(16, elements * size)))
         found += [Pitch(tensor.name, axis, elements) for axis in range(len(tensor.dims) - 1)]
-    del shape
     return found

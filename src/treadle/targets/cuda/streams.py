@@ -1,4 +1,4 @@
-"""Contractions fed by engines: a producer that copies blocks into rings, consumers that contract them on the tensor cores.
+"""Contractions fed by engines: a producer copies blocks into rings, consumers contract them on the tensor cores.
 
 One family for a contraction with an epilogue, for several contractions of the same rows, and for contractions chained
 through registers: what differs is in the program, not here.
@@ -6,13 +6,13 @@ through registers: what differs is in the program, not here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, inf, prod
 
-from treadle.algebra.expr import Constraint
-from treadle.analysis.uses import WEIGHT
+from treadle.algebra.dims import Part
+from treadle.algebra.expr import Constraint, Expr
 from treadle.hardware.atoms import find_atom
-from treadle.ir.core import Block, Program, Sub
+from treadle.ir.core import Block, Program, Sub, Tensor
 from treadle.ir.guard import Aligned, Bound, Divisible, Fact, Guard, Pitch, Unit
 from treadle.ir.ops.access import Load, Store
 from treadle.ir.ops.elementwise import Cast, Elementwise
@@ -23,7 +23,7 @@ from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices
-from treadle.realise.ring import Stream, closing, find_stream
+from treadle.realise.ring import Stream, Tile, closing, find_stream
 from treadle.realise.roles import Feeding, fed
 from treadle.realise.staged import StagedLowering
 from treadle.realise.universal import base_facts
@@ -77,7 +77,9 @@ class Streams:
                 reasons.append(f"an extent of {size} along {axis} is no multiple of 64")
         tried = [closing(stream, 128, s) for s in self.steps(stream)]
         if not any(not isinstance(t, str) and all(holds(f, facts) for f in t) for t in tried):
-            why = tried[-1] if isinstance(tried[-1], str) else ", ".join(str(f) for f in tried[-1] if not holds(f, facts))
+            why = (
+                tried[-1] if isinstance(tried[-1], str) else ", ".join(str(f) for f in tried[-1] if not holds(f, facts))
+            )
             reasons.append(f"zeros beyond the end of blocks need {why}")
         return reasons
 
@@ -165,7 +167,7 @@ class Streams:
     def wide_access(self, shape: Shape, stream: Stream) -> list[Fact]:
         """Facts under which pairs of columns are read and written at once in the epilogue."""
         found: list[Fact] = []
-        tensors = {}
+        tensors: dict[str, Tensor] = {}
         for op in stream.region.body.ops:
             if isinstance(op, Load | Store) and not any(t.load is op for t in stream.tiles):
                 tensors[op.tensor.name] = op.tensor
@@ -224,19 +226,19 @@ class Streams:
             launch=rate.launch,
         )
 
-    def simple(self, shape: Shape, block: Block, sizes: dict[object, int]) -> float:
+    def simple(self, shape: Shape, block: Block, sizes: Mapping[Part, int]) -> float:
         """Simple instructions of a task or iteration, each element weighted."""
         total = 0.0
         for op in block.ops:
             if isinstance(op, Elementwise | Cast | Reduce):
                 value = op.source if isinstance(op, Reduce) else op.result
                 count = prod(sizes.get(p, shape.extent(p)) for p in value.type.axes)
-                total += count * (WEIGHT.get(op.fn, 1) if isinstance(op, Elementwise) else 1)
+                total += count * shape.weight(op)
         return total
 
-    def tile_bytes(self, tile: object, sizes: dict[object, int]) -> int:
+    def tile_bytes(self, tile: Tile, sizes: Mapping[Part, int]) -> int:
         """Bytes of a slot."""
-        parts = (tile.outer, tile.inner)  # type: ignore[attr-defined]
+        parts = (tile.outer, tile.inner)
         return 2 * prod(sizes.get(p, p.extent.constant or 64) for p in parts)
 
     def exceeds(self, shape: Shape, stream: Stream, point: Point) -> bool:
@@ -267,7 +269,6 @@ class Streams:
         if shared > target(shape.facts).shared_bytes:
             return True
         held = 0
-        seen: set[object] = set()
         for one in stream.contractions:
             width = sizes.get(one.cols, one.cols.extent.constant or 64)
             if width % 8 or width > 256:
@@ -275,7 +276,6 @@ class Streams:
             held += width // 2
             if one.left_tile is None:
                 held += sizes.get(one.deep, 128) // 4
-            seen.add(one.cols)
         return held > (176 if consumers < 3 else 112)
 
     # ---- construction
@@ -296,7 +296,9 @@ class Streams:
             raster=raster(str(point["raster"]), len(stream.region.args)),
             workgroups=rates(facts).processors,
         )
-        choices = Choices(cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program))
+        choices = Choices(
+            cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program)
+        )
         return fed(program, choices, guard, facts.target, stream, feeding, StagedLowering)
 
 
@@ -314,7 +316,7 @@ def ledger(stream: Stream) -> tuple[str, ...]:
     return (f"regroup: {dims} in blocks of 16 inside an atom, atoms in order",)
 
 
-def depth_of(stream: Stream) -> object:
+def depth_of(stream: Stream) -> Expr:
     """The number of coordinates of the ordered region."""
     part = stream.step if stream.loop is None else stream.loop.args[0].domain
     return part.hi - part.lo

@@ -1,0 +1,74 @@
+"""Rows over lanes: warps and workgroups, rows held and rows swept, masked tails, exchange across warps."""
+
+from __future__ import annotations
+
+import pytest
+from tests.realise.texts import program
+from tests.targets.cuda.cuda_kit import tried
+
+from treadle.checker import check
+from treadle.ir.core import Program
+from treadle.machine.form import Fold, MachineProgram, Sync
+from treadle.plan.facts import CallFacts, contiguous
+from treadle.targets.cuda.rows import Rows, rounded
+
+
+def built(source: Program, sizes: dict[str, int], warps: int, held: bool, aligned: int = 64) -> MachineProgram:
+    plain = contiguous(source, "cuda:sm_90a", sizes)
+    facts = CallFacts(plain.target, plain.extents, plain.unit, dict.fromkeys(plain.aligned, aligned))
+    point = {"warps": warps, "held": held}
+    family = Rows()
+    assert family.admits(source, facts) == []
+    return family.build(source, facts, point, family.guard(source, facts, point))
+
+
+@pytest.mark.parametrize("columns", [1, 31, 200])
+@pytest.mark.parametrize(("warps", "held"), [(1, True), (1, False), (4, True), (4, False)])
+def test_any_length(columns: int, warps: int, held: bool) -> None:
+    for name in ("softmax", "softmax_bf16"):
+        source = program(name)
+        sizes = {"M": 5, "N": columns}
+        machine = built(source, sizes, warps, held, 64 if columns % 8 == 0 else 2)
+        tried(machine, source, sizes, tolerance=1e-2)
+        assert check(machine).status == "verified"
+
+
+def test_several_operands_and_a_long_row() -> None:
+    source = program("layernorm")
+    sizes = {"M": 3, "N": 1031}
+    tried(built(source, sizes, 4, True, 4), source, sizes, tolerance=1e-2)
+
+
+def test_one_exchange_has_a_barrier_of_its_own() -> None:
+    source = program("two_phases")
+    sizes = {"M": 40, "N": 50}
+    machine = built(source, sizes, 4, True, 4)
+    tried(machine, source, sizes, tolerance=1e-5, seeds=3)
+    for kernel in machine.kernels:
+        (role,) = kernel.roles
+        (nest,) = [s for s in role.body if hasattr(s, "vars")]
+        barriers = [s for s in nest.body if isinstance(s, Sync)]
+        folds = [s for s in nest.body if isinstance(s, Fold)]
+        assert len(barriers) == 2 and len(folds) == 2
+
+
+def test_accesses_are_as_wide_as_facts_allow() -> None:
+    source = program("softmax_bf16")
+    wide = built(source, {"M": 5, "N": 1024}, 1, True)
+    narrow = built(source, {"M": 5, "N": 1023}, 1, True, 2)
+    (x,) = [f for f in wide.kernels[0].frags if f.dtype.name == "bf16"][:1]
+    assert [(m.who, m.size, m.stride) for m in x.dist[:2]] == [("slot", 8, 1), ("lane", 32, 8)]
+    (y,) = [f for f in narrow.kernels[0].frags if f.dtype.name == "bf16"][:1]
+    assert (y.dist[0].who, y.dist[0].stride) == ("lane", 1)
+    assert "N % 8 == 0" in str(wide.guard) and "N % 8 == 0" not in str(narrow.guard)
+
+
+def test_widths_waste_little() -> None:
+    for rounds in range(1, 500):
+        assert rounds <= rounded(rounds) <= max(rounds + 1, 9 * rounds / 8)
+
+
+def test_contractions_are_refused() -> None:
+    source = program("linear")
+    facts = contiguous(source, "cuda:sm_90a", {"M": 8, "N": 8, "K": 8})
+    assert Rows().admits(source, facts) == ["it has contractions"]
