@@ -21,6 +21,8 @@ from treadle.algebra.expr import Atom, Constraint, Expr, Floor, Fn, Max, Min, Mo
 from treadle.algebra.maps import IndexMap, product_lemmas
 
 _DIMS = isl.dim_type
+SetError: type[Exception] = isl.Error
+"""What isl raises for text that it cannot read or a space that does not fit."""
 
 
 class Inexpressible(Exception):

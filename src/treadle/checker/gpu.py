@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from treadle.algebra.expr import Constraint, Expr, ge
+from treadle.algebra.expr import Constraint, Expr, ge, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.source import Source
 from treadle.checker.verdict import Refused, Unsure, require
@@ -51,6 +51,7 @@ def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target
     if registers > target.registers:
         raise Refused("J4", f"{registers} registers, a workgroup has {target.registers}", {"registers": registers})
     _shared(kernel, launch, target)
+    _named(kernel, threads, target)
     for role in kernel.roles:
         _role(kernel, role, launch, target)
         _registers(role)
@@ -82,6 +83,40 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
             raise Unsure("J2", f"{b.name} is shared by the tasks of a workgroup", missing="a rule for several agents")
         if b.place == "local" and not thread_agents:
             raise Unsure("J4", f"{b.name} is local to an agent of several threads", missing="shared memory for it")
+
+
+def _named(kernel: Kernel, everyone: int, target: Target) -> None:
+    """Named barriers: 0 joins everyone; each role's own number, one an agent, is nobody else's."""
+    taken: dict[int, tuple[str, str]] = {}
+    for role in kernel.roles:
+        for s in walk(role.body):
+            if not isinstance(s, Sync) or s.kind not in ("barrier.sync", "barrier.arrive"):
+                continue
+            args = dict(s.args)
+            number, threads = args["id"], args["threads"].constant
+            if s.kind == "barrier.arrive":
+                raise Unsure("J5", "an arrival at a named barrier without a wait", missing="a rule for turns")
+            if threads == everyone and (len(kernel.roles) > 1 or role.agents > 1 or number.constant == 0):
+                if number.constant != 0:
+                    raise Refused("J5", f"everyone joins at barrier {number}, not at 0", {})
+                continue
+            if threads != role.threads:
+                raise Refused("J5", f"barrier {number} joins {threads} threads, an agent has {role.threads}", {"threads": threads or 0})
+            base = own_base(number, role)
+            if base is None or base < 1 or base + role.agents > target.named_barriers:
+                raise Refused("J5", f"{role.name}: barrier {number} is not the agent's own", {})
+            for n in range(base, base + role.agents):
+                if taken.setdefault(n, (role.name, str(number))) != (role.name, str(number)):
+                    raise Refused("J5", f"barrier {n} joins different threads", {"id": n})
+
+
+def own_base(number: Expr, role: Role) -> int | None:
+    """The number of the first agent's own barrier, where every agent has one."""
+    if role.index is not None:
+        base = (number - sym(role.index)).constant
+        if base is not None:
+            return base
+    return number.constant if role.agents == 1 else None
 
 
 def _registers(role: Role) -> None:
@@ -178,6 +213,8 @@ def _shared(kernel: Kernel, launch: Launch, target: Target) -> None:
         spans.append((start, start + size, b.name))
     spans += [(b.offset, b.offset + 8 * b.versions, b.name) for b in kernel.barriers]
     for b in kernel.barriers:
+        if b.versions < 1 or b.count < 1:
+            raise Refused("J4", f"{b.name} has {b.versions} slots and counts {b.count}", {"count": b.count})
         if b.offset % 8:
             raise Refused("J4", f"{b.name} at byte {b.offset} is not aligned", {"byte": b.offset})
     spans.sort()
@@ -290,19 +327,10 @@ class Between:
             p.readers.add(own)
 
     def _whole(self, stmt: Sync) -> bool:
+        """Whether a barrier joins all threads that execute this role's agent."""
         args = dict(stmt.args)
-        number, threads = args["id"], args["threads"].constant
-        alone = len(self.kernel.roles) == 1 and self.role.agents == 1
-        mine = number == Expr(()) + 0 if threads == self.everyone else self.own(number, threads)
-        return bool(mine) and (alone or threads in (self.everyone, self.role.threads))
-
-    def own(self, number: Expr, threads: int | None) -> bool:
-        """Whether the barrier of that number is the agent's own: its number differs from agent to agent."""
-        if threads != self.role.threads:
-            return False
-        if self.role.agents == 1 or self.role.index is None:
-            return True
-        return any(m and str(m[0]) == self.role.index and c in (1, -1) for m, c in number.terms)
+        threads = args["threads"].constant
+        return threads == self.everyone or (threads == self.role.threads and own_base(args["id"], self.role) is not None)
 
 
 def accesses(stmt: Stmt) -> Iterator[tuple[MemRef, bool]]:

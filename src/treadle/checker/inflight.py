@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from treadle.algebra.expr import Expr, sym
-from treadle.checker.gpu import accesses
+from treadle.checker.gpu import accesses, own_base
 from treadle.checker.rings import Rings
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
@@ -231,6 +231,8 @@ def check_staging(kernel: Kernel, role: Role, rings: Rings) -> None:
             free = next(s for s in step.before if isinstance(s, Sync) and s.kind == "bulk.wait")
             rings.at = free
             depth = dict(free.args)["depth"].constant
+            if dict(free.args).get("read", sym("?")).constant not in (None, 0, 1):
+                raise Refused("J2", "a wait for boxes reads 0 or 1", {})
             if depth is None or depth > max(slots, 1) - 1:
                 raise Refused("J2", f"{name}: the slot may still be read by the box of {slots} steps ago", {"depth": depth or 0})
     last = next((s for s in reversed(role.body) if isinstance(s, Sync) and s.kind == "bulk.wait"), None)
@@ -276,12 +278,5 @@ def _staging_word(s: Stmt | Control, names: set[str], number: Expr, role: Role, 
 def _own(s: Sync, role: Role) -> bool:
     """Whether a named barrier joins exactly this agent's threads: numbered apart from the others', 0 is everyone's."""
     args = dict(s.args)
-    if args["threads"].constant != role.threads:
-        return False
-    number = args["id"]
-    base = number.constant if role.agents == 1 else None
-    if role.index is not None and base is None:
-        base = (number - sym(role.index)).constant
-    return base is not None and base >= 1 and base + role.agents - 1 <= 15
-
-
+    base = own_base(args["id"], role)
+    return args["threads"].constant == role.threads and base is not None and base >= 1

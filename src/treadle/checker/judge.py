@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from treadle.algebra.expr import Constraint, Expr, const, eq, ge, sym
-from treadle.algebra.sets import Facts
+from treadle.algebra.sets import Facts, SetError
 from treadle.checker.compare import Compare
 from treadle.checker.control import Walk
 from treadle.checker.coverage import Coverage
@@ -31,6 +31,9 @@ from treadle.ir.core import Program
 from treadle.machine.form import Buffer, Control, Kernel, MachineProgram, Role, Stmt
 
 
+_BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError, SetError)
+
+
 def check(program: MachineProgram) -> Verdict:
     """The verdict, for all sizes that the guard admits.
 
@@ -43,6 +46,11 @@ def check(program: MachineProgram) -> Verdict:
     judge = Judge(program, numbers, spent)
     try:
         judge.run()
+    except _BROKEN as broken:  # a text that no rule foresaw: nothing can be said
+        at = judge.walk.at
+        reason = f"the judge could not go on: {type(broken).__name__}: {broken}"
+        number = None if at is None else numbers.get(id(at))
+        return Verdict("unknown", "J1", number, None, reason, None, "a well-formed program", time.perf_counter() - begun)
     except Finding as no:
         at = judge.walk.at
         return Verdict(

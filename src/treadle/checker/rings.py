@@ -267,6 +267,10 @@ class Rings:
             assert s.object is not None
             if body is not step.body or s.object.version != number - (1 if late else 0):
                 raise Refused("J3", f"{ring.empty.name}: not every step is given back once", {})
+            for x, _ in flat(body[i:] if not late else [], everything=True):
+                if any(ref.name in ring.buffers for ref, _ in accesses(x)):
+                    self.at = x
+                    raise Refused("J2", f"the slot is read after it was given back to {ring.full.name}", {})
             return
         if len(found) != 2 or ring.slots < 2:
             raise Refused("J3", f"{ring.empty.name}: not every step is given back once", {"arrivals": len(found)})
