@@ -1,7 +1,7 @@
-"""The CUDA emitter on a device: hand texts, universal and row plans; values first, then times.
+"""The CUDA emitter on a Hopper GPU: hand texts, universal and row plans, every operation; values first, then times.
 
-`python benchmarks/device/emit_check.py make` (no GPU needed) writes machine texts, cubins, arguments and expected values
-to benchmarks/device/build; `... run OUT.json` loads and runs them on a Hopper GPU beside torch.
+`python benchmarks/device/emit_check.py OUT.json` runs what `emit_make.py` wrote to benchmarks/device/build, beside
+torch.
 """
 
 from __future__ import annotations
@@ -10,215 +10,31 @@ import hashlib
 import json
 import pathlib
 import random
-import re
 import statistics
 import subprocess
 import sys
-import time
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(__file__).parent / "build"
-TEXTS = ROOT / "tests" / "targets" / "cuda_emit" / "texts"
-sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "src")]
 
+from treadle.dtype.formats import BY_NAME  # noqa: E402
 from treadle.machine.parse import parse_machine  # noqa: E402
+from treadle.runtime.cuda import CudaLaunch, load_cubin  # noqa: E402
+from treadle.runtime.driver import device  # noqa: E402
 from treadle.targets.cuda.emit import Call, EmittedCuda, emit, prepare, workspace_bytes  # noqa: E402
-
-HAND = ("k2_product", "k2_gemm", "k3_plain", "k3_plain_fused", "k3_ahead", "k3_ahead_fused")
-ROWS = {
-    "softmax_bf16_1024": ("softmax_bf16", {"M": 4096, "N": 1024}, {"warps": 1, "held": True}),
-    "softmax_bf16_4096": ("softmax_bf16", {"M": 4096, "N": 4096}, {"warps": 4, "held": True}),
-    "softmax_bf16_8192": ("softmax_bf16", {"M": 4096, "N": 8192}, {"warps": 8, "held": True}),
-    "softmax_bf16_32768": ("softmax_bf16", {"M": 4096, "N": 32768}, {"warps": 16, "held": True}),
-    "layernorm_1024": ("layernorm", {"M": 4096, "N": 1024}, {"warps": 1, "held": True}),
-    "layernorm_4096": ("layernorm", {"M": 4096, "N": 4096}, {"warps": 8, "held": True}),
-}
-
-
-# ---- here
-
-
-def make() -> None:
-    """Machine texts to cubins, with arguments and expected values of the small programs."""
-    from tests.realise.oracle import EXTENTS, arguments, expected
-    from tests.realise.texts import TEXTS as SAMPLES
-    from tests.realise.texts import program as sample
-
-    from treadle.analysis.uses import Uses
-    from treadle.ir.guard import Guard
-    from treadle.machine.text import print_machine
-    from treadle.plan.facts import contiguous
-    from treadle.realise.choices import Choices
-    from treadle.realise.threads import one_thread_each
-    from treadle.realise.universal import base_facts, task_regions
-    from treadle.simulate.run import simulate
-    from treadle.targets.cuda.rows import Rows
-
-    BUILD.mkdir(exist_ok=True)
-    for old in BUILD.iterdir():
-        old.unlink()
-    manifest: dict[str, Any] = {"hand": [], "small": [], "rows": [], "ops": []}
-    operations(manifest)
-    for name in HAND:
-        compiled(name, (TEXTS / f"{name}.tdm").read_text())
-        manifest["hand"].append(name)
-    for name in SAMPLES:
-        source = sample(name)
-        uses = Uses(source)
-        guard = Guard(tuple(base_facts(source, uses, disjoint=True)))
-        universal = one_thread_each(
-            source, Choices(tasks=frozenset(task_regions(source))), guard, "cuda:sm_90a", 8 * 132
-        )
-        plans = {f"universal_{name}": universal}
-        extents = EXTENTS[name][0]
-        family, facts = Rows(), contiguous(source, "cuda:sm_90a", extents)
-        if not family.admits(source, facts):
-            for warps, held in ((1, True), (1, False), (4, True), (4, False)):
-                point = {"warps": warps, "held": held}
-                try:
-                    built = family.build(source, facts, point, family.guard(source, facts, point))
-                except Exception as error:  # noqa: BLE001 (a refusal of the family is not the emitter's)
-                    print(name, point, type(error).__name__)
-                    continue
-                plans[f"rows_{name}_{warps}_{int(held)}"] = built
-        for key, machine in plans.items():
-            compiled(key, print_machine(machine))
-            for number, small in enumerate(EXTENTS[name] if key.startswith("universal") else [extents]):
-                arrays = arguments(name, source, small)
-                saved: dict[str, Any] = {f"in.{n}": bits(a) for n, a in arrays.items()}
-                saved |= {f"want.{n}": bits(a) for n, a in expected(source, arrays, small).items()}
-                began = time.time()
-                run = simulate(machine, {n: a.copy() for n, a in arrays.items()}, seed=1)
-                if run.clean:
-                    saved |= {f"same.{n}": bits(run.outputs[n]) for n in run.outputs if f"want.{n}" in saved}
-                print(key, small, f"{time.time() - began:.1f} s", run.findings[:1])
-                np.savez(BUILD / f"{key}.{number}.npz", **saved)
-                manifest["small"].append([key, number, small])
-    for key, (name, extents, point) in ROWS.items():
-        source = sample(name)
-        facts = contiguous(source, "cuda:sm_90a", extents)
-        family = Rows()
-        text = print_machine(family.build(source, facts, point, family.guard(source, facts, point)))
-        compiled(key, text)
-        manifest["rows"].append([key, name, extents])
-        if "= exp " in text:
-            compiled(f"{key}_approx", re.sub(r"(= exp \w+)", r"\1 tags (approx)", text))
-            manifest["rows"].append([f"{key}_approx", name, extents])
-    (BUILD / "manifest.json").write_text(json.dumps(manifest))
-
-
-NUMBERS = ("f32", "f64", "f16", "bf16", "i8", "u8", "i16", "i32", "u32", "i64", "u64", "bool")
-
-
-def operations(manifest: dict[str, Any]) -> None:
-    """Every elementwise operation on every dtype that has it, and every conversion: one kernel a dtype, all outputs."""
-    from treadle.analysis.uses import Uses
-    from treadle.dtype.convert import convert
-    from treadle.dtype.formats import BY_NAME
-    from treadle.ir.guard import Guard
-    from treadle.ir.ops.elementwise import ELEMENTWISE
-    from treadle.ir.parser import parse_program
-    from treadle.ir.verifier import verify
-    from treadle.machine.text import print_machine
-    from treadle.math.table import FUNCTIONS
-    from treadle.realise.choices import Choices
-    from treadle.realise.threads import one_thread_each
-    from treadle.realise.universal import base_facts, task_regions
-    from treadle.simulate.arithmetic import elementwise
-
-    rng = np.random.default_rng(3)
-    letters = {"bool": "b", "int": "i", "uint": "u", "float": "f"}
-    for name in NUMBERS:
-        dtype = BY_NAME[name]
-        a, b = (values_of(dtype, rng, 4096) for _ in range(2))
-        lines, stores, saved = [], [], {"in.A": raw(a), "in.B": raw(b)}
-        for fn, (arity, kinds, result) in ELEMENTWISE.items():
-            if letters[dtype.kind] not in kinds or fn == "where":
-                continue
-            if dtype.name == "f64" and fn in FUNCTIONS and fn not in ("sqrt", "rsqrt"):
-                continue
-            out = "bool" if result == "bool" else name
-            lines.append(f"      %{fn}: {out}[n] = {fn} {', '.join(('%a', '%b')[:arity])}")
-            stores.append((f"Y_{fn}", out, f"%{fn}"))
-            with np.errstate(all="ignore"):
-                want = elementwise(fn, dtype, [a, b][:arity])
-            saved[f"want.Y_{fn}"] = raw(np.asarray(want).astype(BY_NAME[out].numpy))
-        for other in NUMBERS:
-            if other != name:
-                lines.append(f"      %to_{other}: {other}[n] = cast %a")
-                stores.append((f"Y_to_{other}", other, f"%to_{other}"))
-                saved[f"want.Y_to_{other}"] = raw(convert(a, dtype, BY_NAME[other]))
-        text = "\n".join(
-            [f"program ops_{name}", "  dim N", f"  tensor A: {name}[N]", f"  tensor B: {name}[N]"]
-            + [f"  tensor {y}: {out}[N] out" for y, out, _ in stores]
-            + ["  body", "    region R0 parallel (n in N)"]
-            + [f"      %{x.lower()}: {name}[n] = load {x}[n]" for x in "AB"]
-            + lines
-            + [f"      store {y}[n] = {value}" for y, _, value in stores]
-        )
-        source = parse_program(text)
-        verify(source)
-        guard = Guard(tuple(base_facts(source, Uses(source), disjoint=True)))
-        machine = one_thread_each(source, Choices(tasks=frozenset(task_regions(source))), guard, "cuda:sm_90a", 8 * 132)
-        compiled(f"ops_{name}", print_machine(machine))
-        np.savez(BUILD / f"ops_{name}.npz", **saved)
-        manifest["ops"].append([f"ops_{name}", {y: out for y, out, _ in stores}])
-
-
-def values_of(dtype: Any, rng: np.random.Generator, count: int) -> np.ndarray:
-    """Special values, small ones, and random bits."""
-    if dtype.is_bool:
-        return rng.integers(0, 2, count).astype(np.bool_)
-    bits_ = rng.integers(0, 1 << 63, count, np.uint64) * 2 + rng.integers(0, 2, count, np.uint64)
-    found = bits_.astype({8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}[dtype.bits]).view(dtype.numpy)
-    small = rng.integers(-5, 6, count // 4).astype(np.float64)
-    if dtype.is_float:
-        small = np.concatenate(
-            [small, rng.normal(0, 4, count // 4), [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 0.5, 2.5]]
-        )
-        with np.errstate(all="ignore"):
-            found[: len(small)] = small.astype(dtype.numpy)
-    else:
-        found[: len(small)] = small.astype(np.int64).astype(dtype.numpy)
-    return found[rng.permutation(count)]
-
-
-def raw(array: np.ndarray) -> np.ndarray:
-    """The bytes: NumPy's files do not know every dtype."""
-    return np.ascontiguousarray(array).view(np.uint8)
-
-
-def compiled(name: str, text: str) -> None:
-    """Writes the text, its cubin and what the cubin was made from."""
-    from treadle.toolchain.nvrtc import compile_cuda
-
-    emitted = emit(parse_machine(text))
-    done = compile_cuda(emitted.source, arch=emitted.arch, name=name)
-    if done.messages:
-        print(name, done.messages)
-    (BUILD / f"{name}.tdm").write_text(text)
-    (BUILD / f"{name}.cubin").write_bytes(done.cubin)
-    (BUILD / f"{name}.sha").write_text(hashlib.sha256(emitted.source.encode()).hexdigest())
-
-
-def bits(array: np.ndarray) -> np.ndarray:
-    """bf16 as its bits: NumPy's files do not know it."""
-    return array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array
-
-
-# ---- on the device
 
 
 class Loaded:
     """A program on the device."""
 
     def __init__(self, name: str) -> None:
-        from treadle.runtime.cuda import load_cubin
-        from treadle.runtime.driver import device
 
         self.name = name
         self.program = parse_machine((BUILD / f"{name}.tdm").read_text())
@@ -234,10 +50,6 @@ class Loaded:
 
     def launch(self, extents: dict[str, int], tensors: dict[str, Any], strides: dict[str, tuple[int, ...]]) -> Any:
         """As `bind`, strides given."""
-        import torch
-
-        from treadle.runtime.cuda import CudaLaunch
-
         pointers = {n: int(t.data_ptr()) for n, t in tensors.items()}
         call = Call(extents, pointers, strides, {})
         room = torch.empty(max(16, workspace_bytes(self.emitted, call)), dtype=torch.uint8, device="cuda")
@@ -256,8 +68,6 @@ class Loaded:
 
 def tensor_of(array: np.ndarray) -> Any:
     """An array on the device; NaN and known bytes around it are not needed here."""
-    import torch
-
     plain = np.ascontiguousarray(array)
     if plain.dtype == np.uint16:
         return torch.from_numpy(plain.view(np.int16)).cuda().view(torch.bfloat16)
@@ -266,8 +76,6 @@ def tensor_of(array: np.ndarray) -> Any:
 
 def back(tensor: Any) -> np.ndarray:
     """A tensor's values; bf16 as bits."""
-    import torch
-
     return (
         tensor.view(torch.int16).cpu().numpy().view(np.uint16)
         if tensor.dtype == torch.bfloat16
@@ -277,15 +85,11 @@ def back(tensor: Any) -> np.ndarray:
 
 def wide(array: np.ndarray, like: Any) -> np.ndarray:
     """As f64; bits as the bf16 they are."""
-    import torch
-
     return (array.view(ml_dtypes.bfloat16) if like.dtype == torch.bfloat16 else array).astype(np.float64)
 
 
 def small_programs(manifest: dict[str, Any], report: dict[str, Any]) -> None:
     """Universal and row plans on small arguments, against the interpreter and, bit for bit, the simulator."""
-    import torch
-
     rows = report["small"] = []
     for key, number, extents in manifest["small"]:
         saved = np.load(BUILD / f"{key}.{number}.npz")
@@ -307,10 +111,6 @@ def small_programs(manifest: dict[str, Any], report: dict[str, Any]) -> None:
 
 def all_operations(manifest: dict[str, Any], report: dict[str, Any]) -> None:
     """Elementwise operations and conversions bit for bit; NaN equals NaN, of equal zeros either (maximum, minimum)."""
-    import torch
-
-    from treadle.dtype.formats import BY_NAME
-
     rows = report["operations"] = {}
     for key, outs in manifest["ops"]:
         saved = np.load(BUILD / f"{key}.npz")
@@ -341,8 +141,6 @@ def all_operations(manifest: dict[str, Any], report: dict[str, Any]) -> None:
 
 def inside(rows: int, columns: int, fill: Any, pad: int = 8) -> Any:
     """A view whose neighbours on every side are NaN."""
-    import torch
-
     room = torch.full((rows + 4, columns + 2 * pad), float("nan"), dtype=torch.bfloat16, device="cuda")
     view = room[2 : rows + 2, pad : columns + pad]
     view.copy_(fill)
@@ -359,8 +157,6 @@ def untouched(view: Any) -> bool:
 
 def products(report: dict[str, Any]) -> dict[str, Loaded]:
     """K2: integer-exact without the activation, within the derived bound with it."""
-    import torch
-
     torch.manual_seed(1)
     loaded = {n: Loaded(n) for n in ("k2_product", "k2_gemm")}
     checks = report["k2"] = []
@@ -406,8 +202,6 @@ def products(report: dict[str, Any]) -> dict[str, Loaded]:
 
 def attention_reference(q: Any, k: Any, v: Any, causal: bool) -> Any:
     """In f64."""
-    import torch
-
     s = q.double() @ k.double().transpose(1, 2) * (0.12751743 * 0.6931471805599453)
     if causal:
         s = s.masked_fill(torch.ones_like(s[0], dtype=torch.bool).triu(1), float("-inf"))
@@ -416,10 +210,8 @@ def attention_reference(q: Any, k: Any, v: Any, causal: bool) -> Any:
 
 def attentions(report: dict[str, Any]) -> dict[str, Loaded]:
     """K3 against f64; cuDNN's own distance beside it."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    loaded = {n: Loaded(n) for n in HAND if n.startswith("k3")}
+    names = json.loads((BUILD / "manifest.json").read_text())["hand"]
+    loaded = {n: Loaded(n) for n in names if n.startswith("k3")}
     checks = report["k3"] = []
     torch.manual_seed(2)
     for g, q_rows, s_rows in ((3, 200, 333), (2, 128, 128), (1, 1, 5), (4, 1024, 1024)):
@@ -455,8 +247,6 @@ def attentions(report: dict[str, Any]) -> dict[str, Loaded]:
 
 def interleaved(calls: dict[str, Any], rounds: int, flush: Any) -> dict[str, float]:
     """Medians in microseconds, calls in random order, caches overwritten before each."""
-    import torch
-
     samples: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         for _ in range(3):
@@ -481,9 +271,6 @@ def interleaved(calls: dict[str, Any], rounds: int, flush: Any) -> dict[str, flo
 
 def times(report: dict[str, Any], k2: dict[str, Loaded], k3: dict[str, Loaded], manifest: dict[str, Any]) -> None:
     """Against cuBLAS, cuDNN and copies."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
     flush = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
     found = report["times_us"] = {}
     for size in (2048, 4096):
@@ -537,8 +324,6 @@ def times(report: dict[str, Any], k2: dict[str, Loaded], k3: dict[str, Loaded], 
 
 def run(out: str) -> None:
     """Everything, results to a file even when a part fails."""
-    import torch
-
     torch.zeros(1, device="cuda")
     manifest = json.loads((BUILD / "manifest.json").read_text())
     query = "clocks.sm,power.draw,driver_version,name"
@@ -562,9 +347,6 @@ def run(out: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["make"]:
-        make()
-    elif len(sys.argv) == 3 and sys.argv[1] == "run":
-        run(sys.argv[2])
-    else:
+    if len(sys.argv) != 2:
         raise SystemExit(__doc__)
+    run(sys.argv[1])

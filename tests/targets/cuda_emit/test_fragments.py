@@ -1,4 +1,5 @@
-"""Distributions: slots and thread parts against a plain enumeration; references resolve within a thread or not at all."""
+"""Distributions: slots and thread parts against a plain enumeration; references resolve within a thread or not at
+all."""
 
 from __future__ import annotations
 

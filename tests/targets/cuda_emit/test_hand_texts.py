@@ -1,4 +1,5 @@
-"""The hand-written machine texts that ran right on the device: they assemble clean, with the instructions they state."""
+"""The hand-written machine texts that ran right on the device: they assemble clean, with the instructions they
+state."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def _to_words(values: Sequence[Val], scope: Scope) -> list[str]:
     each = 32 // (8 if dtype.is_bool else dtype.bits)
     words: list[str] = []
     for i in range(0, len(values), each):
-        pieces = []
+        pieces: list[str] = []
         for j, v in enumerate(values[i : i + each]):
             piece = f"(u32)({'u8' if dtype.bits <= 8 else 'u16'})({_stored(v, scope)})"
             pieces.append(f"{piece} << {j * 32 // each}" if j else piece)
@@ -391,8 +391,8 @@ def _update(scope: Scope, pointer: Pointer, run: Run, value: Val, effect: str) -
 def _store_matrices(scope: Scope, made: Layout, memory: Storage, ref: MemRef) -> bool:
     """Stores by stmatrix, where the fragment is distributed as accumulators are: four 8 x 8 matrices at a time.
 
-    Register `2t + h` of a packed pair holds rows `l / 4 + 8 h`, columns `8 t + 2 (l % 4)` and the next. The lane gives the
-    address of row `l % 16` and of column chunk `2 t' + l / 16` of each group of four registers.
+    Register `2t + h` of a packed pair holds rows `l / 4 + 8 h`, columns `8 t + 2 (l % 4)` and the next. The lane
+    gives the address of row `l % 16` and of column chunk `2 t' + l / 16` of each group of four registers.
     """
     if memory.kind != "shared" or not scope.setting.hopper or not made.packed or made.registers % 4 or made.spare:
         return False

@@ -23,8 +23,8 @@ _FOLDS = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "and":
 
 
 class Arith:
-    """Elementwise operations. `accuracy` is the class of functions; `approximate` names those that the program allows the
-    hardware to approximate."""
+    """Elementwise operations. `accuracy` is the class of functions; `approximate` names those that the program allows
+    the hardware to approximate."""
 
     def __init__(self, prelude: Prelude, accuracy: str, approximate: frozenset[str] = frozenset()) -> None:
         self.prelude = prelude

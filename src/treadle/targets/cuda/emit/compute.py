@@ -1,8 +1,8 @@
 """Elementwise statements, folds and contractions of registers.
 
-Order of a fold: its axes one after another, ascending. Along an axis a thread first folds its own slots, in the order of
-their coordinates, by halving: with `h` the largest power of two below their number, `x[i] (+) x[i + h]`. Then lanes, the
-bit with the largest stride first: the lane without the bit gives the left operand, and both get the result. So a
+Order of a fold: its axes one after another, ascending. Along an axis a thread first folds its own slots, in the order
+of their coordinates, by halving: with `h` the largest power of two below their number, `x[i] (+) x[i + h]`. Then lanes,
+the bit with the largest stride first: the lane without the bit gives the left operand, and both get the result. So a
 fragment without a distribution is folded by halving alone, and one spread over lanes needs one exchange a bit and a
 result. `acc` is the left operand of the last step.
 """
@@ -77,8 +77,8 @@ def compute(scope: Scope, stmt: Compute) -> None:
 
 
 SAME_DIVISOR = 4
-"""Slots with one divisor from which on it is inverted once. (A division is some 16 instructions with a branch, a product
-with its two corrections and the test 8.)"""
+"""Slots with one divisor from which on it is inverted once. (A division is some 16 instructions with a branch, a
+product with its two corrections and the test 8.)"""
 
 
 def _divide(scope: Scope, stmt: Compute, made: Layout) -> bool:
@@ -165,14 +165,7 @@ def fold(scope: Scope, stmt: Fold) -> None:
     made = scope.layout(stmt.dst)
     arith = scope.setting.arith
     with scope.block("{"):
-        if stmt.axes:
-            read = _along(scope, stmt, made)
-        else:
-            ref = stmt.src
-
-            def read(slot: int) -> Val:
-                return operand(scope, ref, made, slot)
-
+        read = _along(scope, stmt, made) if stmt.axes else _each(scope, stmt, made)
         values: list[Val] = []
         for slot in range(made.count):
             value = read(slot)
@@ -181,6 +174,15 @@ def fold(scope: Scope, stmt: Fold) -> None:
             values.append(value)
         refs = [r for r in (stmt.src if not stmt.axes else None, stmt.acc) if r is not None]
         assign(scope, stmt.dst, values, refs)
+
+
+def _each(scope: Scope, stmt: Fold, made: Layout) -> Callable[[int], Val]:
+    """The source's element at each slot of the destination."""
+
+    def read(slot: int) -> Val:
+        return operand(scope, stmt.src, made, slot)
+
+    return read
 
 
 class _Folding:

@@ -1,8 +1,8 @@
 """Sequences, loops, conditions and tasks.
 
-Loops stay loops (`#pragma unroll 1`), so that what the assembler sees is what the machine text says; loops whose variable
-chooses registers, and those that the text unrolls wholly, are written out. What one elected thread does alone stands
-under one `if`, with the loops around it where nobody else has a part in them.
+Loops stay loops (`#pragma unroll 1`), so that what the assembler sees is what the machine text says; loops whose
+variable chooses registers, and those that the text unrolls wholly, are written out. What one elected thread does alone
+stands under one `if`, with the loops around it where nobody else has a part in them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from treadle.algebra.expr import Constraint, Expr, const, sym
+from treadle.algebra.expr import Constraint, Expr, Fn, const, sym
 from treadle.machine.form import (
     Advance,
     Body,
@@ -51,8 +51,8 @@ MOST_TASKS = 1 << 30
 
 @dataclass
 class Bodies:
-    """Emission of a role's bodies. `private`: counters that only the elected thread uses; `periods`: counters that wrap;
-    `unrolled`: variables of loops that are written out."""
+    """Emission of a role's bodies. `private`: counters that only the elected thread uses; `periods`: counters that
+    wrap; `unrolled`: variables of loops that are written out."""
 
     private: frozenset[str]
     periods: dict[str, int | None]
@@ -439,8 +439,8 @@ def unrolled_variables(body: Body, frags: frozenset[str]) -> frozenset[str]:
             lets[stmt.name] = stmt.expr
         for expr in expressions(stmt):
             for atom in expr.atoms():
-                if getattr(atom, "name", None) in frags and hasattr(atom, "args"):
-                    for arg in atom.args:  # type: ignore[union-attr]
+                if isinstance(atom, Fn) and atom.name in frags:
+                    for arg in atom.args:
                         chosen |= arg.symbols
         refs: list[FragRef] = []
         if isinstance(stmt, Compute):

@@ -30,7 +30,7 @@ class _Walk:
             elif isinstance(item, If):
                 states = self.body(item.then, states) | self.body(item.orelse, states)
             elif isinstance(item, Mma) and item.atom.startswith("wgmma"):
-                used = {item.dst} | ({item.a.name} if isinstance(item.a, FragRef) else set())
+                used = {item.dst, item.a.name} if isinstance(item.a, FragRef) else {item.dst}
                 states = frozenset((queue, open_ | used) for queue, open_ in states)
             elif isinstance(item, Sync):
                 states = frozenset(self.sync(item, *state) for state in states)

@@ -3,9 +3,9 @@
 Each is straight-line text. The compiler must not contract what it says (`--fmad=false`); division and square root are
 IEEE's, which is the default.
 
-Rounding to an integer and its conversion go to a slow unit of the hardware. Where the argument's interval is known to lie
-within 2^21, adding and taking away 1.5 * 2^23 rounds just so, and the sum's low bits are the integer. (Only the sign of
-a zero may differ, and no expansion looks at that; `tests` and the device check compare bits.)
+Rounding to an integer and its conversion go to a slow unit of the hardware. Where the argument's interval is known to
+lie within 2^21, adding and taking away 1.5 * 2^23 rounds just so, and the sum's low bits are the integer. (Only the
+sign of a zero may differ, and no expansion looks at that; `tests` and the device check compare bits.)
 """
 
 from __future__ import annotations
@@ -131,11 +131,13 @@ class TextOps:
         return self._int(f"__float2int_rz({a})")
 
     def _interval(self, a: str) -> tuple[float, float]:
-        """Where a float lies. Ensures: a finite interval is one of numbers, a value that may be NaN has no upper bound."""
+        """Where a float lies. Ensures: a finite interval is one of numbers, a value that may be NaN has no upper
+        bound."""
         known = self.bounds.get(a)
         if known is not None:
             return known
-        return (self.numbers[a],) * 2 if a in self.numbers else (-inf, inf)
+        value = self.numbers.get(a)
+        return (-inf, inf) if value is None else (value, value)
 
     def _bound(self, name: str, corners: list[float]) -> str:
         if all(isfinite(c) for c in corners):

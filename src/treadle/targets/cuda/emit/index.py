@@ -22,7 +22,6 @@ from treadle.algebra.expr import (
     Monomial,
     Sym,
     as_expr,
-    const,
     floordiv,
     of,
 )

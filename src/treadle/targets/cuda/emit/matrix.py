@@ -125,7 +125,8 @@ def wrapper(prelude: Prelude, columns: int, kind: str, a: str, b_mn: bool) -> st
 
 
 def fit(scope: Scope, ref: MemRef, axis: int, rows: int, step: int) -> Operand:
-    """The operand of a buffer reference in `$axis` (its row or column) and `$2` (contracted), from element `step` on."""
+    """The operand of a buffer reference in `$axis` (its row or column) and `$2` (contracted), from element `step`
+    on."""
     memory = storage(scope, ref.name)
     if memory.kind != "shared" or memory.swizzle not in _SWIZZLE_KIND:
         raise unsupported(f"the operand {ref.name}", "a shared buffer with swizzle 128, 64 or 32")
@@ -133,7 +134,7 @@ def fit(scope: Scope, ref: MemRef, axis: int, rows: int, step: int) -> Operand:
     index = [i.substitute({depth: sym(depth) + step}) for i in ref.index]
     offset = scope.symbols.replaced(memory.offset(index, ref.version)) * memory.dtype.itemsize
     start, moving = _split(offset, (mine, depth))
-    r, k = np.meshgrid(np.arange(rows), np.arange(DEPTH), indexing="ij")
+    r, k = np.indices((rows, DEPTH), np.int64)
     distance = np.broadcast_to(np.asarray(moving.evaluate({mine: r, depth: k})), r.shape)
     start = scope.symbols.decided(start + int(distance[0, 0]) + memory.start)
     distance = distance - distance[0, 0]
@@ -170,8 +171,8 @@ def _mentions(monomial: Sequence[Any], names: Sequence[str]) -> bool:
 def _strides(distance: NDArray[np.int64], memory: Storage, mn_major: bool) -> tuple[int, int] | None:
     """Leading and stride offsets that make the pattern equal to `distance` (bytes), or None."""
     size, width = memory.dtype.itemsize, memory.swizzle
-    rows, depth = distance.shape
-    r, k = np.meshgrid(np.arange(rows), np.arange(depth), indexing="ij")
+    rows, depth = int(distance.shape[0]), int(distance.shape[1])
+    r, k = np.indices((rows, depth), np.int64)
     if mn_major:
         chunk = width // size
         leading = int(distance[chunk, 0]) if rows > chunk else 16

@@ -167,8 +167,8 @@ DEVICE float min_f32(float a, float b) {
 _part(
     "quotient",
     """
-// a / b with r = 1 / b, rounded right where both are `ordinary`: Markstein's two corrections, whose remainders are exact
-// while nothing leaves the normal numbers.
+// a / b with r = 1 / b, rounded right where both are `ordinary`: Markstein's two corrections, whose remainders are
+// exact while nothing leaves the normal numbers.
 DEVICE float quotient(float a, float b, float r) {
   const float first = a * r;
   const float near = fmaf(fmaf(-b, first, a), r, first);
@@ -320,7 +320,9 @@ DEVICE void barrier_expect(u32 bar, u32 bytes) {
 _part(
     "barrier_arrive",
     """
-DEVICE void barrier_arrive(u32 bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory"); }""",
+DEVICE void barrier_arrive(u32 bar) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}""",
 )
 _part(
     "barrier_arrive_many",
@@ -351,7 +353,8 @@ _part(
 DEVICE void named_arrive(u32 id, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-template <int I, int T> DEVICE void named_arrive() { asm volatile("bar.arrive %0, %1;" ::"n"(I), "n"(T) : "memory"); }""",
+template <int I, int T> DEVICE void named_arrive() { asm volatile("bar.arrive %0, %1;" ::"n"(I), "n"(T) : "memory");
+}""",
 )
 _part(
     "fence_async_proxy",
@@ -481,8 +484,8 @@ _part(
 #define MMA_16_8_16(kind)                                                                                            \\
   DEVICE void mma_m16n8k16_##kind(float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, \\
                                   u32 b1) {                                                                          \\
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." #kind "." #kind ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, " \\
-        "{%0, %1, %2, %3};"                                                                                          \\
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." #kind "." #kind ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "           \\
+        "{%8, %9}, {%0, %1, %2, %3};"                                                                                          \\
         : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3)                                                                     \\
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));                                                     \\
   }

@@ -66,8 +66,9 @@ class MapPlan:
 
 @dataclass(frozen=True)
 class KernelLaunchSpec:
-    """A launch. `kernel` is the function's name in the text; `grid` workgroups of `threads`; `shared` bytes of dynamic shared memory; `arguments` in order; `limits`:
-    expressions that the launch holds against a largest value. `counts`: how many of each instruction the text states."""
+    """A launch. `kernel` is the function's name in the text; `grid` workgroups of `threads`; `shared` bytes of
+    dynamic shared memory; `arguments` in order; `limits`: expressions that the launch holds against a largest value.
+    `counts`: how many of each instruction the text states."""
 
     kernel: str
     grid: Expr
@@ -83,7 +84,8 @@ class KernelLaunchSpec:
 
 @dataclass(frozen=True)
 class EmittedCuda:
-    """CUDA C++ for `arch`, the launches in order, names for extents that the host computes, and the workspace's bytes."""
+    """CUDA C++ for `arch`, the launches in order, names for extents that the host computes, and the workspace's
+    bytes."""
 
     source: str
     arch: str
@@ -349,18 +351,18 @@ class _Kernel:
     ) -> list[str]:
         """The variables of a role that its body uses."""
         body = "\n".join([*head.lines, *scope.lines])
-        crew = role.agents * role.threads
+        crew, index, mine = role.agents * role.threads, cname(role.index or "agent"), f"(thread - {first})"
         options = [
             ("crew", f"constexpr int crew = {crew};"),
-            ("own_thread", f"const int own_thread = thread - {first};"),
-            (cname(role.index or "agent"), f"const int {cname(role.index or 'agent')} = (thread - {first}) / {role.threads};"),
-            ("member", f"const int member = (thread - {first}) % {role.threads};"),
-            ("warp", f"const int warp = (thread - {first}) % {role.threads} / 32;"),
-            ("lane", "const int lane = thread & 31;" if role.threads >= 32 else f"const int lane = (thread - {first}) % {role.threads};"),
+            ("own_thread", f"const int own_thread = {mine};"),
+            (index, f"const int {index} = {mine} / {role.threads};"),
+            ("member", f"const int member = {mine} % {role.threads};"),
+            ("warp", f"const int warp = {mine} % {role.threads} / 32;"),
+            ("lane", f"const int lane = {'thread & 31' if role.threads >= 32 else f'{mine} % {role.threads}'};"),
         ]  # fmt: skip
         lines = [line for name, line in options if re.search(rf"\b{name}\b", body)]
-        if any(isinstance(s, Tasks) and s.over == "warps" for s in walk(role.body)) and first % 32:
-            raise ill_formed(f"a role of warps from thread {first} on", "whole warps")
+        if role.threads >= 32 and first % 32:
+            raise ill_formed(f"the role {role.name} of whole warps from thread {first} on", "a multiple of 32")
         for counter, period in wraps.items():
             if re.search(rf"\b{cname(counter)}\b", body):
                 lines.append(f"{'i64' if period is None else 'int'} {cname(counter)} = 0;")

@@ -1,13 +1,13 @@
 """What emission of a role's body knows and writes: symbols, fragments, storages, lines.
 
-`Kernel-wide` things are shared by all scopes; a `Scope` adds the unit that executes (a thread, a warp, a whole agent) and
-the symbols that are bound where it stands.
+`Kernel-wide` things are shared by all scopes; a `Scope` adds the unit that executes (a thread, a warp, a whole agent)
+and the symbols that are bound where it stands.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -74,8 +74,8 @@ class Head:
 
 @dataclass
 class Scope:
-    """A place in a role's body. `lanes`, `warps`: the threads that execute a statement together; `single`: the text of a
-    condition that holds in one of them, `first_lane` in one of each warp."""
+    """A place in a role's body. `lanes`, `warps`: the threads that execute a statement together; `single`: the text
+    of a condition that holds in one of them, `first_lane` in one of each warp."""
 
     setting: KernelSetting
     head: Head
@@ -94,7 +94,7 @@ class Scope:
         self.lines.append("  " * self.depth + text)
 
     @contextmanager
-    def block(self, opening: str, closing: str = "}") -> Iterator[None]:
+    def block(self, opening: str, closing: str = "}") -> Generator[None]:
         """Lines inside braces."""
         self.line(opening)
         self.depth += 1

@@ -116,7 +116,8 @@ def _bytes(buffer: Buffer) -> Expr:
 
 @dataclass(frozen=True)
 class SharedPlan:
-    """The shared memory of a kernel: its buffers, the bytes that they and the barriers take, and the largest alignment."""
+    """The shared memory of a kernel: its buffers, the bytes that they and the barriers take, and the largest
+    alignment."""
 
     buffers: dict[str, Storage]
     barriers: dict[str, Barrier]

@@ -1,7 +1,7 @@
 """Scalars of the kernel's text: their C++ types, numbers, and 16-bit floats kept as bits.
 
-A 16-bit float is a `u16`. The result of arithmetic on such floats is an f32 still to be rounded (`wide`), so that a pair
-of them becomes one packed conversion.
+A 16-bit float is a `u16`. The result of arithmetic on such floats is an f32 still to be rounded (`wide`), so that a
+pair of them becomes one packed conversion.
 """
 
 from __future__ import annotations
