@@ -18,6 +18,7 @@ from treadle.driver.arguments import Call, Like, bind_arguments, frozen, known_e
 from treadle.driver.extents import shape_of, solve
 from treadle.driver.outputs import fresh
 from treadle.driver.ready import MISS, Ready
+from treadle.driver.repeat import Repeated, all_tensors
 from treadle.driver.rooms import compile_native, planning, room
 from treadle.driver.specialisation import Specialisation
 from treadle.driver.tiles import whole_dims
@@ -52,7 +53,7 @@ class Kernel:
         self.limit = variants
         self._special: dict[Any, Specialisation] = {}
         self._by_text: dict[str, Specialisation] = {}
-        self._ready: dict[Any, Ready] = {}
+        self._ready: dict[Any, Ready | Repeated] = {}
         self._fixed: dict[Any, tuple[str, ...]] = {}  # dimensions that the program needs as numbers
 
     def __repr__(self) -> str:
@@ -72,7 +73,8 @@ class Kernel:
         special, call = self.prepare(args, staged)
         variant = special.run(call)
         if isinstance(variant, Variant):
-            self._learn(key, args, staged, special, call, variant)
+            learn = self._learn if call.device == "cpu" else self._learn_launches
+            learn(key, args, staged, special, call, variant)
         return call.outs
 
     def bind(self, *args: Any, **staged: Any) -> Any:
@@ -153,12 +155,31 @@ class Kernel:
         if any(isinstance(p, TensorParam) and type(a) is not _ARRAY for p, a in passed):
             return
         ready = self._ready.get(key)
-        if ready is None:
+        if not isinstance(ready, Ready):
             if len(self._ready) > _KEPT:
                 self._ready.clear()
             ready = self._ready[key] = Ready(whole, [p for p, _ in passed], len(passed) < len(args))
         outs = {t.name: call.arrays[t.name] for t in special.program.tensors if t.out}
         ready.learn(args, ran.kernel, whole, outs)
+
+    def _learn_launches(
+        self, key: Any, args: tuple[Any, ...], staged: dict[str, Any], special: Specialisation, call: Call, ran: Variant
+    ) -> None:
+        """Remembers the short way of a call whose arrays are torch's, on a GPU, and came by position."""
+        parameters = self.definition.parameters
+        if not all_tensors(args) or any(parameters[name].kind != "staged" for name in staged):
+            return
+        block = special.packer.pack(special.arguments(call))
+        if ran.kernel.workspace(block):
+            return
+        ready = self._ready.get(key)
+        if not isinstance(ready, Repeated):
+            if len(self._ready) > _KEPT:
+                self._ready.clear()
+            ready = self._ready[key] = Repeated()
+        names = [p.name for p in parameters.values() if p.kind != "staged"]
+        outs = {t.name: call.arrays[t.name] for t in special.program.tensors if t.out}
+        ready.learn(args, names, outs, ran.kernel.launches(block, None))
 
     def _specialise(self, call: Call, kind: str) -> Specialisation:
         """Captures the program; a dimension that Python, or a target's tiles, need as a number is part of the key."""
