@@ -242,7 +242,7 @@ def warp_contract(scope: Scope, stmt: Mma) -> None:
     depth = stmt.contracted[0] if len(stmt.contracted) == 1 else 0
     if not depth or depth % DEPTH or stmt.a.coords is None or stmt.b.coords is None:
         raise ill_formed(f"{stmt.atom} contracting {stmt.contracted}", f"one multiple of {DEPTH}, with coordinates")
-    scope.use("mma_m16n8k16")
+    called = scope.use(f"mma_m16n8k16_{a.frag.dtype}")
     high = sym(lane_bit(2)) + sym(lane_bit(3)) * 2 + sym(lane_bit(4)) * 4
     low = sym(lane_bit(0)) * 2 + sym(lane_bit(1)) * 4
     if stmt.acc is None:
@@ -261,7 +261,7 @@ def warp_contract(scope: Scope, stmt: Mma) -> None:
             ]
             right = [_word(scope, stmt.b, {"$1": high + column, "$2": low + 8 * j + step}) for j in range(2)]
             out = ", ".join(f"{register(stmt.dst)}[{s}]" for s in own)
-            scope.line(f"mma_m16n8k16_{a.frag.dtype}({out}, {', '.join(left + right)});")
+            scope.line(f"{called}({out}, {', '.join(left + right)});")
             scope.setting.counts["HMMA"] += 1
 
 

@@ -478,20 +478,18 @@ DEVICE void store_matrix_4(u32 address, u32 a, u32 b, u32 c, u32 d) {
                "r"(c), "r"(d) : "memory");
 }""",
 )
-_part(
-    "mma_m16n8k16",
-    """
-#define MMA_16_8_16(kind)                                                                                            \\
-  DEVICE void mma_m16n8k16_##kind(float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, \\
-                                  u32 b1) {                                                                          \\
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." #kind "." #kind ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "           \\
-        "{%8, %9}, {%0, %1, %2, %3};"                                                                                          \\
-        : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3)                                                                     \\
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));                                                     \\
-  }
-MMA_16_8_16(bf16)
-MMA_16_8_16(f16)""",
-)
+for _kind in ("bf16", "f16"):
+    _part(
+        f"mma_m16n8k16_{_kind}",
+        f"""
+DEVICE void mma_m16n8k16_{_kind}(float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                               u32 b1) {{
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.{_kind}.{_kind}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, "
+      "{{%0, %1, %2, %3}};"
+      : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3)
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}}""",
+    )
 
 
 class Prelude:
