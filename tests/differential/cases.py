@@ -461,7 +461,7 @@ CASES = [
         k.heads,
         lambda s, r: {"X": whole(r, s["T"], 3 * s["C"])},
         lambda s: {"Y": ((3, s["T"], s["C"]), F32)},
-        only(lambda a: np.moveaxis(up(a["X"]).reshape(len(a["X"]), 3, -1), 1, 0)),
+        only(lambda a: np.moveaxis(up(a["X"]).reshape(len(a["X"]), 3, a["X"].shape[1] // 3), 1, 0)),
         grid(T=[17, 1, 40], C=[16, 1, 7]),
         grid(T=[3], C=[5]),
         {"count": 3},

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.differential.cases import CASES, Case, Sizes, off
 from tests.differential.test_calls import arguments, cycle
+
 from treadle.driver.build import choose
 from treadle.driver.specialisation import UNIVERSAL
 from treadle.driver.targets import host_target
