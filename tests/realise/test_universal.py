@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.realise.oracle import EXTENTS, Arrays, agrees
-from tests.realise.texts import TEXTS, UNJUDGED, program
+from tests.realise.texts import TEXTS, program
 
 from treadle.checker import check
 from treadle.ir.guard import Disjoint
@@ -24,7 +24,7 @@ SIMULATED = [
 ]
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - UNJUDGED))
+@pytest.mark.parametrize("name", NAMES)
 def test_it_is_verified_for_all_sizes(name: str) -> None:
     verdict = check(universal(program(name), "cpu:avx2"))
     assert verdict.status == "verified", str(verdict)

@@ -37,6 +37,7 @@ class Lowering(Carried):
                 self.region_names[id(op)] = op.name or f"R{len(self.region_names)}"
         self.rank = {name: i + 1 for i, name in enumerate(choices.vector)}
         self.tile_names = {}
+        self.leading = ""
         self.keeping = self.chosen_to_keep()
 
     # ---- which values are kept

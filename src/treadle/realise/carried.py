@@ -69,6 +69,7 @@ class Carried(Nests, ABC):
         """Stores all elements of a value into a buffer."""
         loops: list[tuple[form.Loop, Frame]] = []
         inner = frame
+        self.lead(self.free(value.type.axes, frame))
         for key in self.nest_order(self.free(value.type.axes, frame)):
             # The padding of whole tiles is written too.
             loop, inner = self.over(key, self.width_of(key, bool(place.tiles)), inner)

@@ -62,6 +62,8 @@ class Choices:
     tasks: frozenset[str] = frozenset()
     sweep: Mapping[str, int] = field(default_factory=dict[str, int])
     tile: Mapping[str, int] = field(default_factory=dict[str, int])
+    slots: int = 256
+    """The most slots of a fragment without a contraction: dimensions beside the leading one get what it leaves."""
     vector: tuple[str, ...] = ()
     wrap: frozenset[str] = frozenset()
     keep: frozenset[str] = frozenset()

@@ -20,6 +20,7 @@ class Storage(Pull):
     """The lowering engine, second part: loops and buffers."""
 
     rank: dict[str, int]
+    leading: str
 
     # ---- loops
 
@@ -28,7 +29,17 @@ class Storage(Pull):
         table = self.choices.tile if contraction else self.choices.sweep
         width = table.get(key[0].name, 1)
         extent = (key[2] - key[1]).constant
-        return 1 if extent == 1 else width
+        if extent == 1:
+            return 1
+        if contraction or key[0].name == self.leading:
+            return width
+        # Code grows with the slots of a fragment: what the leading dimension leaves.
+        return max(1, min(width, self.choices.slots // self.choices.sweep.get(self.leading, 1)))
+
+    def lead(self, keys: Sequence[PartKey]) -> None:
+        """Chooses the dimension along the lanes for the loops over these parts."""
+        wide_ones = [k[0].name for k in keys if self.choices.sweep.get(k[0].name, 1) > 1]
+        self.leading = max(wide_ones, key=lambda n: self.rank.get(n, 0), default="")
 
     def over(
         self, key: PartKey, width: int, frame: Frame, deep: bool = False, whole: int = 1

@@ -284,7 +284,7 @@ class Blocking:
         for name in self.shape.contiguous:
             widths.setdefault(name, 16)
         for name in self.deep:
-            widths.setdefault(name, 4)
+            widths.setdefault(name, 2)
         # What is kept in groups is made in those groups.
         widths |= {name: depth for p in laid_out for name, kind, depth in p.layout if kind == "lane" and depth <= 2}
         widths |= dict(sweep)
@@ -299,12 +299,13 @@ class Blocking:
             wrap=self.wrapped(),
             laid_out=laid_out,
             whole_tiles=self.accumulators(),
+            slots=512,
             packs=packs,
             depth=self.depth(),
             atoms={r.found.op.result.name: self.atom(r.found) for r in self.roles if self.atom(r.found) != "fma"},
             fuse=True,
             row_order=(*self.lanes, *rows),
-            unroll=1 if self.block.atom.startswith("amx") else 4,
+            unroll=1,
             join=not self.block.atom.startswith("amx"),
             numerics=("mma_subnormals",) if self.depth() else (),
         )

@@ -27,7 +27,7 @@ from treadle.targets.cpu.blocking import Block, Blocking, Roles, lanes_of, round
 from treadle.targets.cpu.rates import PAIR_RATE, TILE_RATE, Rates, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 
-COLUMNS = {16: (32, 48, 16, 64), 8: (16, 24, 8)}
+COLUMNS = {16: (32, 48, 16), 8: (16, 24, 8)}
 """Columns of register blocks, by lanes of a vector."""
 
 
@@ -36,7 +36,7 @@ TILES = 32
 
 
 CROSSING = 2.5
-"""How much dearer elementwise work and folds are between accumulators with different lanes (measured: 1.3 to 3 whole)."""
+"""How much dearer elementwise work and folds are between accumulators with different lanes (1.3 to 3 in all)."""
 
 
 @dataclass(frozen=True)
@@ -143,14 +143,14 @@ class Contracting:
             packing += self.copies(blocking, role, rate)
         # Values that go from one orientation to another are folded across lanes and read one by one.
         crossing = CROSSING if mixed(shape) and len(blocking.lanes) > 1 else 1.0
-        compute += crossing * shape.pointwise_work() / rate.lanes / rate.simple + self.turned(blocking, rate)
+        compute += crossing * shape.pointwise_work / rate.lanes / rate.simple + self.turned(blocking, rate)
         tasks = self.tasks(blocking)
         waves = ceil(tasks / workers) if tasks else 1
         even = workers * (tasks / (waves * workers) if tasks else 1.0)
         return CostVector(
             compute=compute / even,
             cache=cache / even,
-            memory=traffic(rate, shape.bytes(), workers),
+            memory=traffic(rate, shape.bytes, workers),
             packing=packing / even,
             launch=(rate.fork if workers > 1 else 0.0) + waves * rate.task,
         )
@@ -252,7 +252,7 @@ class TiledContraction(Contracting):
     """Contractions with any prologue and epilogue."""
 
     name = "tiled contraction"
-    sizes = Sizes((224, 112, 448, 56, 14), (192, 384, 96, 768), (384, 256, 192))
+    sizes = Sizes((224, 448, 112, 14), (384, 192, 768), (256, 384))
 
     def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
         shape = shape_of(program, facts)

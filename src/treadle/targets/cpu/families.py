@@ -38,7 +38,7 @@ class Universal:
     def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
         shape = shape_of(program, facts)
         rate = rates(facts)
-        work = shape.pointwise_work() + sum(shape.products(c) for c in shape.contractions)
+        work = shape.pointwise_work + sum(shape.products(c) for c in shape.contractions)
         return CostVector(compute=20.0 * work / rate.simple, launch=rate.fork)
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:

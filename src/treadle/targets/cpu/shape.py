@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 
 from treadle.algebra.dims import Dim
@@ -44,6 +45,10 @@ class Shape:
     contractions: list[Contraction] = field(default_factory=list[Contraction])
     tasks: list[str] = field(default_factory=list[str])
     contiguous: dict[str, int] = field(default_factory=dict[str, int])
+    _extents: dict[Dim, int] = field(default_factory=dict[Dim, int])
+    _chains: dict[int, list[Region]] = field(default_factory=dict[int, list[Region]])
+    _products: dict[int, int] = field(default_factory=dict[int, int])
+    _elements: dict[tuple[int, tuple[Dim, ...]], int] = field(default_factory=dict[tuple[int, tuple[Dim, ...]], int])
 
     def __post_init__(self) -> None:
         self.tasks = task_regions(self.program)
@@ -80,12 +85,14 @@ class Shape:
 
     def chain(self, op: Op) -> list[Region]:
         """The regions around an operation, outermost first."""
-        found: list[Region] = []
-        region = self.owner(op)
-        while region is not None:
-            found.insert(0, region)
-            region = self.parents[id(region)]
-        return found
+        if id(op) not in self._chains:
+            found: list[Region] = []
+            region = self.owner(op)
+            while region is not None:
+                found.insert(0, region)
+                region = self.parents[id(region)]
+            self._chains[id(op)] = found
+        return self._chains[id(op)]
 
     def arguments(self) -> Iterator[tuple[Region, RegionArg, str]]:
         """All block arguments of open size: region, argument, key of `Choices.cuts`."""
@@ -98,7 +105,10 @@ class Shape:
 
     def extent(self, dim: Dim) -> int:
         """The representative extent of a dimension."""
-        return self.facts.value(dim.extent)
+        known = self._extents.get(dim)
+        if known is None:
+            known = self._extents[dim] = self.facts.value(dim.extent)
+        return known
 
     def size(self, dims: tuple[Dim, ...]) -> int:
         """How many coordinates a product of dimensions has."""
@@ -110,14 +120,20 @@ class Shape:
 
     def elements(self, op: Op, dims: tuple[Dim, ...]) -> int:
         """How many elements along `dims` there are over all single coordinates of the regions around an operation."""
-        around = {a.domain.dim for r in self.chain(op) for a in r.args if a.kind == "each"}
-        return self.size(tuple(around | set(dims)))
+        known = self._elements.get((id(op), dims))
+        if known is None:
+            around = {a.domain.dim for r in self.chain(op) for a in r.args if a.kind == "each"}
+            known = self._elements[id(op), dims] = self.size(tuple(around | set(dims)))
+        return known
 
     def products(self, found: Contraction) -> int:
         """How many products a contraction sums in all."""
-        around = {a.domain.dim for r in self.chain(found.op) for a in r.args}
-        free = {*found.op.result.type.dims, *found.contracted} - around
-        return self.instances(found.op) * self.size(tuple(free))
+        known = self._products.get(id(found.op))
+        if known is None:
+            around = {a.domain.dim for r in self.chain(found.op) for a in r.args}
+            free = {*found.op.result.type.dims, *found.contracted} - around
+            known = self._products[id(found.op)] = self.instances(found.op) * self.size(tuple(free))
+        return known
 
     # ---- memory
 
@@ -153,16 +169,19 @@ class Shape:
                 todo += op.operands
         return 4
 
+    @cached_property
     def bytes(self) -> int:
         """Bytes of all tensors together."""
         return sum(self.size(t.dims) * max(1, t.dtype.bits // 8) for t in self.program.tensors)
 
+    @cached_property
     def stored_bytes(self) -> int:
         """Bytes of the tensors that are stored to."""
         return sum(
             self.size(t.dims) * max(1, t.dtype.bits // 8) for t in self.program.tensors if t.name in self.uses.stored
         )
 
+    @cached_property
     def pointwise_work(self) -> float:
         """Elements times simple instructions of everything but contractions."""
         total = 0.0

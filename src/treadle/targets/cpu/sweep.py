@@ -75,12 +75,13 @@ class VectorSweep:
                 # Rows are shared out from the innermost argument outwards.
                 cuts[key] = max(1, min(left, shape.extent(arg.domain.dim) or 1))
                 left = max(1, left // cuts[key])
-        stream = shape.stored_bytes() >= STREAM_FROM
+        stream = shape.stored_bytes >= STREAM_FROM
         return Choices(
             cuts=cuts,
             tasks=frozenset(shape.tasks),
             sweep=dict.fromkeys(shape.contiguous, width),
             vector=vector,
+            slots=2 * width,
             fuse=True,
             store_tags=("stream",) if stream else (),
         )
@@ -95,11 +96,11 @@ class VectorSweep:
         share = 1.0 + 4.0 * scattered / max(1, sum(shape.contiguous.values()))
         # Fewer vectors in a fragment leave latencies of folds uncovered.
         latency = {4: 1.0, 2: 1.1, 1: 1.4}.get(width // rate.lanes, 1.0)
-        compute = shape.pointwise_work() / rate.lanes / rate.simple * padded * share * latency
+        compute = shape.pointwise_work / rate.lanes / rate.simple * padded * share * latency
         tasks = self.task_count(shape, point)
         waves = -(-tasks // workers)
         even = tasks / (waves * workers) if tasks else 1.0
-        size = shape.bytes()
+        size = shape.bytes
         return CostVector(
             compute=compute / (workers * even),
             memory=traffic(rate, size, workers) * share / even,
