@@ -52,7 +52,6 @@ from treadle.machine.form import (
     Version,
 )
 
-
 PROTOCOL: tuple[str, ...] = (
     *("mbar.init", "mbar.expect", "mbar.arrive", "mbar.wait", "fence.proxy.async", "fence.mbar_init", "setmaxnreg"),
     *("wgmma.fence", "wgmma.commit", "wgmma.wait", "bulk.commit", "bulk.wait"),
@@ -88,9 +87,7 @@ class Walk:
 
     # ---- called by the statements' rules
 
-    def stored(
-        self, place: Place, shape: tuple[int, ...], claim: StoreClaim, op: access.Store, stored: Stored
-    ) -> None:
+    def stored(self, place: Place, shape: tuple[int, ...], claim: StoreClaim, op: access.Store, stored: Stored) -> None:
         """Notes a store to a tensor."""
         event = StoreEvent(op, place.frames, stored, shape, self.position)
         self.coverage.add(claim.store, event)
@@ -316,25 +313,70 @@ class Walk:
                 head.substitute(env_exit),
                 fill,
             )
-        region, i = carried
+        return self._chain(place, inner, invariant, r, names, shape, fill, *carried)
+
+    def _chain(
+        self,
+        place: Place,
+        inner: Place,
+        invariant: Invariant,
+        r: Range,
+        names: tuple[str, ...],
+        shape: list[Expr],
+        fill: Pieces,
+        region: Region,
+        i: int,
+    ) -> Kept:
+        """A carried value. A loop over one of several arguments carries the state before the iterations of its
+        value; the
+        innermost loop's body advances it, an inner loop leaves the state before the outer one's next value."""
+        claim, source = invariant.claim, place.source
         if claim.over is not None or claim.instance:
             raise Refused("J1", "a carried value is claimed whole, for this iteration", {})
-        where, head = inner.claimed(claim, inner.facts.also(*ranges), dtype)
-        coords = tuple(inner.expr(c, inner.facts.also(*ranges)) for c in claim.coords)
+        carried = region.carried[i]
+        holder = place.frags.get(invariant.holder) or place.buffers[invariant.holder]
+        if carried.type.dtype != holder.dtype or len(claim.coords) != len(carried.type.axes):
+            raise Refused("J1", f"{carried.name} is {carried.type}, {invariant.holder} holds {holder.dtype}", {})
+        facts = inner.facts.also(*box(names, shape))
+        where = inner.constraints(claim.where, facts, ghost=True)
+        coords = tuple(inner.expr(c, facts, ghost=True) for c in claim.coords)
         outer, mine = dict(place.view.bindings), dict(inner.view.bindings)
+        order = [argument_symbols(a) for a in region.args]
+        bound = [s in outer for s, *_ in order]
+        k = sum(bound)
 
         def element(value: str, inst: dict[str, Expr], at: Expr) -> Term:
-            return Elem(value, tuple(c.substitute({r.var: at}) for c in coords), place.source.instance(value, inst))
+            inside = {s: e for s, e in inst.items() if s in source.deps[value]}
+            missing = source.deps[value] - inside.keys() - {s for a in order for s in a}
+            if missing:
+                source.instance(value, inst)  # says which binding is missing
+            return Elem(value, tuple(c.substitute({r.var: at}) for c in coords), tuple(sorted(inside.items())))
 
+        following = {s: e.substitute({r.var: sym(r.var) + r.step}) for s, e in mine.items()}
+        innermost = k == len(order) - 1
+        out = self._exit(place, r)
         return Kept(
-            holder,
+            invariant.holder,
             where,
-            head,
-            element(region.inits[i].name, outer, r.lo),
-            element(region.body.yields[i].name, mine, sym(r.var) + r.step),
-            element(region.results[i].name, outer, self._exit(place, r)),
+            element(carried.name, mine, sym(r.var)),
+            element(region.inits[i].name, outer, r.lo) if k == 0 else element(carried.name, outer, r.lo),
+            element(region.body.yields[i].name, mine, sym(r.var) + r.step)
+            if innermost
+            else element(carried.name, following, sym(r.var) + r.step),
+            element(region.results[i].name, outer, out)
+            if k == 0
+            else element(carried.name, self._outer_next(place, outer, order[k - 1][0]), out),
             fill,
         )
+
+    def _outer_next(self, place: Place, bindings: dict[str, Expr], symbol: str) -> dict[str, Expr]:
+        """The bindings when the loop that binds `symbol` has moved on by one."""
+        for frame in reversed(place.frames):
+            for s, var in frame.bound:
+                if s == symbol:
+                    r = next(x for x in frame.ranges if x.var == var)
+                    return {t: e.substitute({var: sym(var) + r.step}) for t, e in bindings.items()}
+        raise Unsure("J1", f"nothing shows how {symbol} moves on", missing="a loop that enters it")
 
     def _carried(self, place: Place, claim: Claim, stmt: Loop) -> tuple[Region, int] | None:
         """The region and position of a carried value that this loop's iterations advance."""
@@ -348,11 +390,10 @@ class Walk:
             return None
         if region.kind == "parallel":
             return None
-        if len(region.args) != 1:
+        entered = {n for e in stmt.enters if place.source.regions.get(e.region) is region for n, _ in e.binds}
+        if len(entered) != 1:
             raise Unsure(
-                "J1",
-                f"{region.name} carries values over {len(region.args)} arguments",
-                missing="a rule for carried values of nested orders",
+                "J1", f"one loop binds {len(entered)} arguments of {region.name}", missing="a loop an argument"
             )
         return region, names.index(claim.value)
 
@@ -511,7 +552,8 @@ class Walk:
     # ---- tasks
 
     def _alone(self, place: Place, stmt: Tasks) -> set[str]:
-        """Buffers that no other task sees while one runs: those of the agent, and those of its workgroup if that runs one
+        """Buffers that no other task sees while one runs: those of the agent, and those of its workgroup if that
+        runs one
         task at a time."""
         mine = ("local", "shared") if stmt.over in ("persistent", "grid") else ("local",)
         return {n for n, b in place.buffers.items() if b.place in mine}
@@ -531,7 +573,7 @@ class Walk:
         shared = place.buffers.keys() - alone
         for name, written in self._collector(place, shared).tasks(stmt, but=True):
             others.setdefault(name, []).append(written.map)
-        for name, buffer in place.buffers.items():
+        for name in place.buffers:
             if name in alone:
                 inner.contents[name] = unknown_contents(f"{name} is undefined at the start of a task")
             else:

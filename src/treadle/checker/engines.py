@@ -59,7 +59,9 @@ class Engines:
             raise Refused("J7", f"the tensor map {m.name} of {len(m.box)} axes, boxes {m.box}, fill {m.fill}", {})
         inner = m.box[-1] * tensor.dtype.itemsize
         if m.swizzle and (m.swizzle != SPAN or inner != SPAN) or inner % 16:
-            raise Refused("J7", f"the tensor map {m.name}: {inner} inner bytes with swizzle {m.swizzle}", {"bytes": inner})
+            raise Refused(
+                "J7", f"the tensor map {m.name}: {inner} inner bytes with swizzle {m.swizzle}", {"bytes": inner}
+            )
         self._pitches(self.program.guard, tensor)
         return tensor, buffer, m
 
@@ -73,14 +75,20 @@ class Engines:
             raise Unsure("J7", f"boxes of {tensor.name}", missing=f"align({tensor.name}) >= 16 in the guard")
         for axis in range(last):
             if not any(
-                isinstance(f, Pitch) and f.tensor == tensor.name and f.axis == axis and f.by * size % 16 == 0 for f in facts
+                isinstance(f, Pitch) and f.tensor == tensor.name and f.axis == axis and f.by * size % 16 == 0
+                for f in facts
             ):
-                raise Unsure("J7", f"boxes of {tensor.name}", missing=f"pitch({tensor.name}, {axis}) % {16 // size} == 0 in the guard")
+                raise Unsure(
+                    "J7",
+                    f"boxes of {tensor.name}",
+                    missing=f"pitch({tensor.name}, {axis}) % {16 // size} == 0 in the guard",
+                )
 
     def _places(
         self, place: Place, stmt: Copy, memory: MemRef, ref: MemRef, buffer: Buffer, facts: Facts
     ) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-        """Index tuples in the buffer and the tensor for each slot of the box, once the box is one piece of the buffer."""
+        """Index tuples in the buffer and the tensor for each slot of the box, once the box is one piece of the
+        buffer."""
         slots = [f"${i}" for i in range(len(stmt.box))]
         there = tuple(place.expr(e, facts) for e in ref.index)
         if len(there) != len(stmt.box):
@@ -117,7 +125,9 @@ class Engines:
     def _load(self, place: Place, stmt: Copy) -> None:
         tensor, buffer, _ = self._map(place, stmt, stmt.dst, stmt.src)
         if tensor.name in self.statements.source.stored:
-            raise Unsure("J2", f"boxes of {tensor.name}, which the program stores to", missing="a tensor that is only read")
+            raise Unsure(
+                "J2", f"boxes of {tensor.name}, which the program stores to", missing="a tensor that is only read"
+            )
         facts = place.slots(stmt.box)
         here, there = self._places(place, stmt, stmt.dst, stmt.src, buffer, facts)
         inside = self._inside(tensor, there, facts)
@@ -145,4 +155,3 @@ class Engines:
             return
         held = read(place.contents[buffer.name], here, within, buffer.name)
         self.statements.store_elements(place, stmt, stmt.dst, stmt.box, tensor.dtype, inside, within, held)
-

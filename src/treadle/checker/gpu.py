@@ -1,4 +1,5 @@
-"""CUDA kernels: shapes of launches and roles, distributions of fragments, and shared memory between barriers (J2, J4, J5).
+"""CUDA kernels: shapes of launches and roles, distributions of fragments, and shared memory between barriers (J2,
+J4, J5).
 
 The statements of an agent of several threads are executed by all of them without lock step: what one thread wrote to
 memory another may read only after a barrier of the whole agent, and may be overwritten only after a barrier too.
@@ -61,7 +62,9 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
     tasks = [s for s in role.body if isinstance(s, Tasks)]
     nested = [s for s in walk(role.body) if isinstance(s, Tasks)]
     if len(nested) != len(tasks) or len(tasks) > 1:
-        raise Unsure("J2", f"{kernel.name}: several task nests in one launch are not ordered", missing="one launch each")
+        raise Unsure(
+            "J2", f"{kernel.name}: several task nests in one launch are not ordered", missing="one launch each"
+        )
     if not tasks:
         if launch.grid.constant != 1 or launch.threads != 1:
             raise Refused("J2", f"{kernel.name} has no tasks: every thread would execute it", {})
@@ -101,7 +104,11 @@ def _named(kernel: Kernel, everyone: int, target: Target) -> None:
                     raise Refused("J5", f"everyone joins at barrier {number}, not at 0", {})
                 continue
             if threads != role.threads:
-                raise Refused("J5", f"barrier {number} joins {threads} threads, an agent has {role.threads}", {"threads": threads or 0})
+                raise Refused(
+                    "J5",
+                    f"barrier {number} joins {threads} threads, an agent has {role.threads}",
+                    {"threads": threads or 0},
+                )
             base = own_base(number, role)
             if base is None or base < 1 or base + role.agents > target.named_barriers:
                 raise Refused("J5", f"{role.name}: barrier {number} is not the agent's own", {})
@@ -125,13 +132,24 @@ def _registers(role: Role) -> None:
     work = next((i for i, s in enumerate(role.body) if not isinstance(s, Sync)), len(role.body))
     early = [s for s in role.body[:work] if isinstance(s, Sync) and s.kind == "setmaxnreg"]
     told = [dict(s.args)["registers"].constant for s in asked]
-    if (role.registers is None) != (not asked) or len(asked) > 1 or len(early) != len(asked) or any(s.by for s in asked):
+    if (
+        (role.registers is None) != (not asked)
+        or len(asked) > 1
+        or len(early) != len(asked)
+        or any(s.by for s in asked)
+    ):
         raise Refused("J5", f"{role.name} does not ask once, first and as a whole for its registers", {})
     if asked and (told != [role.registers] or not 24 <= (role.registers or 0) <= 256 or (role.registers or 0) % 8):
-        raise Refused("J4", f"{role.name} asks for {told[0]} registers, it has {role.registers}", {"registers": told[0] or 0})
+        raise Refused(
+            "J4", f"{role.name} asks for {told[0]} registers, it has {role.registers}", {"registers": told[0] or 0}
+        )
     for s in walk(role.body):
         if isinstance(s, Sync) and s.by not in GRAINS.get(s.kind, ("",)):
-            raise Refused("J5", f"{s.kind} by {s.by or 'all'!r}: it is for {' or '.join(map(repr, GRAINS.get(s.kind, ('',))))}", {})
+            raise Refused(
+                "J5",
+                f"{s.kind} by {s.by or 'all'!r}: it is for {' or '.join(map(repr, GRAINS.get(s.kind, ('',))))}",
+                {},
+            )
 
 
 GRAINS: dict[str, tuple[str, ...]] = {
@@ -169,14 +187,20 @@ def check_distribution(frag: Frag, threads: int) -> None:
         reached = 1
         for mode in sorted((m for m in frag.dist if m.axis == axis), key=lambda m: m.stride):
             if mode.stride != reached:
-                raise Refused("J5", f"{frag.name}: the digits along axis {axis} leave elements out", {"stride": mode.stride})
+                raise Refused(
+                    "J5", f"{frag.name}: the digits along axis {axis} leave elements out", {"stride": mode.stride}
+                )
             reached *= mode.size
         if reached != extent:
-            raise Refused("J5", f"{frag.name}: the digits along axis {axis} reach {reached} of {extent}", {"axis": axis})
+            raise Refused(
+                "J5", f"{frag.name}: the digits along axis {axis} reach {reached} of {extent}", {"axis": axis}
+            )
     lanes, warps = (_count(frag.dist, who) for who in ("lane", "warp"))
     wanted = (min(threads, 32), max(1, threads // 32))
     if (lanes, warps) != wanted:
-        raise Refused("J5", f"{frag.name} lies on {warps} x {lanes} threads, its agent has {threads}", {"threads": threads})
+        raise Refused(
+            "J5", f"{frag.name} lies on {warps} x {lanes} threads, its agent has {threads}", {"threads": threads}
+        )
 
 
 def _count(dist: tuple[Mode, ...], who: str) -> int:
@@ -223,7 +247,11 @@ def _shared(kernel: Kernel, launch: Launch, target: Target) -> None:
             raise Refused("J4", f"{name} and {other} overlap in shared memory", {"byte": start})
     last = max((end for _, end, _ in spans), default=0)
     if last > launch.shared_bytes or launch.shared_bytes > target.shared_bytes:
-        raise Refused("J4", f"{last} bytes of shared memory, the launch has {launch.shared_bytes} of {target.shared_bytes}", {"bytes": last})
+        raise Refused(
+            "J4",
+            f"{last} bytes of shared memory, the launch has {launch.shared_bytes} of {target.shared_bytes}",
+            {"bytes": last},
+        )
 
 
 # ---- memory between barriers
@@ -312,7 +340,8 @@ class Between:
     def access(self, ref: MemRef, writes: bool, where: tuple[Constraint, ...], dist: tuple[Mode, ...]) -> None:
         name = ref.name
         p = self.state.setdefault(name, Pending())
-        # The same index, mask and distribution: the same element by the same thread. Of a tensor, where every element is
+        # The same index, mask and distribution: the same element by the same thread. Of a tensor, where every
+        # element is
         # stored once (`coverage`), no other thread can mean that element; of a buffer one could.
         own = (ref.index, where, dist) if name in self.source.stored else None
         if writes:
@@ -330,7 +359,9 @@ class Between:
         """Whether a barrier joins all threads that execute this role's agent."""
         args = dict(stmt.args)
         threads = args["threads"].constant
-        return threads == self.everyone or (threads == self.role.threads and own_base(args["id"], self.role) is not None)
+        return threads == self.everyone or (
+            threads == self.role.threads and own_base(args["id"], self.role) is not None
+        )
 
 
 def accesses(stmt: Stmt) -> Iterator[tuple[MemRef, bool]]:
@@ -348,6 +379,34 @@ def accesses(stmt: Stmt) -> Iterator[tuple[MemRef, bool]]:
                 yield x, False
 
 
+def check_parts(kernel: Kernel, guarded: frozenset[str], workspace: tuple[Buffer, ...]) -> object:
+    """Agents that run side by side keep to parts of shared memory of their own: an index that is the agent's number.
+
+    Returns the statement in question, for a finding that the caller raises; None if all is well.
+    """
+    shared = {b.name for b in kernel.buffers if b.place == "shared"} - guarded
+    owners: dict[str, set[tuple[str, int]]] = {}
+    many = len(kernel.roles) > 1 or any(r.agents > 1 for r in kernel.roles)
+    for role in kernel.roles:
+        if any(isinstance(s, Tasks) and s.over in ("threads", "warps") for s in role.body):
+            continue  # shared memory is refused there, and tasks keep apart in the workspace
+        for s in walk(role.body):
+            if not isinstance(s, Stmt):
+                continue
+            for ref, _ in accesses(s):
+                if many and ref.name in {b.name for b in workspace}:
+                    return s
+                if ref.name not in shared:
+                    continue
+                axis = next((i for i, e in enumerate(ref.index) if role.index and e == sym(role.index)), -1)
+                if role.agents > 1 and axis < 0:
+                    return s
+                owners.setdefault(ref.name, set()).add((role.name, axis if role.agents > 1 else -1))
+                if len(owners[ref.name]) > 1:
+                    return s
+    return None
+
+
 def uniform(role: Role, frags: dict[str, Frag]) -> None:
     """Loops and `if`s take the same way in all threads of an agent. *Errors*: unsure, J5."""
     for s in walk(role.body):
@@ -361,6 +420,8 @@ def uniform(role: Role, frags: dict[str, Frag]) -> None:
         for e in exprs:
             for name in e.functions:
                 if name in frags and not replicated(frags[name], "elect"):
-                    raise Unsure("J5", f"control hangs on {name}, which differs from thread to thread", missing="a replicated fragment")
-
-
+                    raise Unsure(
+                        "J5",
+                        f"control hangs on {name}, which differs from thread to thread",
+                        missing="a replicated fragment",
+                    )

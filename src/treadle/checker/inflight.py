@@ -51,7 +51,8 @@ class Flight:
     def join(self, other: Flight) -> Flight:
         """What holds of either."""
         n = max(len(self.groups), len(other.groups))
-        a, b = (((frozenset(),) * (n - len(f.groups)) + f.groups) for f in (self, other))
+        nothing: Items = frozenset()
+        a, b = ((nothing,) * (n - len(f.groups)) + f.groups for f in (self, other))
         groups = tuple(x | y for x, y in zip(a, b))
         return Flight(groups, self.open | other.open, self.loads | other.loads, self.fenced and other.fenced)
 
@@ -107,7 +108,9 @@ class InFlight:
             if grown == head:
                 return flight.join(end)
             head = grown
-        raise Unsure("J2", "products in flight do not settle over the iterations of a loop", missing="a wait in the loop")
+        raise Unsure(
+            "J2", "products in flight do not settle over the iterations of a loop", missing="a wait in the loop"
+        )
 
     def statement(self, stmt: Stmt, flight: Flight) -> Flight:
         if isinstance(stmt, Sync):
@@ -219,7 +222,11 @@ def check_staging(kernel: Kernel, role: Role, rings: Rings) -> None:
         order: list[str] = []
         for s in step.before:
             word = _staging_word(s, names, number, role, rings)
-            if word and not (word == "fill" and order[-1:] == ["fill"]) and not (word == "box" and order[-1:] == ["box"]):
+            if (
+                word
+                and not (word == "fill" and order[-1:] == ["fill"])
+                and not (word == "box" and order[-1:] == ["box"])
+            ):
                 order.append(word)
             if word:
                 guarded.add(id(s))
@@ -234,7 +241,9 @@ def check_staging(kernel: Kernel, role: Role, rings: Rings) -> None:
             if dict(free.args).get("read", sym("?")).constant not in (None, 0, 1):
                 raise Refused("J2", "a wait for boxes reads 0 or 1", {})
             if depth is None or depth > max(slots, 1) - 1:
-                raise Refused("J2", f"{name}: the slot may still be read by the box of {slots} steps ago", {"depth": depth or 0})
+                raise Refused(
+                    "J2", f"{name}: the slot may still be read by the box of {slots} steps ago", {"depth": depth or 0}
+                )
     last = next((s for s in reversed(role.body) if isinstance(s, Sync) and s.kind == "bulk.wait"), None)
     if last is None or dict(last.args)["depth"].constant != 0 or last.by != "elect" or role.body[-1] is not last:
         rings.at = copies[-1]
@@ -271,7 +280,9 @@ def _staging_word(s: Stmt | Control, names: set[str], number: Expr, role: Role, 
     if isinstance(s, Loop | If | Tasks) and any(
         ref.name in names for x in walk([s]) if isinstance(x, Stmt) for ref, _ in accesses(x)
     ):
-        raise Unsure("J2", "a staging slot is touched inside a control of the step", missing="a step without inner controls")
+        raise Unsure(
+            "J2", "a staging slot is touched inside a control of the step", missing="a step without inner controls"
+        )
     return ""
 
 

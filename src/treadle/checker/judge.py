@@ -16,7 +16,7 @@ from treadle.checker.coverage import Coverage
 from treadle.checker.cuts import Range
 from treadle.checker.engines import Engines
 from treadle.checker.folds import Folds
-from treadle.checker.gpu import Between, uniform
+from treadle.checker.gpu import Between, check_parts, uniform
 from treadle.checker.host import check_host
 from treadle.checker.inflight import InFlight, check_staging
 from treadle.checker.order import Accesses
@@ -30,8 +30,16 @@ from treadle.hardware.targets import find_target
 from treadle.ir.core import Program
 from treadle.machine.form import Buffer, Control, Kernel, MachineProgram, Role, Stmt
 
-
-_BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError, SetError)
+_BROKEN = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    SetError,
+)
 
 
 def check(program: MachineProgram) -> Verdict:
@@ -50,7 +58,9 @@ def check(program: MachineProgram) -> Verdict:
         at = judge.walk.at
         reason = f"the judge could not go on: {type(broken).__name__}: {broken}"
         number = None if at is None else numbers.get(id(at))
-        return Verdict("unknown", "J1", number, None, reason, None, "a well-formed program", time.perf_counter() - begun)
+        return Verdict(
+            "unknown", "J1", number, None, reason, None, "a well-formed program", time.perf_counter() - begun
+        )
     except Finding as no:
         at = judge.walk.at
         return Verdict(
@@ -119,6 +129,14 @@ class Judge:
         judge: Rings | InFlight | Between = rings
         try:
             rings.check()
+            workspace = tuple(self.program.host.workspace)
+            rings.at = None
+            shared = check_parts(kernel, frozenset(rings.of_buffer), workspace)
+            if shared is not None:
+                rings.at = shared if isinstance(shared, Stmt) else None
+                raise Unsure(
+                    "J2", "agents side by side touch one memory", missing="an index that is the agent's number"
+                )
             for role in kernel.roles:
                 uniform(role, {f.name: f for f in kernel.frags})
                 judge = flight = InFlight(kernel, role, rings)
@@ -126,9 +144,7 @@ class Judge:
                 judge = rings
                 check_staging(kernel, role, rings)
                 staged = {b.name for b in kernel.buffers if b.versions}
-                judge = between = Between(
-                    kernel, role, self.source, everyone, tuple(self.program.host.workspace), frozenset(staged)
-                )
+                judge = between = Between(kernel, role, self.source, everyone, workspace, frozenset(staged))
                 between.run()
         except Finding:
             self.walk.at = judge.at if isinstance(judge.at, Stmt | Control) else None
@@ -137,7 +153,7 @@ class Judge:
 
     def _in_order(self, kernel: Kernel, rings: Rings | None) -> list[Role]:
         """Roles that fill rings before those that read them: not an order of execution, but of what is known."""
-        takers = set() if rings is None else {name for name, _ in rings.taken}
+        takers: set[str] = set() if rings is None else {name for name, _ in rings.taken}
         return sorted(kernel.roles, key=lambda r: r.name in takers)
 
     def _agents(self, place: Place, role: Role) -> Place:
@@ -149,12 +165,9 @@ class Judge:
             r = Range(role.index, const(0), const(role.agents))
             facts = facts.also(*r.inside)
             frames = (*frames, Frame(Control(), (r,), agents=role.agents))
-        if len(self._roles_of(place)) == 1 and role.index is None:
+        if len(place.kernel.roles) == 1 and role.index is None:
             return place  # what it leaves in the workspace is kept
         return place.inner(facts=facts, frames=frames, known=place.knowing(names), holds={})
-
-    def _roles_of(self, place: Place) -> list[Role]:
-        return place.kernel.roles
 
     def _place(self, kernel: Kernel, workspace: dict[str, Buffer], contents: dict[str, Contents]) -> Place:
         target = find_target(self.program.target)

@@ -1,8 +1,10 @@
 """J2, J3 and J5 of rings: buffers that a producer fills through a copy engine and consumers read and give back.
 
-The shape that is proved. A ring has slots, a barrier `full` (one arrival that announces bytes, and the bytes) and a barrier
+The shape that is proved. A ring has slots, a barrier `full` (one arrival that announces bytes, and the bytes) and a
+barrier
 `empty` (an arrival of every consumer's every warp). Step n of the producer waits for `empty` of turn n // slots - 1,
-announces the bytes of its copies, copies, moves on. Step n of a consumer waits for `full`, reads, gives the slot back once
+announces the bytes of its copies, copies, moves on. Step n of a consumer waits for `full`, reads, gives the slot
+back once
 all its reads are complete, moves on. Producer and consumers go through the same controls around a step, so their
 n-th steps are the same step; the order in which a consumer first waits for rings is the order in which the producer
 fills them, and it has given back step n - slots before it waits for step n: then no wait is for ever (the earliest
@@ -96,11 +98,17 @@ class Rings:
         self._once(producers, consumers)
         for ring in self.rings.values():
             if ring.empty.count != ring.arrivals:
-                raise Refused("J3", f"{ring.empty.name} counts {ring.empty.count} arrivals, there are {ring.arrivals}",
-                              {"count": ring.empty.count, "arrivals": ring.arrivals})
+                raise Refused(
+                    "J3",
+                    f"{ring.empty.name} counts {ring.empty.count} arrivals, there are {ring.arrivals}",
+                    {"count": ring.empty.count, "arrivals": ring.arrivals},
+                )
             if ring.full.count != 1 or not ring.full.tx or ring.empty.tx:
-                raise Refused("J3", f"{ring.full.name} must count one arrival and bytes, {ring.empty.name} arrivals only",
-                              {"count": ring.full.count})
+                raise Refused(
+                    "J3",
+                    f"{ring.full.name} must count one arrival and bytes, {ring.empty.name} arrivals only",
+                    {"count": ring.full.count},
+                )
         if self.kernel.barriers:
             self._setup()
         for role in producers:
@@ -126,13 +134,20 @@ class Rings:
             order = [s for s, _ in events]
             self.at = expect
             if order[:2] != [wait, expect]:
-                raise Refused("J3", f"a step of {step.counter} must wait for the slot and announce before it copies", {})
+                raise Refused(
+                    "J3", f"a step of {step.counter} must wait for the slot and announce before it copies", {}
+                )
             full, empty = (self._barrier(s, number) for s in (expect, wait))
             self._phase(wait, number, full.versions, 1)
             total = 0
             for copy, times in copies:
                 self.at = copy
-                if copy.by != "elect" or copy.signal is None or copy.signal.name != full.name or copy.signal.version != number:
+                if (
+                    copy.by != "elect"
+                    or copy.signal is None
+                    or copy.signal.name != full.name
+                    or copy.signal.version != number
+                ):
                     raise Refused("J3", f"a copy into {copy.dst.name} does not complete as {full.name} of its step", {})
                 if copy.dst.version != number:
                     raise Refused("J2", f"a copy into another slot of {copy.dst.name} than its step's", {})
@@ -150,8 +165,11 @@ class Rings:
             ring = Ring(full, empty, full.versions, buffers, step)
             for name in buffers:
                 if self.declared[name].versions != ring.slots or name in self.of_buffer:
-                    raise Refused("J3", f"{name} has {self.declared[name].versions} slots, its barriers {ring.slots}",
-                                  {"slots": ring.slots})
+                    raise Refused(
+                        "J3",
+                        f"{name} has {self.declared[name].versions} slots, its barriers {ring.slots}",
+                        {"slots": ring.slots},
+                    )
                 self.of_buffer[name] = ring
             if empty.versions != ring.slots or full.name in self.rings or full.name == empty.name:
                 raise Refused("J3", f"{full.name} and {empty.name} do not have the same slots", {"slots": ring.slots})
@@ -173,7 +191,9 @@ class Rings:
                     if s.counter in found:
                         raise Refused("J3", f"{s.counter} moves on in two places", {})
                     if any(isinstance(c, If) for c in path):
-                        raise Unsure("J3", f"{s.counter} moves on under a condition", missing="a step in every iteration")
+                        raise Unsure(
+                            "J3", f"{s.counter} moves on under a condition", missing="a step in every iteration"
+                        )
                     found[s.counter] = Step(s.counter, path, body, position)
         return found
 
@@ -227,7 +247,9 @@ class Rings:
             if _kind(s) == "mbar.arrive":
                 assert isinstance(s, Sync)
                 name = None if s.object is None else s.object.name
-                if not any(r.empty.name == name and (role.name, r.full.name) in self.taken for r in self.rings.values()):
+                if not any(
+                    r.empty.name == name and (role.name, r.full.name) in self.taken for r in self.rings.values()
+                ):
                     raise Refused("J3", f"an arrival at {name}, which is given back to no ring", {})
 
     def _reads(self, role: Role, ring: Ring, step: Step, wait: Sync) -> None:
@@ -251,8 +273,15 @@ class Rings:
     def _releases(self, role: Role, ring: Ring, step: Step) -> None:
         """Every step is given back once: in its own iteration, or one behind with the last one after the loop."""
         number = sym(step.counter)
-        found = [(path, body, i, s) for path, body in _bodies(role.body, ()) for i, s in enumerate(body)
-                 if _kind(s) == "mbar.arrive" and isinstance(s, Sync) and s.object is not None and s.object.name == ring.empty.name]
+        found = [
+            (path, body, i, s)
+            for path, body in _bodies(role.body, ())
+            for i, s in enumerate(body)
+            if _kind(s) == "mbar.arrive"
+            and isinstance(s, Sync)
+            and s.object is not None
+            and s.object.name == ring.empty.name
+        ]
         if not found:
             raise Refused("J5", f"{role.name} never gives {ring.full.name} back", {})
         each = {"warp": role.agents * (role.threads // 32), "elect": role.agents, "": role.agents * role.threads}
@@ -262,7 +291,7 @@ class Rings:
             raise Refused("J3", f"{ring.empty.name}: arrivals of different grain", {})
         ring.arrivals += each[grains.pop()]
         if len(found) == 1:
-            path, body, i, s = found[0]
+            _, body, i, s = found[0]
             late = body is step.body and i > step.position
             assert s.object is not None
             if body is not step.body or s.object.version != number - (1 if late else 0):
@@ -340,7 +369,12 @@ class Rings:
                 if not any(_kind(s) == "fence.mbar_init" for s in prologue[last + 1 :]):
                     raise Refused("J2", "barriers are set up without a fence", {})
             for s in prologue:
-                if not isinstance(s, Sync) or s.kind not in ("mbar.init", "fence.mbar_init", "setmaxnreg", "barrier.sync"):
+                if not isinstance(s, Sync) or s.kind not in (
+                    "mbar.init",
+                    "fence.mbar_init",
+                    "setmaxnreg",
+                    "barrier.sync",
+                ):
                     self.at = s
                     raise Refused("J2", "work before all roles have met", {})
             for s in walk(role.body[meet + 1 :]):
@@ -383,13 +417,21 @@ class Rings:
                 env[a.var] = sym(b.var)
                 pairs = [(a.lo, b.lo), (a.hi, b.hi), (a.step, b.step)]
             elif isinstance(a, Tasks) and isinstance(b, Tasks):
-                if (a.over, a.raster, len(a.vars)) != (b.over, b.raster, len(b.vars)) or a.over not in ("persistent", "grid"):
+                if (a.over, a.raster, len(a.vars)) != (b.over, b.raster, len(b.vars)) or a.over not in (
+                    "persistent",
+                    "grid",
+                ):
                     raise Refused("J3", "producer and consumer are dealt different tasks", {})
                 env |= {x: sym(y) for x, y in zip(a.vars, b.vars)}
                 pairs = list(zip(a.counts, b.counts))
             else:
                 raise Refused("J3", "producer and consumer go through different controls", {})
-            pairs += [(x, y) for e, g in zip(a.enters, b.enters) for (_, p), (_, q) in zip(e.binds, g.binds) for x, y in zip(p, q)]
+            pairs += [
+                (x, y)
+                for e, g in zip(a.enters, b.enters)
+                for (_, p), (_, q) in zip(e.binds, g.binds)
+                for x, y in zip(p, q)
+            ]
             if len(a.enters) != len(b.enters) or [e.region for e in a.enters] != [e.region for e in b.enters]:
                 raise Refused("J3", "producer and consumer enter different regions", {})
             for x, y in pairs:
@@ -414,7 +456,9 @@ def _touches(s: object, counter: str) -> bool:
 
 
 def _is_meeting(s: object, everyone: int) -> bool:
-    return isinstance(s, Sync) and s.kind == "barrier.sync" and dict(s.args)["threads"].constant == everyone and not s.by
+    return (
+        isinstance(s, Sync) and s.kind == "barrier.sync" and dict(s.args)["threads"].constant == everyone and not s.by
+    )
 
 
 def _bodies(body: Body, path: tuple[Control, ...]) -> Iterator[tuple[tuple[Control, ...], Body]]:
@@ -445,5 +489,3 @@ def flat(body: Body, times: int = 1, everything: bool = False) -> Iterator[tuple
             yield from flat(s.orelse, times, everything)
         elif isinstance(s, Stmt):
             yield s, times
-
-

@@ -466,7 +466,8 @@ class Statements:
             raise Unsure("J1", f"the atom {stmt.atom} on {place.target.name}", missing="a contract of the atom")
         frag = place.frag(stmt.dst)
         have = tuple(
-            (place.frag(x.name) if isinstance(x, FragRef) else place.buffers[x.name]).dtype.name for x in (stmt.a, stmt.b)
+            (place.frag(x.name) if isinstance(x, FragRef) else place.buffers[x.name]).dtype.name
+            for x in (stmt.a, stmt.b)
         )
         problem = atom.refuses(frag.dtype.name, have, frag.shape, stmt.contracted, frag.place)
         if problem is not None:
@@ -580,7 +581,8 @@ class Statements:
         inside: Facts,
         held: Pieces,
     ) -> None:
-        """Elements of a tensor stored, by agents or by an engine: those of the claimed source store, and their values."""
+        """Elements of a tensor stored, by agents or by an engine: those of the claimed source store, and their
+        values."""
         claim = stmt.claim
         if not isinstance(claim, StoreClaim) or not 0 <= claim.store < len(self.source.stores):
             raise Refused("J1", f"a store to {dst.name} that claims no store of the source", {})

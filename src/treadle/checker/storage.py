@@ -178,9 +178,7 @@ class Collector:
     def _store(self, stmt: Store) -> Written:
         return self._elements(stmt.dst, self.shape_of(stmt.src.name), stmt.where, stmt.mask is not None)
 
-    def _elements(
-        self, dst: MemRef, shape: tuple[int, ...], conds: tuple[Constraint, ...], masked: bool
-    ) -> Written:
+    def _elements(self, dst: MemRef, shape: tuple[int, ...], conds: tuple[Constraint, ...], masked: bool) -> Written:
         names = slots(len(shape))
         index = [self._expr(e) for e in dst.index]
         where = self._constraints(conds)

@@ -1,6 +1,7 @@
 """How an atom's fragments lie on the threads of a warpgroup, as modes of a distribution.
 
-*Source*: PTX ISA 9.0, 9.7.15.5.1 "Register fragments and shared memory matrix layouts" (wgmma D and A fragments); run on
+*Source*: PTX ISA 9.0, 9.7.15.5.1 "Register fragments and shared memory matrix layouts" (wgmma D and A fragments);
+run on
 the H200 by the hand experiments.
 """
 
@@ -25,7 +26,8 @@ class _Mode(Protocol):
 
 
 def warpgroup_rows_of_16(columns: int) -> set[Digit]:
-    """64 x `columns`, as accumulators and register operands of the tensor core have it: 16 rows a warp, pairs of columns
+    """64 x `columns`, as accumulators and register operands of the tensor core have it: 16 rows a warp, pairs of
+    columns
     a lane, four lanes a row."""
     digits: list[Digit] = [
         ("slot", 2, 1, 1),
