@@ -31,6 +31,15 @@ class Built:
         return sum(self.sass.count(name, opcode) for name in self.sass.opcodes)
 
 
+def cubin(program: MachineProgram, name: str = "test") -> CompiledCubin:
+    """The program's cubin; skips where NVRTC is not installed."""
+    emitted = emit(program)
+    try:
+        return compile_cuda(emitted.source, arch=emitted.arch, name=name)
+    except NvrtcMissing as error:
+        pytest.skip(f"the extra treadle[cuda] is not installed: {error.found}")
+
+
 @cache
 def text(name: str) -> MachineProgram:
     """A machine program of this folder."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.realise.texts import TEXTS, program
-from tests.targets.cuda_emit.kit import built
+from tests.targets.cuda_emit.kit import built, cubin
 
 from treadle.analysis.uses import Uses
 from treadle.ir.guard import Guard
@@ -24,14 +24,14 @@ def universal(name: str, target: str) -> MachineProgram:
 
 @pytest.mark.parametrize("name", sorted(TEXTS))
 def test_universal_plans_assemble_clean(name: str) -> None:
-    made = built(universal(name, "cuda:sm_90a"), name)
-    assert made.cubin.messages == ()
-    assert all(k.spill_stores == 0 for k in made.cubin.kernels)
+    made = cubin(universal(name, "cuda:sm_90a"), name)
+    assert made.messages == ()
+    assert all(k.spill_stores == 0 for k in made.kernels)
 
 
 @pytest.mark.parametrize("name", ["softmax_bf16", "ragged", "attention"])
 def test_they_need_nothing_of_hopper(name: str) -> None:
-    assert built(universal(name, "cuda:sm_80"), name).cubin.messages == ()
+    assert cubin(universal(name, "cuda:sm_80"), name).messages == ()
 
 
 @pytest.mark.parametrize("warps", [1, 8])
