@@ -27,7 +27,7 @@ SWIZZLED = 64
 @dataclass(eq=False)
 class Tile:
     """A block of a tensor as an operand: `outer` and `inner` are its parts along the outer tile axis and along the
-    tensor's last axis; `axes` their positions among the tensor's axes. `streamed`: another block each iteration.
+    tensor's contiguous axis; `axes` their positions among the tensor's axes. `streamed`: another block each iteration.
 
     `load` is None for a value that is computed on its way into the slot."""
 
@@ -107,20 +107,23 @@ class Refusal(Exception):
     """Why a program does not have the form (caught by `find_stream`)."""
 
 
-def find_stream(program: Program, uses: Uses, *, computed: bool = False) -> Stream | str:
-    """The stream of a program, or why it has none.
+def find_stream(
+    program: Program, uses: Uses, *, computed: bool = False, units: frozenset[tuple[str, int]] = frozenset()
+) -> Stream | str:
+    """The stream of a program, or why it has none. `units`: the axes of tensors that are contiguous; unknown, the last.
 
     `computed`: tiles may be any values, of any format that widens exactly to the accumulator's, and pass through
     registers on their way; otherwise they are plain blocks of tensors of 16-bit floats for tensor cores.
     """
     try:
-        return _Finder(program, uses, computed).find()
+        return _Finder(program, uses, computed, units).find()
     except Refusal as why:
         return str(why)
 
 
 class _Finder:
-    def __init__(self, program: Program, uses: Uses, computed: bool) -> None:
+    def __init__(self, program: Program, uses: Uses, computed: bool, units: frozenset[tuple[str, int]]) -> None:
+        self.units = units
         self.program = program
         self.uses = uses
         self.computed = computed
@@ -245,8 +248,13 @@ class _Finder:
                 parts.append((axis, sub.part))
             elif sub.index is None or sub.index.functions:
                 return None
-        if len(parts) != 2 or parts[1][0] != len(op.subs) - 1:
+        if len(parts) != 2:
             return None
+        unit = [p for p in reversed(parts) if (op.tensor.name, p[0]) in self.units]
+        if not unit and parts[1][0] != len(op.subs) - 1:
+            return None
+        if unit and unit[0] is parts[0]:
+            parts.reverse()
         key = (op.tensor.name, ", ".join(f"{s}|{s.part.lo}:{s.part.hi}" if s.part else str(s) for s in _plain(op)))
         if key not in self.tiles:
             bounds = stream.step.lo.symbols | stream.step.hi.symbols if stream.loop is not None else set[str]()

@@ -54,7 +54,7 @@ class Streams:
         for known, found in _found:
             if known is shape:
                 return found
-        found = find_stream(shape.program, shape.uses)
+        found = find_stream(shape.program, shape.uses, units=shape.facts.unit)
         _found.append((shape, found))
         del _found[:-8]
         return found
@@ -101,7 +101,7 @@ class Streams:
         """What an engine needs of the tensors that it copies from."""
         found: list[Fact] = []
         for tile in stream.tiles:
-            found += engine_facts(tile.tensor, len(tile.source.subs))
+            found += engine_facts(tile.tensor, len(tile.source.subs), tile.axes[1])
             found += [Bound(Constraint(d.extent - 1)) for d in tile.source.tensor.dims if d.extent.constant is None]
         return list(dict.fromkeys(found))
 
@@ -342,10 +342,11 @@ def stored(stream: Stream, bits: int) -> list[Store]:
     ]
 
 
-def engine_facts(tensor: str, rank: int) -> list[Fact]:
-    """What a tensor map needs of a tensor of 16-bit elements."""
-    pitches: list[Fact] = [Pitch(tensor, axis, 8) for axis in range(rank - 1)]
-    return [Unit(tensor, rank - 1), *pitches, Aligned(tensor, 16)]
+def engine_facts(tensor: str, rank: int, unit: int = -1) -> list[Fact]:
+    """What a tensor map needs of a tensor of 16-bit elements that is contiguous along the axis `unit`."""
+    unit %= rank
+    pitches: list[Fact] = [Pitch(tensor, axis, 8) for axis in range(rank) if axis != unit]
+    return [Unit(tensor, unit), *pitches, Aligned(tensor, 16)]
 
 
 def holds(fact: Fact, facts: CallFacts) -> bool:
