@@ -75,8 +75,8 @@ class Specialisation:
         return ArgumentsOverlap(
             doing=f"calling {self.program.name}",
             found=found,
-            expected="outputs that share no element with another argument",
-            hint="pass arrays of their own, or call the kernel without bind",
+            expected="outputs that share no element with one another",
+            hint="give each output memory of its own",
             span=self.program.span,
         )
 

@@ -1,0 +1,27 @@
+"""Kernels of the error texts; the texts quote their lines."""
+
+from __future__ import annotations
+
+import treadle as td
+
+M, N = td.dims("M N")
+
+
+@td.kernel
+def scale(X: td.Tensor[M], s: td.Scalar[td.f32], Y: td.Out[M] = None, *, by=1):
+    for m in td.parallel(M):
+        Y[m] = X[m] * s * by
+
+
+@td.kernel
+def pairs(X: td.Tensor[M], Y: td.Out[M] = None, Z: td.Out[M] = None):
+    td.require(M.extent % 2 == 0)
+    for m in td.parallel(M):
+        Y[m] = X[m] + 1
+        Z[m] = X[m] - 1
+
+
+@td.kernel
+def spread(X: td.Tensor[M, td.f16], Y: td.Out[M, N] = None):
+    for m, n in td.parallel(M, N):
+        Y[m, n] = X[m]
