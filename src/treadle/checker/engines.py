@@ -57,7 +57,7 @@ class Engines:
             raise Refused("J7", f"the tensor map {m.name} has other boxes, elements or swizzle than the copy", {})
         if m.fill != "zero" or len(m.box) != len(tensor.dims) or not 1 <= len(m.box) <= 5 or max(m.box) > 256:
             raise Refused("J7", f"the tensor map {m.name} of {len(m.box)} axes, boxes {m.box}, fill {m.fill}", {})
-        inner = m.box[-1] * tensor.dtype.itemsize
+        inner = m.box[self._unit(tensor)] * tensor.dtype.itemsize
         if m.swizzle and (m.swizzle != SPAN or inner != SPAN) or inner % 16:
             raise Refused(
                 "J7", f"the tensor map {m.name}: {inner} inner bytes with swizzle {m.swizzle}", {"bytes": inner}
@@ -65,16 +65,22 @@ class Engines:
         self._pitches(self.program.guard, tensor)
         return tensor, buffer, m
 
+    def _unit(self, tensor: Tensor) -> int:
+        """The one axis that the guard says is contiguous: the innermost of the tensor's maps."""
+        facts = self.program.guard.facts
+        units = {f.axis for f in facts if isinstance(f, Unit) and f.tensor == tensor.name}
+        if len(units) != 1:
+            last = len(tensor.dims) - 1
+            raise Unsure("J7", f"boxes of {tensor.name}", missing=f"unit({tensor.name}, {last}) in the guard")
+        return units.pop()
+
     def _pitches(self, guard: Guard, tensor: Tensor) -> None:
         """Engines want 16-byte addresses and pitches, and elements side by side."""
-        facts, size = guard.facts, tensor.dtype.itemsize
-        last = len(tensor.dims) - 1
-        if not any(isinstance(f, Unit) and f.tensor == tensor.name and f.axis == last for f in facts):
-            raise Unsure("J7", f"boxes of {tensor.name}", missing=f"unit({tensor.name}, {last}) in the guard")
+        facts, size, unit = guard.facts, tensor.dtype.itemsize, self._unit(tensor)
         if not any(isinstance(f, Aligned) and f.tensor == tensor.name and f.bytes % 16 == 0 for f in facts):
             raise Unsure("J7", f"boxes of {tensor.name}", missing=f"align({tensor.name}) >= 16 in the guard")
-        for axis in range(last):
-            if not any(
+        for axis in range(len(tensor.dims)):
+            if axis != unit and not any(
                 isinstance(f, Pitch) and f.tensor == tensor.name and f.axis == axis and f.by * size % 16 == 0
                 for f in facts
             ):
@@ -99,7 +105,9 @@ class Engines:
                 raise Refused("J1", f"axis {i} of a box of {ref.name} does not follow its slot", {})
         extents = tuple(place.expr(e) for e in buffer.shape)
         here = self.statements.index(place, memory, facts, extents, "a box touches")
-        wide = [i for i, extent in enumerate(stmt.box) if extent > 1]
+        # A box lies in shared memory as in the tensor: the contiguous axis last, the others in order.
+        unit = self._unit(next(t for t in self.program.program.tensors if t.name == ref.name))
+        wide = sorted((i for i, extent in enumerate(stmt.box) if extent > 1), key=lambda i: (i == unit, i))
         lead = len(here) - len(wide)
         tail = [e.constant for e in extents[lead:]]
         straight = lead >= 0 and list(here[lead:]) == [sym(slots[i]) for i in wide]
