@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from treadle.ir.guard import Unit
 from treadle.machine.form import Copy, MemRef
 from treadle.simulate.barriers import Phased, Work
 from treadle.simulate.clocks import Strands
@@ -59,12 +60,17 @@ def _check_map(thread: Thread, item: Copy) -> None:
     buffer = next((b for b in thread.world.kernel.buffers if b.name == shared.name), None)
     if buffer is not None and buffer.swizzle != entry.swizzle:
         raise thread.fatal("form", f"{shared.name} is swizzled by {buffer.swizzle} and the map by {entry.swizzle}")
-    if entry.swizzle and item.box[-1] * entry.dtype.numpy.itemsize > entry.swizzle:
-        raise thread.fatal(
-            "form", f"a box of {item.box[-1]} elements is wider than the swizzle of {entry.swizzle} bytes"
-        )
+    inner = item.box[_contiguous(thread, tensor, len(item.box))]
+    if entry.swizzle and inner * entry.dtype.numpy.itemsize > entry.swizzle:
+        raise thread.fatal("form", f"a box of {inner} elements is wider than the swizzle of {entry.swizzle} bytes")
     if sorted(b for b in entry.box if b > 1) != sorted(b for b in item.box if b > 1):
         raise thread.fatal("form", f"the map {entry.name} has the box {entry.box}, the copy {item.box}")
+
+
+def _contiguous(thread: Thread, tensor: str, rank: int) -> int:
+    """The axis that the guard says is contiguous: the innermost of the tensor's maps."""
+    facts = thread.world.program.guard.facts
+    return next((f.axis for f in facts if isinstance(f, Unit) and f.tensor == tensor), rank - 1)
 
 
 def _signal(thread: Thread, item: Copy) -> Phased | None:
