@@ -9,7 +9,8 @@ from treadle.algebra.expr import Constraint, Expr, sym
 from treadle.algebra.maps import IndexMap
 from treadle.algebra.monoids import MONOIDS
 from treadle.algebra.sets import Facts, Inexpressible, Region, complements
-from treadle.checker.source import Source, View
+from treadle.checker.scopes import View
+from treadle.checker.source import Source
 from treadle.checker.terms import Any, App, Cell, Elem, Idx, Num, Part, Pieces, Term
 from treadle.ir.ops.fold import Mma, Reduce
 

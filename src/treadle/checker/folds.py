@@ -17,7 +17,7 @@ from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.monoids import MONOIDS, BuiltinMonoid
 from treadle.algebra.sets import Facts, Inexpressible, Region, Relation, before, complements
 from treadle.checker.compare import Compare, split
-from treadle.checker.source import View
+from treadle.checker.scopes import View
 from treadle.checker.terms import Elem, Num, Part, Pieces, Term, Undef
 from treadle.checker.verdict import Finding, Refused, Unsure
 from treadle.ir.ops.fold import Mma, Reduce

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from treadle.algebra.expr import Constraint, Expr, ge, sym
+from treadle.algebra.expr import Atom, Constraint, Expr, Max, Min, ge, of, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.source import Source
 from treadle.checker.verdict import Refused, Unsure, require
@@ -47,15 +47,44 @@ def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target
         raise Refused("J7", f"{kernel.name} has {threads} threads, the launch {launch.threads}", {"threads": threads})
     if launch.cluster != 1 or launch.cooperative:
         raise Unsure("J5", f"{kernel.name} is launched in clusters or cooperatively", missing="a rule for it")
-    require(facts, ge(launch.grid.substitute(program.host.lets), 1), "J7", f"the grid of {kernel.name} may be empty")
+    grid = launch.grid.substitute(program.host.lets)
+    if not _positive(facts, grid):
+        require(facts, ge(grid, 1), "J7", f"the grid of {kernel.name} may be empty")
     registers = sum(r.agents * r.threads * (r.registers or 0) for r in kernel.roles)
     if registers > target.registers:
         raise Refused("J4", f"{registers} registers, a workgroup has {target.registers}", {"registers": registers})
     _shared(kernel, launch, target)
     _named(kernel, threads, target)
     for role in kernel.roles:
+        for s in role.body:
+            if isinstance(s, Tasks) and s.over == "grid":
+                total: Expr = Expr(()) + 1
+                for count in s.counts:
+                    total = total * count.substitute(program.host.lets)
+                grid = launch.grid.substitute(program.host.lets)
+                if not facts.equal(grid, total):
+                    raise Refused("J7", f"a grid of {grid} for {total} tasks, one each", facts.sample() or {})
         _role(kernel, role, launch, target)
         _registers(role)
+
+
+def _positive(facts: Facts, e: Expr) -> bool:
+    """Whether an extent is at least 1, products of such included."""
+    if facts.implies(ge(e, 1)):
+        return True
+    if len(e.terms) != 1 or e.terms[0][1] < 1 or not e.terms[0][0]:
+        return False
+    return all(_positive_atom(facts, a) for a in e.terms[0][0])
+
+
+def _positive_atom(facts: Facts, atom: Atom) -> bool:
+    match atom:
+        case Min(args):
+            return all(_positive(facts, a) for a in args)
+        case Max(args):
+            return any(_positive(facts, a) for a in args)
+        case _:
+            return facts.implies(ge(of(atom), 1))
 
 
 def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:

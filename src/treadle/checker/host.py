@@ -62,6 +62,8 @@ def _storage(program: MachineProgram, kernel: Kernel, target: Target) -> None:
 
 
 def _tiles(kernel: Kernel, target: Target) -> None:
+    if not target.tiles and any(f.place == "tile" for f in kernel.frags):
+        raise Refused("J4", f"fragments in tiles, which {target.name} has not", {})
     needed = 0
     for frag in kernel.frags:
         if frag.place == "tile":

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from treadle.checker.coverage import StoreEvent, common_prefix
-from treadle.checker.source import Source, argument_symbols
+from treadle.checker.scopes import argument_symbols
+from treadle.checker.source import Source
 from treadle.checker.state import Frame
 from treadle.checker.verdict import Refused, Unsure
 from treadle.ir.core import Op, Region

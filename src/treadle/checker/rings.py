@@ -13,12 +13,13 @@ unfilled step is blocked by no consumer).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from treadle.algebra.expr import Expr, ge, gt, lt, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.gpu import accesses
+from treadle.checker.steps import Ring, Step, Tree, bodies, flat, is_meeting, kind, touches
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
     Advance,
@@ -29,47 +30,12 @@ from treadle.machine.form import (
     If,
     Kernel,
     Loop,
-    MemRef,
     Role,
     Stmt,
     Sync,
     Tasks,
     walk,
 )
-
-Tree = list[tuple[str, object, "Tree"]]
-
-
-@dataclass
-class Step:
-    """Where a role moves a counter on: the controls around it, outermost first, the body, the position in it."""
-
-    counter: str
-    path: tuple[Control, ...]
-    body: Body
-    position: int
-
-    @property
-    def before(self) -> Body:
-        """The statements of a step."""
-        return self.body[: self.position]
-
-    @property
-    def after(self) -> Body:
-        """The rest of the body."""
-        return self.body[self.position + 1 :]
-
-
-@dataclass
-class Ring:
-    """One ring: its barriers, buffers, slots, and its step in the producer."""
-
-    full: Barrier
-    empty: Barrier
-    slots: int
-    buffers: frozenset[str]
-    step: Step
-    arrivals: int = 0
 
 
 @dataclass
@@ -87,7 +53,7 @@ class Rings:
         """*Errors*: findings of J2, J3 and J5."""
         self.barriers = {b.name: b for b in self.kernel.barriers}
         self.declared = {b.name: b for b in self.kernel.buffers}
-        producers = [r for r in self.kernel.roles if any(_kind(s) == "mbar.expect" for s in walk(r.body))]
+        producers = [r for r in self.kernel.roles if any(kind(s) == "mbar.expect" for s in walk(r.body))]
         if len(producers) > 1:
             raise Unsure("J3", "two roles fill rings", missing="one producer")
         for role in producers:
@@ -122,9 +88,9 @@ class Rings:
         steps = self.steps(role)
         for step in steps.values():
             number = sym(step.counter)
-            events = [(s, c) for s, c in flat(step.before) if _touches(s, step.counter)]
-            expects = [s for s, _ in events if _kind(s) == "mbar.expect"]
-            waits = [s for s, _ in events if _kind(s) == "mbar.wait"]
+            events = [(s, c) for s, c in flat(step.before) if touches(s, step.counter)]
+            expects = [s for s, _ in events if kind(s) == "mbar.expect"]
+            waits = [s for s, _ in events if kind(s) == "mbar.wait"]
             copies = [(s, c) for s, c in events if isinstance(s, Copy)]
             if len(expects) != 1 or len(waits) != 1 or len(events) != 2 + len(copies):
                 self.at = step.body[step.position]  # type: ignore[assignment]
@@ -176,7 +142,7 @@ class Rings:
             self.rings[full.name] = ring
         inside = {id(s) for step in steps.values() for s, _ in flat(step.before)}
         for s in walk(role.body):
-            if isinstance(s, Copy) or _kind(s) in ("mbar.expect", "mbar.wait", "mbar.arrive"):
+            if isinstance(s, Copy) or kind(s) in ("mbar.expect", "mbar.wait", "mbar.arrive"):
                 if id(s) not in inside:
                     self.at = s
                     raise Refused("J3", "a copy, announcement or wait outside the steps of a ring", {})
@@ -184,7 +150,7 @@ class Rings:
     def steps(self, role: Role) -> dict[str, Step]:
         """Where the role's counters move on. *Errors*: refused, J3, if one moves on twice or under an `if`."""
         found: dict[str, Step] = {}
-        for path, body in _bodies(role.body, ()):
+        for path, body in bodies(role.body, ()):
             for position, s in enumerate(body):
                 if isinstance(s, Advance):
                     self.at = s
@@ -219,7 +185,7 @@ class Rings:
 
     def _takes(self, role: Role) -> None:
         steps = self.steps(role)
-        waits = [s for s in walk(role.body) if _kind(s) == "mbar.wait"]
+        waits = [s for s in walk(role.body) if kind(s) == "mbar.wait"]
         for s in waits:
             self.at = s
             assert isinstance(s, Sync)
@@ -244,7 +210,7 @@ class Rings:
                     ring = self.of_buffer.get(ref.name)
                     if ring is not None and (role.name, ring.full.name) not in self.taken:
                         raise Refused("J2", f"{ref.name} is touched and never waited for", {})
-            if _kind(s) == "mbar.arrive":
+            if kind(s) == "mbar.arrive":
                 assert isinstance(s, Sync)
                 name = None if s.object is None else s.object.name
                 if not any(
@@ -275,9 +241,9 @@ class Rings:
         number = sym(step.counter)
         found = [
             (path, body, i, s)
-            for path, body in _bodies(role.body, ())
+            for path, body in bodies(role.body, ())
             for i, s in enumerate(body)
-            if _kind(s) == "mbar.arrive"
+            if kind(s) == "mbar.arrive"
             and isinstance(s, Sync)
             and s.object is not None
             and s.object.name == ring.empty.name
@@ -350,14 +316,14 @@ class Rings:
         met: set[Expr] = set()
         for role in self.kernel.roles:
             self.at = role.body[0] if role.body else None
-            meet = next((i for i, s in enumerate(role.body) if _is_meeting(s, everyone)), None)
+            meet = next((i for i, s in enumerate(role.body) if is_meeting(s, everyone)), None)
             if meet is None:
                 raise Refused("J2", f"{role.name} does not meet the others after the barriers are set up", {})
             prologue = role.body[:meet]
             meeting = role.body[meet]
             assert isinstance(meeting, Sync)
             met.add(dict(meeting.args)["id"])
-            inits = [s for s in prologue if _kind(s) == "mbar.init"]
+            inits = [s for s in prologue if kind(s) == "mbar.init"]
             for s in inits:
                 assert isinstance(s, Sync)
                 self.at = s
@@ -365,8 +331,8 @@ class Rings:
                     raise Refused("J3", "a barrier is set up by more than one thread, or in part", {})
                 set_up.append(s.object.name)
             if inits:
-                last = max(i for i, s in enumerate(prologue) if _kind(s) == "mbar.init")
-                if not any(_kind(s) == "fence.mbar_init" for s in prologue[last + 1 :]):
+                last = max(i for i, s in enumerate(prologue) if kind(s) == "mbar.init")
+                if not any(kind(s) == "fence.mbar_init" for s in prologue[last + 1 :]):
                     raise Refused("J2", "barriers are set up without a fence", {})
             for s in prologue:
                 if not isinstance(s, Sync) or s.kind not in (
@@ -378,7 +344,7 @@ class Rings:
                     self.at = s
                     raise Refused("J2", "work before all roles have met", {})
             for s in walk(role.body[meet + 1 :]):
-                if _kind(s) == "mbar.init" or _is_meeting(s, everyone):
+                if kind(s) == "mbar.init" or is_meeting(s, everyone):
                     self.at = s
                     raise Unsure("J3", "barriers are set up, or all roles meet, again", missing="one prologue")
         if len(met) != 1 or next(iter(met)).constant != 0:
@@ -388,16 +354,16 @@ class Rings:
             if set_up.count(b.name) != 1:
                 raise Refused("J3", f"{b.name} is set up {set_up.count(b.name)} times", {"times": set_up.count(b.name)})
 
-    def _tree(self, body: Body, kind: str, only: set[str]) -> Tree:
+    def _tree(self, body: Body, word: str, only: set[str]) -> Tree:
         found: Tree = []
         for s in body:
-            if _kind(s) == kind and isinstance(s, Sync) and s.object is not None and s.object.name in only:
+            if kind(s) == word and isinstance(s, Sync) and s.object is not None and s.object.name in only:
                 found.append(("ring", s.object.name, []))
             elif isinstance(s, Loop | Tasks):
-                inner = self._tree(s.body, kind, only)
+                inner = self._tree(s.body, word, only)
                 if inner:
                     found.append(("loop", s, inner))
-            elif isinstance(s, If) and (self._tree(s.then, kind, only) or self._tree(s.orelse, kind, only)):
+            elif isinstance(s, If) and (self._tree(s.then, word, only) or self._tree(s.orelse, word, only)):
                 self.at = s
                 raise Unsure("J3", "a ring is used under a condition", missing="a step in every iteration")
         return found
@@ -406,11 +372,11 @@ class Rings:
         """Both roles go through the same controls and rings, in the same order."""
         if len(fills) != len(takes):
             raise Refused("J5", "producer and consumer do not go through the same rings in the same order", {})
-        for (kind, a, inner_a), (other, b, inner_b) in zip(fills, takes):
+        for (sort, a, inner_a), (other, b, inner_b) in zip(fills, takes):
             self.at = b if isinstance(b, Control) else self.at
-            if kind != other or (kind == "ring" and a != b):
+            if sort != other or (sort == "ring" and a != b):
                 raise Refused("J5", f"the producer fills {a} where the consumer waits for {b}", {})
-            if kind == "ring":
+            if sort == "ring":
                 continue
             env = dict(names)
             if isinstance(a, Loop) and isinstance(b, Loop):
@@ -440,52 +406,3 @@ class Rings:
                 if not self.facts.equal(x.substitute(env), y):
                     raise Refused("J3", f"producer and consumer differ: {x} against {y}", {})
             self._same(inner_a, inner_b, env)
-
-
-def _kind(s: object) -> str:
-    return s.kind if isinstance(s, Sync) else ""
-
-
-def _touches(s: object, counter: str) -> bool:
-    refs: list[MemRef | None] = []
-    if isinstance(s, Sync):
-        refs.append(s.object)
-    if isinstance(s, Copy):
-        refs += [s.dst, s.src, s.signal]
-    return any(r is not None and r.version is not None and counter in r.version.symbols for r in refs)
-
-
-def _is_meeting(s: object, everyone: int) -> bool:
-    return (
-        isinstance(s, Sync) and s.kind == "barrier.sync" and dict(s.args)["threads"].constant == everyone and not s.by
-    )
-
-
-def _bodies(body: Body, path: tuple[Control, ...]) -> Iterator[tuple[tuple[Control, ...], Body]]:
-    yield path, body
-    for s in body:
-        if isinstance(s, Loop | Tasks):
-            yield from _bodies(s.body, (*path, s))
-        elif isinstance(s, If):
-            yield from _bodies(s.then, (*path, s))
-            yield from _bodies(s.orelse, (*path, s))
-
-
-def flat(body: Body, times: int = 1, everything: bool = False) -> Iterator[tuple[Stmt, int]]:
-    """The statements of a step and how often each is executed in it: loops of a known number of iterations only.
-
-    `everything`: any statement inside, whatever the loops.
-    """
-    for s in body:
-        if isinstance(s, Loop):
-            trips = (s.hi - s.lo).constant
-            step = s.step.constant or 1
-            if everything:
-                yield from flat(s.body, times, everything)
-            elif trips is not None and not any(isinstance(x, Advance) for x in walk(s.body)):
-                yield from flat(s.body, times * max(0, -(-trips // step)))
-        elif isinstance(s, If) and everything:
-            yield from flat(s.then, times, everything)
-            yield from flat(s.orelse, times, everything)
-        elif isinstance(s, Stmt):
-            yield s, times

@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from treadle.algebra.expr import Constraint, Expr
-from treadle.checker.source import Source, View
+from treadle.checker.scopes import View
+from treadle.checker.source import Source
 from treadle.checker.terms import App, Cell, Elem, Idx, Num, Part, Term
 
 

@@ -14,7 +14,8 @@ from treadle.algebra.maps import box
 from treadle.algebra.sets import Facts
 from treadle.checker.compare import Compare, split
 from treadle.checker.cuts import Range
-from treadle.checker.source import Source, View, converted
+from treadle.checker.scopes import View
+from treadle.checker.source import Source, converted
 from treadle.checker.storage import Contents
 from treadle.checker.terms import Elem, Part, Pieces, Term, Undef, keeps_values, substituted
 from treadle.checker.verdict import Refused

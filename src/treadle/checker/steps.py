@@ -1,0 +1,104 @@
+"""Steps of rings: where roles move their counters on, and what stands in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from treadle.machine.form import (
+    Advance,
+    Barrier,
+    Body,
+    Control,
+    Copy,
+    If,
+    Loop,
+    MemRef,
+    Stmt,
+    Sync,
+    Tasks,
+    walk,
+)
+
+Tree = list[tuple[str, object, "Tree"]]
+
+
+@dataclass
+class Step:
+    """Where a role moves a counter on: the controls around it, outermost first, the body, the position in it."""
+
+    counter: str
+    path: tuple[Control, ...]
+    body: Body
+    position: int
+
+    @property
+    def before(self) -> Body:
+        """The statements of a step."""
+        return self.body[: self.position]
+
+    @property
+    def after(self) -> Body:
+        """The rest of the body."""
+        return self.body[self.position + 1 :]
+
+
+@dataclass
+class Ring:
+    """One ring: its barriers, buffers, slots, and its step in the producer."""
+
+    full: Barrier
+    empty: Barrier
+    slots: int
+    buffers: frozenset[str]
+    step: Step
+    arrivals: int = 0
+
+
+def kind(s: object) -> str:
+    return s.kind if isinstance(s, Sync) else ""
+
+
+def touches(s: object, counter: str) -> bool:
+    refs: list[MemRef | None] = []
+    if isinstance(s, Sync):
+        refs.append(s.object)
+    if isinstance(s, Copy):
+        refs += [s.dst, s.src, s.signal]
+    return any(r is not None and r.version is not None and counter in r.version.symbols for r in refs)
+
+
+def is_meeting(s: object, everyone: int) -> bool:
+    return (
+        isinstance(s, Sync) and s.kind == "barrier.sync" and dict(s.args)["threads"].constant == everyone and not s.by
+    )
+
+
+def bodies(body: Body, path: tuple[Control, ...]) -> Iterator[tuple[tuple[Control, ...], Body]]:
+    yield path, body
+    for s in body:
+        if isinstance(s, Loop | Tasks):
+            yield from bodies(s.body, (*path, s))
+        elif isinstance(s, If):
+            yield from bodies(s.then, (*path, s))
+            yield from bodies(s.orelse, (*path, s))
+
+
+def flat(body: Body, times: int = 1, everything: bool = False) -> Iterator[tuple[Stmt, int]]:
+    """The statements of a step and how often each is executed in it: loops of a known number of iterations only.
+
+    `everything`: any statement inside, whatever the loops.
+    """
+    for s in body:
+        if isinstance(s, Loop):
+            trips = (s.hi - s.lo).constant
+            step = s.step.constant or 1
+            if everything:
+                yield from flat(s.body, times, everything)
+            elif trips is not None and not any(isinstance(x, Advance) for x in walk(s.body)):
+                yield from flat(s.body, times * max(0, -(-trips // step)))
+        elif isinstance(s, If) and everything:
+            yield from flat(s.then, times, everything)
+            yield from flat(s.orelse, times, everything)
+        elif isinstance(s, Stmt):
+            yield s, times
