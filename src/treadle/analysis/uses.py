@@ -114,6 +114,21 @@ class Uses:
         """Whether no store of the program writes the tensor of this load (tensors are taken as disjoint)."""
         return load.tensor.name not in self.stored
 
+    def forwarded(self, op: Extract) -> Value | None:
+        """What an extract reads when it reads exactly the part that an insert has just written."""
+        made = self.definition.get(op.source.name)
+        if isinstance(made, Insert) and made.subs == op.subs and op.fill is None:
+            same = made.value.type.dims == op.result.type.dims and set(made.value.type.dims) >= set(op.result.type.dims)
+            return made.value if same else None
+        return None
+
+    def overwritten(self, op: Insert) -> bool:
+        """Whether the next insert replaces exactly what this one writes, and nothing else reads it in between."""
+        users = self.users.get(op.result.name, [])
+        writers = [u for u in users if isinstance(u, Insert) and u.source is op.result and u.subs == op.subs]
+        readers = [u for u in users if isinstance(u, Extract) and self.forwarded(u) is not None]
+        return len(writers) == 1 and len(writers) + len(readers) == len(users)
+
     def weight(self, value: Value, known: frozenset[str] = frozenset(), seen: dict[str, int] | None = None) -> int:
         """Rough cost of computing one element again from loads and values in `known`.
 

@@ -89,6 +89,8 @@ class Lowering(Carried):
                     continue
                 item = Item("keep", op, op.result.type.axes, (), op.result)
             else:
+                if isinstance(op, Insert) and self.uses.overwritten(op):
+                    continue
                 made = item_of(op)
                 if made is None:
                     raise self.unsupported(op, f"an operation {type(op).__name__}")

@@ -31,6 +31,9 @@ class Carried(Nests, ABC):
         assert isinstance(op, Insert)
         source = op.source
         made = self.uses.definition.get(source.name)
+        while isinstance(made, Insert) and self.uses.overwritten(made):
+            source = made.source
+            made = self.uses.definition.get(source.name)
         if isinstance(made, Full) and made.number is None:
             item.target = self.allocate(op.result, frame)
             self.version(op.result, item.target, frame)

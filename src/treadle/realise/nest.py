@@ -14,7 +14,7 @@ from treadle.algebra.expr import Expr
 from treadle.analysis.uses import PURE
 from treadle.ir.core import Op, Value
 from treadle.ir.ops.access import Extract, Insert, Load, Store
-from treadle.ir.ops.fold import Mma
+from treadle.ir.ops.fold import Mma, Reduce
 from treadle.machine import form
 from treadle.machine.form import FragRef, MemRef, StoreClaim
 from treadle.realise.folds import Folds
@@ -53,6 +53,10 @@ class Nests(Folds, ABC):
                     skew.add(value.name)
                 continue
             op = self.uses.definition[value.name]
+            stored = self.uses.forwarded(op) if isinstance(op, Extract) else None
+            if stored is not None:
+                todo.append((stored, bent))
+                continue
             for used in self.uses.direct(op):
                 todo.append((used, bent or (isinstance(op, Extract) and used is op.source) or used not in op.operands))
         return reads, skew
@@ -285,6 +289,9 @@ class Nests(Folds, ABC):
         value_at = tuple(at[d] for d in op.value.type.dims)
         slots = self.slots_of([*coords, *index], frame)
         got = self.solid(self.fetch(op.value, value_at, frame), op.value, value_at, frame, slots)
+        if isinstance(self.uses.definition.get(op.value.name), Reduce | Mma):
+            # An accumulator is said to be finished before it stands for a part of the tile.
+            got = self.compute(op.value, value_at, "copy", [got], frame, slots=slots)
         self.put(op.result, got, index, item.target, frame)
 
     # ---- seams filled by the third part

@@ -432,6 +432,9 @@ class Pull:
 
     def extract(self, value: Value, op: Extract, coords: tuple[Expr, ...], at: dict[Dim, Expr], frame: Frame) -> Got:
         """Elements of another value at subscripted coordinates."""
+        stored = self.uses.forwarded(op)
+        if stored is not None:
+            return self.fetch(stored, tuple(at[d] for d in stored.type.dims), frame)
         source = op.source
         index = self.subscripts(op.subs, source.type.dims, at, frame)
         place = frame.kept(source.name)
