@@ -160,6 +160,7 @@ class Exported:
         return self.held.__dlpack_device__()
 
 
+@pytest.mark.filterwarnings("ignore:position runs in")
 def test_dlpack() -> None:
     y = np.zeros(12, np.float32)
     assert (k.double(Exported(X)) == 2 * X).all()

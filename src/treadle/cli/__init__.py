@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has had enough: leave quietly, and keep Python from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         print(f"treadle {words[0]}: {error}", file=sys.stderr)
         return BAD_INPUT
 
