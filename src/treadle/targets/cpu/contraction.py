@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
+from treadle.hardware.atoms import find_atom
 from treadle.ir.core import Program
 from treadle.ir.guard import Guard
 from treadle.ir.ops.access import Load
@@ -79,8 +80,11 @@ class Contracting:
         # These flush subnormal operands and results, and join products in pairs.
         if not small or shape.program.numerics.get("mma_subnormals") == "keep":
             return ("fma",)
-        found = ("dpbf16", "fma") if "avx512_bf16" in shape.facts.features else ("fma",)
-        return ("amx.tdpbf16ps", *found) if self.matrix_units(shape) else found
+        found: list[str] = ["amx.tdpbf16ps"] if self.matrix_units(shape) else []
+        # Without a contract of the atom on the target no plan that uses it is verified.
+        if "avx512_bf16" in shape.facts.features and find_atom(shape.facts.target, "dpbf16") is not None:
+            found.append("dpbf16")
+        return (*found, "fma")
 
     def matrix_units(self, shape: Shape) -> bool:
         """Whether the family uses the tiles of the target."""
