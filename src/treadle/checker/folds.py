@@ -149,6 +149,9 @@ class Folds:
 
     def _product(self, step: Step, facts: Facts, op: Mma, left: Term, right: Term) -> tuple[Expr, ...]:
         """The contracted coordinates of a product."""
+        first, second = self._operand(left, op.b.name), self._operand(right, op.a.name)
+        if op.a is not op.b and _names(first, op.b.name) and _names(second, op.a.name):
+            left, right = right, left  # a product does not care which factor stands first
         sides: list[dict[Dim, Expr]] = []
         kept = self.source.coords(step.target)
         for term, value in ((left, op.a), (right, op.b)):
@@ -283,6 +286,10 @@ class Folds:
 
 def _nothing(target: Part | Elem) -> Part:
     return Part(target.value, target.coords, target.inst, (Constraint(Expr(()) - 1),))
+
+
+def _names(term: Term, value: str) -> bool:
+    return isinstance(term, Elem) and term.value == value
 
 
 def raise_unequal(facts: Facts, a: Expr, b: Expr, reason: str) -> None:

@@ -98,7 +98,7 @@ ATOMS: tuple[Atom, ...] = (
     ),
     Atom(
         "dpbf16",
-        ("cpu:avx512",),
+        ("cpu:avx512", "cpu:amx"),
         (("f32", "bf16", "bf16"),),
         (1, 16, 2),
         "the odd member of a pair, then the even one",
