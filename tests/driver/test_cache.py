@@ -82,7 +82,7 @@ def test_the_cache_may_be_off(tmp_path: Path) -> None:
 def test_a_damaged_entry_is_made_again(tmp_path: Path) -> None:
     run(tmp_path)
     for path in (tmp_path / "cache").rglob("code.bin"):
-        path.write_bytes(b"\\0" * 64)
+        path.write_bytes(b"\0" * 64)
     for path in (tmp_path / "cache").rglob("machine.tdm"):
         path.write_text(path.read_text().replace("+", "-", 1))
     assert run(tmp_path)["right"]
