@@ -7,6 +7,7 @@ and elementwise work, whose values live in local buffers between the contraction
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf
@@ -49,14 +50,15 @@ class Sizes:
     deep: tuple[int, ...]
 
 
-class Contracting:
+class Contracting(ABC):
     """What both families share."""
 
     name = ""
     sizes = Sizes((), (), ())
 
+    @abstractmethod
     def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
-        raise NotImplementedError
+        """Why the family does not take the program."""
 
     def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
         shape = shape_of(program, facts)
