@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from treadle.algebra.expr import Constraint, Expr, Fn, ceildiv, const, eq, ge, le, lt, maximum, minimum, of, sym
 from treadle.algebra.maps import IndexMap, box, delinearise
-from treadle.algebra.sets import Facts, Inexpressible, Region, Relation, before, complements, is_opaque
+from treadle.algebra.sets import (
+    Facts,
+    Inexpressible,
+    Region,
+    Relation,
+    SetError,
+    before,
+    complements,
+    fresh_budget,
+    is_opaque,
+)
 
 M, N, i, j, t = (sym(s) for s in ("M", "N", "i", "j", "t"))
 
@@ -119,3 +129,11 @@ def test_facts_are_shared_between_extensions() -> None:
     assert facts.also(ge(N, 0)) is facts  # known already
     assert facts.also(lt(i, N)) is facts.also(lt(i, N))
     assert facts.also(eq(N, 0)).contradictory
+
+
+def test_a_question_ends_when_its_budget_is_spent() -> None:
+    fresh_budget(50)
+    with pytest.raises(SetError):
+        Facts((ge(M, 0), *box(["i", "j"], [M, M]))).also(eq(3 * i, 5 * j + 1)).implies(ge(7 * i, 11 * j))
+    fresh_budget()
+    assert Facts((ge(M, 1),)).implies(ge(2 * M, 2))

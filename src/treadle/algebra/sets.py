@@ -25,6 +25,16 @@ SetError: type[Exception] = isl.Error
 """What isl raises for text that it cannot read or a space that does not fit."""
 
 
+def fresh_budget(operations: int = 10**8) -> None:
+    """Lets isl do this much work from now on; beyond it, a question ends in `SetError`. No question then takes for
+    ever.
+
+    *Units*: isl's own count; a large machine program takes about 10^6.
+    """
+    isl.DEFAULT_CONTEXT.reset_operations()
+    isl.DEFAULT_CONTEXT.set_max_operations(operations)
+
+
 class Inexpressible(Exception):
     """A term over a set's own dimensions that isl cannot hold. Callers answer `unknown`; it never leaves the judge."""
 

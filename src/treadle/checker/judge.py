@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from treadle.algebra.expr import Constraint, Expr, const, eq, ge, sym
-from treadle.algebra.sets import Facts, SetError
+from treadle.algebra.sets import Facts, SetError, fresh_budget
 from treadle.checker.compare import Compare
 from treadle.checker.control import Walk
 from treadle.checker.coverage import Coverage
@@ -49,6 +49,7 @@ def check(program: MachineProgram) -> Verdict:
     source allows; `rejected` carries a case; everything that no rule covers is `unknown` and names what is missing.
     """
     begun = time.perf_counter()
+    fresh_budget()
     numbers = {id(s): i for i, s in enumerate(program.statements())}
     spent = Spent()
     judge = Judge(program, numbers, spent)
