@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from treadle.runtime.launch import CpuKernel, Packer
-from treadle.runtime.memory import ALIGNMENT, empty
+from treadle.runtime.launch import Block, CpuKernel, Packer
+from treadle.runtime.memory import ALIGNMENT, Workspace, empty, give_workspace, take_workspace
 from treadle.runtime.pool import workers
 from treadle.runtime.signature import Param, ScalarParam, Signature, TensorParam
 
@@ -66,12 +66,18 @@ class Fresh:
         return made
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Target:
-    """Where a layout's calls end: the code, and each output as the number of an argument or to be allocated."""
+    """Where a layout's calls end: the code, and each output as the number of an argument or to be allocated.
+
+    `closing` and `size` are what the first run found: the block's words behind the workspace's, and the workspace's
+    bytes. A layout has one workspace size, unless numbers passed by value enter it.
+    """
 
     kernel: CpuKernel
     outs: tuple[int | Fresh, ...]
+    size: int = 0
+    closing: array.array[int] | None = None
 
 
 class Ready:
@@ -85,6 +91,7 @@ class Ready:
         self._pointers = [whole.offset(p.name) for p in given if isinstance(p, TensorParam)]
         self._numbers = [whole.offset(p.name) for p in given if isinstance(p, ScalarParam)]
         self._targets: dict[bytes, Target] = {}
+        self._spare: list[Workspace] = []
 
     def run(self, args: tuple[Any, ...]) -> Any:
         """Runs the call and returns its Outs, or returns `MISS`. *Errors*: `array/*`, `runtime/*`."""
@@ -101,8 +108,40 @@ class Ready:
             return MISS
         outs = [args[o] if isinstance(o, int) else o.allocate(block.words) for o in target.outs]
         block.arguments = args, outs
-        target.kernel.run(block)
+        self._launch(target, block)
         return outs[0] if len(outs) == 1 else tuple(outs) if outs else None
+
+    def _launch(self, target: Target, block: Block) -> None:
+        """`CpuKernel.run`, with one workspace kept at hand."""
+        kernel, words, tail = target.kernel, block.words, self._tail
+        closing = target.closing
+        if closing is None:
+            held = kernel.prepare(block)
+            if not self._numbers:
+                target.size = held.size if held is not None else 0
+                target.closing = words[tail + 1 :]
+        else:
+            words[tail + 1 :] = closing
+            held = self._workspace(target.size) if target.size else None
+            words[tail] = held.address if held is not None else 0
+        code = kernel.entry(block.address)
+        if held is not None:
+            if self._spare or held.size > _SMALL:
+                give_workspace(held)
+            else:
+                self._spare.append(held)
+        if code:
+            raise kernel.failure(code)
+
+    def _workspace(self, size: int) -> Workspace:
+        try:
+            held = self._spare.pop()
+        except IndexError:
+            return take_workspace(size)
+        if held.size == size:
+            return held
+        give_workspace(held)
+        return take_workspace(size)
 
     def learn(self, args: tuple[Any, ...], kernel: CpuKernel, whole: Signature, outs: Mapping[str, Any]) -> None:
         """Remembers where a call like this ended. `outs` has the outputs by name, in the order of the program."""
