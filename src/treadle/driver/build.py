@@ -24,9 +24,9 @@ from treadle.ir.core import Program
 from treadle.ir.printer import print_program
 from treadle.ir.verifier import verify
 from treadle.machine.form import MachineProgram
-from treadle.machine.text import fact_text, print_machine
+from treadle.machine.text import print_machine
 from treadle.plan.pins import NoPlan, Pin
-from treadle.plan.plan import Plan, PlanUnreadable
+from treadle.plan.plan import Plan, PlanUnreadable, guard_out
 from treadle.runtime.cache import content_key
 from treadle.targets.cpu.emit.program import emit as emit_cpu
 from treadle.toolchain.llvm import compile_ir
@@ -162,7 +162,7 @@ def assemble(built: Built) -> Record:
         "decisions": built.candidate.plan.to_json(),
         "program": print_program(machine.program),
         "verdict": asdict(built.verdict),
-        "guard": [fact_text(f) for f in machine.guard.facts],
+        "guard": guard_out(machine.guard),
         "notes": built.notes,
         "seconds": dict(built.timeline.seconds),
         "late": [],

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from treadle.ir.guard import Guard
+from treadle.plan.plan import guard_in
 from treadle.runtime.cache import Entry, content_key, default_cache
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -41,6 +43,11 @@ class Record:
     def verdict(self) -> Mapping[str, Any]:
         """The judge's verdict on `machine`."""
         return self.meta["verdict"]
+
+    @property
+    def guard(self) -> Guard:
+        """The facts of a call under which the plan holds."""
+        return guard_in(self.meta["guard"])
 
     @property
     def digest(self) -> str:

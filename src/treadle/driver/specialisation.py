@@ -15,7 +15,6 @@ from treadle.driver.rooms import planning, room
 from treadle.driver.targets import Place, place_of
 from treadle.driver.variants import Interpreted, InterpretedLaunch, Variant, call_class, load
 from treadle.ir.core import Program
-from treadle.machine.parse import parse_machine
 from treadle.runtime.arrays import overlaps
 from treadle.runtime.launch import Block, CpuLaunch, Packer
 from treadle.runtime.pool import workers
@@ -174,7 +173,7 @@ class Specialisation:
         """
         key = record_key(self.text, f"{place.target} {list(place.features)}", f"{cls} {family or ''}")
         record = fetch(key)
-        if record is None or not holds(parse_machine(record.machine).guard, facts):
+        if record is None or not holds(record.guard, facts):
             record = self._record(facts, family, place)
             keep(key, record)
         for variant in self.variants:

@@ -14,7 +14,6 @@ from treadle.driver.record import Record
 from treadle.driver.rooms import room
 from treadle.ir.core import Program
 from treadle.ir.guard import Guard
-from treadle.machine.parse import parse_machine
 from treadle.runtime.cpu import load_object
 from treadle.runtime.launch import CpuKernel
 from treadle.runtime.signature import Signature
@@ -118,25 +117,25 @@ def load(record: Record, signature: Signature) -> Variant:
     """A record's code in memory. *Errors*: `runtime/*`."""
     meta = record.meta
     if str(meta["target"]).startswith("cuda"):
-        return Variant(record, parse_machine(record.machine).guard, room("cuda").CudaKernel(record, signature))
+        return Variant(record, record.guard, room("cuda").CudaKernel(record, signature))
     symbols = [meta["entry"], meta["workspace"]]
     loaded = load_object(record.code, symbols, name=str(meta["entry"]), features=meta["features"])
     entry = CpuKernel(
         loaded, str(meta["entry"]), signature, workspace=str(meta["workspace"]), parallel=bool(meta["parallel"])
     )
-    return Variant(record, parse_machine(record.machine).guard, entry)
+    return Variant(record, record.guard, entry)
 
 
 def call_class(facts: CallFacts, workers: int, kind: str = "cpu") -> str:
     """The class of a call: what plans are chosen by, coarse enough that few classes occur.
 
-    Extents as 0, 1, small, middle, large, and whether 16 divides them; per array which axis is contiguous and how the
-    address is aligned; whether arguments overlap; how many workers there are. On a GPU large extents are told apart
-    further: how many tasks there are for its multiprocessors, and how much of a row a thread can hold, depend on them.
+    Extents as 0, 1, small, middle, large; per array which axis is contiguous; whether arguments overlap; how many
+    workers there are. On a GPU also how addresses are aligned (no plan of the CPU asks), and large extents are told
+    apart further: how many tasks there are for its multiprocessors, and how much of a row a thread can hold.
     """
     tell = _extent_class if kind == "cpu" else _extent_class_gpu
     dims = ",".join(f"{name}={tell(n)}" for name, n in sorted(facts.extents.items()))
-    arrays = ",".join(f"{name}={_array_class(a)}" for name, a in sorted(facts.arrays.items()))
+    arrays = ",".join(f"{name}={_array_class(a, kind)}" for name, a in sorted(facts.arrays.items()))
     names = sorted(facts.arrays)
     apart = all(facts.apart(a, b) for i, a in enumerate(names) for b in names[i + 1 :])
     return f"{dims};{arrays};{'apart' if apart else 'overlap'};{workers}"
@@ -153,7 +152,9 @@ def _extent_class_gpu(extent: int) -> str:
     return size if size != "l" or extent < 2048 else "x" if extent < 8192 else "h"
 
 
-def _array_class(array: ArrayFacts) -> str:
+def _array_class(array: ArrayFacts, kind: str) -> str:
     unit = "".join("u" if n <= 1 or s == 1 else "0" if s == 0 else "s" for n, s in zip(array.shape, array.strides))
+    if kind == "cpu":
+        return unit
     aligned = 64 if array.address % 64 == 0 else 16 if array.address % 16 == 0 else 1
     return f"{unit}@{aligned}"

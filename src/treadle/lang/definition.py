@@ -29,9 +29,9 @@ from treadle.lang.errors import (
     WrongRank,
 )
 from treadle.lang.frames import Frame, cell_lookup, local_names
-from treadle.lang.objects import class_of
 from treadle.lang.source import function_node
 from treadle.lang.specs import Numerics, ScalarSpec, TensorSpec
+from treadle.lang.staging import freeze
 from treadle.lang.state import current
 from treadle.lang.subscript import TensorRef
 from treadle.lang.tile import Tile
@@ -102,11 +102,10 @@ class Definition:
         self._check_dtypes(dtypes)
         sizes = dict(extents or {})
         key = _key(dtypes, values, here, sizes)
-        found = self._programs.get(key) if key is not None else None
+        found = self._programs.get(key)
         if found is None:
             found = self._capture(dtypes, values, here, sizes)
-            if key is not None:
-                self._programs[key] = found
+            self._programs[key] = found
         return found
 
     def staged_values(self, staged: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,14 +272,9 @@ def _heading(fn: types.FunctionType) -> Span:
 
 
 def _key(dtypes: Mapping[str, DType], values: Mapping[str, Any], here: frozenset[str], sizes: Mapping[str, int]) -> Any:
-    """The cache key; `None` where a staged value cannot be hashed. 1, 1.0 and True are different staged values."""
-    typed = tuple((n, class_of(v), v) for n, v in values.items())
-    key = (tuple(sorted((n, d.name) for n, d in dtypes.items())), typed, here, tuple(sorted(sizes.items())))
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
+    """The cache key: staged values that a program could tell apart differ in it."""
+    typed = tuple((n, freeze(v)) for n, v in values.items())
+    return (tuple(sorted((n, d.name) for n, d in dtypes.items())), typed, here, tuple(sorted(sizes.items())))
 
 
 def staged_text(value: Any) -> str:

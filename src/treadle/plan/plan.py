@@ -57,7 +57,7 @@ class Plan:
             "point": dict(self.point),
             "workers": self.workers,
             "features": sorted(self.features),
-            "guard": [_fact_out(f) for f in self.guard.facts],
+            "guard": guard_out(self.guard),
         }
         return json.dumps(data, indent=1) + "\n"
 
@@ -73,7 +73,7 @@ class Plan:
                 target=str(data["target"]),
                 family=str(data["family"]),
                 point=dict(data["point"]),
-                guard=Guard(tuple(_fact_in(f) for f in data["guard"])),
+                guard=guard_in(data["guard"]),
                 workers=int(data["workers"]),
                 features=frozenset(map(str, data["features"])),
             )
@@ -90,6 +90,16 @@ def _unreadable(found: str) -> PlanUnreadable:
         expected=f"a plan saved by this version, format {FORMAT[0]}.x",
         hint="plan the kernel again and save it",
     )
+
+
+def guard_out(guard: Guard) -> list[list[str | int]]:
+    """A guard as JSON data."""
+    return [_fact_out(f) for f in guard.facts]
+
+
+def guard_in(data: list[list[Any]]) -> Guard:
+    """The guard of `guard_out`. *Ensures*: `guard_in(guard_out(g)) == g`. *Errors*: `ValueError` for other data."""
+    return Guard(tuple(_fact_in(f) for f in data))
 
 
 def _fact_out(fact: Fact) -> list[str | int]:
