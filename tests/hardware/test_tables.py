@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from treadle.hardware.atoms import ATOMS, Atom, find_atom
+from treadle.hardware.memory_model import ROWS, Ordering, find_ordering
 from treadle.hardware.targets import TARGETS, find_target
 
 
@@ -58,3 +59,18 @@ def test_contracts(
 def test_targets() -> None:
     assert find_target("cpu") is TARGETS["cpu:avx2"] and find_target("vax") is None
     assert TARGETS["cuda:sm_90a"].shared_bytes == 227 * 1024 and TARGETS["cpu:amx"].tiles == 8
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda r: r.kind)
+def test_every_ordering_has_a_source_and_a_promise(row: Ordering) -> None:
+    assert len(row.source) > 10 and row.promises and row.grains
+    for kind in row.targets.split():
+        assert find_ordering(row.kind, kind) is row
+    assert sum(r.kind == row.kind for r in ROWS) == 1
+
+
+def test_orderings_belong_to_their_targets() -> None:
+    assert find_ordering("wgmma.wait", "cpu") is None and find_ordering("amx.config", "cuda") is None
+    assert find_ordering("no.such", "cuda") is None
+    row = find_ordering("fence.proxy.async", "cuda")
+    assert row is not None and "298 of 300" in row.measured

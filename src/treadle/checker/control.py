@@ -25,6 +25,7 @@ from treadle.checker.storage import buffers_opened, read, slots, unknown_content
 from treadle.checker.terms import Pieces, substituted, undefined
 from treadle.checker.verdict import Refused, Unsure
 from treadle.dtype.formats import bool_
+from treadle.hardware.memory_model import find_ordering
 from treadle.ir.core import Region
 from treadle.ir.ops import access
 from treadle.machine.form import (
@@ -48,12 +49,6 @@ from treadle.machine.form import (
     Tasks,
     Version,
 )
-
-PROTOCOL: tuple[str, ...] = (
-    *("mbar.init", "mbar.expect", "mbar.arrive", "mbar.wait", "fence.proxy.async", "fence.mbar_init", "setmaxnreg"),
-    *("wgmma.fence", "wgmma.commit", "wgmma.wait", "bulk.commit", "bulk.wait"),
-)
-"""Kinds of synchronisation that `rings` and `inflight` judge, role by role."""
 
 
 class Walk(Invariants):
@@ -151,7 +146,7 @@ class Walk(Invariants):
                 pass
             case Sync() if stmt.kind in ("amx.config", "amx.release"):
                 self.configure(place, stmt)
-            case Sync() if place.target.kind == "cuda" and stmt.kind in ("barrier.sync", *PROTOCOL):
+            case Sync() if place.target.kind == "cuda" and find_ordering(stmt.kind, "cuda") is not None:
                 pass  # ordering is judged role by role: `gpu` and `rings`
             case Sync():
                 raise Unsure(

@@ -21,7 +21,7 @@ from treadle.ir.guard import Aligned, Guard, Pitch, Unit
 from treadle.machine.form import Buffer, Copy, MachineProgram, MemRef, StoreClaim, TensorMap
 
 SPAN = 128
-"""Bytes of the inner extent of a swizzled box. *Source*: PTX ISA 9.0, 5.5.2 tensor swizzling modes."""
+"""Bytes of the inner extent of a swizzled box. *Source*: PTX ISA 9.0, "Tensors": swizzling modes."""
 
 
 class Engines:

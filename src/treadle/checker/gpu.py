@@ -15,6 +15,7 @@ from treadle.algebra.expr import Atom, Constraint, Expr, Max, Min, ge, of, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.source import Source
 from treadle.checker.verdict import Refused, Unsure, require
+from treadle.hardware.memory_model import find_ordering
 from treadle.hardware.targets import Target
 from treadle.machine.form import (
     Body,
@@ -173,27 +174,9 @@ def _registers(role: Role) -> None:
             "J4", f"{role.name} asks for {told[0]} registers, it has {role.registers}", {"registers": told[0] or 0}
         )
     for s in walk(role.body):
-        if isinstance(s, Sync) and s.by not in GRAINS.get(s.kind, ("",)):
-            raise Refused(
-                "J5",
-                f"{s.kind} by {s.by or 'all'!r}: it is for {' or '.join(map(repr, GRAINS.get(s.kind, ('',))))}",
-                {},
-            )
-
-
-GRAINS: dict[str, tuple[str, ...]] = {
-    "mbar.init": ("elect",),
-    "mbar.expect": ("elect",),
-    "mbar.arrive": ("", "warp", "elect"),
-    "mbar.wait": ("", "elect"),
-    "fence.mbar_init": ("", "elect"),
-    "fence.proxy.async": ("", "elect"),
-    "bulk.commit": ("elect",),
-    "bulk.wait": ("elect",),
-    "prefetch": ("", "warp", "elect"),
-}
-"""Who may execute a synchronisation; all others are for a whole agent. *Source*: PTX ISA 9.0, 9.7.13 and 9.7.15: the
-`.aligned` instructions need every thread of the warp."""
+        row = find_ordering(s.kind, "cuda") if isinstance(s, Sync) else None
+        if isinstance(s, Sync) and row is not None and s.by not in row.grains:
+            raise Refused("J5", f"{s.kind} by {s.by or 'all'!r}: it is for {' or '.join(map(repr, row.grains))}", {})
 
 
 def fragments_of(body: Body) -> set[str]:

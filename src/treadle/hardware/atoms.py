@@ -53,7 +53,7 @@ class Atom:
         return None
 
 
-_AMX = "Intel SDM volume 2, {}; flushing and rounding: volume 1, 18.4"
+_AMX = "Intel SDM volume 2, {}; flushing and rounding: volume 1, chapter on AMX"
 _FLOATS = (("f32", "f32", "f32"), ("f64", "f64", "f64"))
 _INTS = (("i32", "i32", "i32"), ("i64", "i64", "i64"), ("u32", "u32", "u32"), ("u64", "u64", "u64"))
 _CPU = ("cpu:avx2", "cpu:avx512", "cpu:amx")
@@ -118,7 +118,7 @@ ATOMS: tuple[Atom, ...] = (
         False,
         "register",
         "fma.rn",
-        "PTX ISA 9.0, 9.7.3.6 fma",
+        "PTX ISA 9.0, instruction fma",
     ),
     Atom(
         "mma.sync.m16n8k16.bf16",
@@ -130,7 +130,7 @@ ATOMS: tuple[Atom, ...] = (
         False,
         "register",
         "mma.sync.aligned.m16n8k16",
-        "PTX ISA 9.0, 9.7.14.5 mma.sync",
+        "PTX ISA 9.0, instruction mma.sync",
     ),
 )
 """Rows without a free number in the name."""
@@ -150,7 +150,7 @@ def _wgmma(columns: int) -> Atom:
         False,
         "register",
         "wgmma.mma_async.sync.aligned",
-        "PTX ISA 9.0, 9.7.15.5 wgmma.mma_async",
+        "PTX ISA 9.0, instruction wgmma.mma_async",
     )
 
 

@@ -1,6 +1,6 @@
 """How an atom's fragments lie on the threads of a warpgroup, as modes of a distribution.
 
-*Source*: PTX ISA 9.0, 9.7.15.5.1 "Register fragments and shared memory matrix layouts" (wgmma D and A fragments);
+*Source*: PTX ISA 9.0, instruction wgmma.mma_async, "Register fragments and shared memory matrix layouts";
 run on
 the H200 by the hand experiments.
 """
