@@ -1,7 +1,7 @@
 """Targets: their names and the capacities that a machine program must respect.
 
-*Source* of the x86 rows: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapters on AVX2, AVX-512 and
-AMX. Of the CUDA rows: CUDA C++ Programming Guide 13.0, "Compute Capabilities", table "Technical
+*Source* of the x86 rows: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapters
+on AVX2, AVX-512 and AMX. Of the CUDA rows: CUDA C++ Programming Guide 13.0, "Compute Capabilities", table "Technical
 Specifications per Compute Capability".
 """
 
