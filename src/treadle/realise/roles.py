@@ -68,6 +68,9 @@ class Feeding:
     staged: bool
     raster: tuple[str | int, ...]
     workgroups: int
+    turns: bool = False
+    """Two consumers issue their contractions in turn, so that one computes while the other contracts: order for speed
+    alone, by named barriers tagged `turn`."""
 
     @property
     def rows(self) -> int:
@@ -242,6 +245,8 @@ class StreamLowering(LaneLowering):
             raise self.refusal("a second ordered region")
         holders = [self.holder(c, i, frame) for c, i in zip(op.carried, op.inits, strict=True)]
         self.filled_once(frame)
+        if self.feeding.turns:
+            frame.body.append(self.turn("barrier.sync", sym(self.me) + 3))
         loop, inner = self.enter_loop(op, op.args[0], frame)
         loop.invariants = tuple(self.holds(c, h, frame) for c, h in zip(op.carried, holders, strict=True))
         self.step_lane(inner)
@@ -256,6 +261,8 @@ class StreamLowering(LaneLowering):
             moves.append(move)
         self.lower_block(op.body, inner, moves)
         self.close([(loop, inner)])
+        if self.feeding.turns:
+            frame.body.append(self.turn("barrier.arrive", 4 - sym(self.me)))
         self.emptied(frame)
         for result, holder in zip(op.results, holders, strict=True):
             self.settle(result, holder, frame)
@@ -337,10 +344,14 @@ class StreamLowering(LaneLowering):
         """Waits for slots, issues the atoms, waits for them, frees slots."""
         used = [r for r in self.rings if r.streamed]
         frame.body += [self.wait(r) for r in used if r.first == number]
+        if self.feeding.turns and number:
+            frame.body.append(self.turn("barrier.sync", sym(self.me) + 3))
         frame.body.append(Sync(kind="wgmma.fence"))
         for m in made:
             self.multiply_steps(m.one, m.acc, m.slots, m.coords, m.left, frame)
         frame.body.append(Sync(kind="wgmma.commit"))
+        if self.feeding.turns and not number:
+            frame.body.append(self.turn("barrier.arrive", 4 - sym(self.me)))
         flight = self.feeding.flight
         frame.body.append(Sync(kind="wgmma.wait", args=(("depth", const(flight)),)))
         for ring in used:
@@ -353,6 +364,10 @@ class StreamLowering(LaneLowering):
             else:
                 frame.body.append(self.release(ring, sym(ring.counter)))
             frame.body.append(form.Advance(counter=ring.counter))
+
+    def turn(self, kind: str, number: Expr) -> Sync:
+        """One side of a hand-over between the two consumers: who waits, who goes on."""
+        return Sync(kind=kind, args=(("id", number), ("threads", const(256))), tags=("turn",))
 
     def position(self, frame: Frame) -> Expr:
         """How far the iteration's block is from the first one."""
@@ -701,6 +716,8 @@ def fed(
     """
     low = engine(program, choices, Uses(program), stream, feeding)
     top = Frame([], block=program.body)
+    if feeding.turns and (feeding.consumers != 2 or len(stream.batches) != 2 or feeding.flight):
+        raise low.refusal("turns of anything but two consumers with two batches an iteration")
     low.lower_block(program.body, top)
     others = [s for s in top.body if not isinstance(s, form.Tasks)]
     if others or low.tasks is None or any(b.place == "local" for b in low.parts.buffers):
@@ -718,12 +735,22 @@ def fed(
     producer = Role("producer", 1, 128, [*setup, *low.produce()], registers=few, counters=counters)
     after: Body = []
     mine = counters
+    first: Body = []
+    if feeding.turns:
+        # The first consumer begins: the second hands over before its first turn, and the last hand-over is taken.
+        second = form.If(conds=(Constraint(sym(low.me) - 1),), scope="agent")
+        second.then.append(low.turn("barrier.arrive", const(3)))
+        last = form.If(conds=(Constraint(-sym(low.me)),), scope="agent")
+        last.then.append(low.turn("barrier.sync", const(3)))
+        first.append(second)
+        after.append(last)
     if low.stage_counter is not None:
         after.append(Sync(kind="bulk.wait", args=(("depth", const(0)),), by="elect"))
         mine = (*counters, low.stage_counter)
     body: Body = [
         Sync(kind="barrier.sync", args=(("id", const(0)), ("threads", const(threads)))),
         *budget(many),
+        *first,
         *top.body,
         *after,
     ]

@@ -136,3 +136,15 @@ def test_pins() -> None:
     assert family.refuses(source, facts, point, [tile(m=128, n=256, k=64), versions("X", 4)]) == []
     assert family.refuses(source, facts, point, [tile(n=96)]) == ["R0.n is cut by 256, not 96"]
     assert family.refuses(source, facts, point, [versions("X", 3)]) == ["blocks of X have 4 versions, not 3"]
+
+
+def test_turns_are_order_only() -> None:
+    source = read(attention("bf16"))
+    sizes = {"B": 1, "H": 2, "Q": 130, "S": 77, "D": 64}
+    family, facts = Streams(), contiguous(source, "cuda:sm_90a", sizes)
+    point = {a.name: a.values[0] for a in family.axes(source, facts)} | {"turns": True, "step": 64, "versions": 2}
+    machine = family.build(source, facts, point, family.guard(source, facts, point))
+    tried(machine, source, sizes, tolerance=2e-2, seeds=3)
+    turns = [s for s in machine.statements() if isinstance(s, Sync) and "turn" in s.tags]
+    assert [s.kind for s in turns].count("barrier.sync") == [s.kind for s in turns].count("barrier.arrive") == 3
+    assert {str(dict(s.args)["threads"]) for s in turns} == {"256"}

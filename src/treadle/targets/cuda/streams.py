@@ -6,7 +6,7 @@ through registers: what differs is in the program, not here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, inf, prod
 
 from treadle.algebra.dims import Part
@@ -95,7 +95,7 @@ class Streams:
 
     def steps(self, stream: Stream) -> tuple[int, ...]:
         """Block sizes of the ordered region: small where it is only the depth, wide where it is columns too."""
-        return (128, 64) if any(c.cols == stream.step for c in stream.contractions) else (64,)
+        return (128, 176, 160, 64) if any(c.cols == stream.step for c in stream.contractions) else (64,)
 
     def tile_facts(self, stream: Stream) -> list[Fact]:
         """What an engine needs of the tensors that it copies from."""
@@ -111,11 +111,12 @@ class Streams:
         wide = (256, 128, 64) if stream.columns is not None else (0,)
         varying = self.varying(stream)
         return [
-            Axis("consumers", (2, 1)),
+            Axis("consumers", (2, 3, 1) if chained(stream) else (2, 1)),
             Axis("columns", wide),
             Axis("step", self.steps(stream)),
             Axis("versions", (4, 3, 2)),
-            Axis("flight", (0, 1)),
+            Axis("flight", (0,) if chained(stream) else (0, 1)),
+            Axis("turns", (False, True) if chained(stream) else (False,)),
             Axis("staged", (True, False)),
             Axis("raster", ("heavy first", "row") if varying else ("panels", "row")),
         ]
@@ -162,7 +163,7 @@ class Streams:
         for op in stored(stream, 0):
             found.append(Unit(op.tensor.name, len(op.tensor.dims) - 1))
         found += self.wide_access(shape, stream)
-        return Guard(tuple(dict.fromkeys(f for f in found if holds(f, facts) or not isinstance(f, Unit))))
+        return Guard(tuple(strongest(f for f in found if holds(f, facts) or not isinstance(f, Unit))))
 
     def wide_access(self, shape: Shape, stream: Stream) -> list[Fact]:
         """Facts under which pairs of columns are read and written at once in the epilogue."""
@@ -206,9 +207,13 @@ class Streams:
         cycles = 0.0
         for one in stream.contractions:
             width, deep = (sizes.get(p, p.extent.constant or 64) for p in (one.cols, one.deep))
-            full = 1.0 if point["consumers"] == 2 else 1.25
+            full = 1.25 if point["consumers"] == 1 else 1.0
             cycles += full * rows * width * deep / rate.products
-        cycles += 0.55 * self.simple(shape, stream.loop.body, sizes) / rate.lanes if stream.loop is not None else 0.0
+        if stream.loop is not None:
+            # Consumers that contract at the same time compute at the same time too: without turns nothing hides.
+            simple = self.simple(shape, stream.loop.body, sizes) / rate.lanes
+            shown = {1: 1.0, 2: 1.0, 3: 0.95}[int(point["consumers"])]
+            cycles = max(cycles, simple) + shown * min(cycles, simple) + (150.0 if chained(stream) else 0.0)
         hidden = min(1.0, 0.55 + 0.15 * int(point["versions"]))
         after = self.simple(shape, stream.region.body, sizes) / rate.lanes
         outputs = rows * (columns or 128)
@@ -250,6 +255,8 @@ class Streams:
         ends = closing(stream, 64 * consumers, step)
         if isinstance(ends, str) or not all(holds(f, shape.facts) for f in ends):
             return True
+        if point["turns"] and (consumers != 2 or len(stream.batches) != 2):
+            return True
         if int(point["flight"]) and (
             not holds(Bound(Constraint(depth_of(stream) - 1)), shape.facts) or not in_place(stream)
         ):
@@ -276,7 +283,7 @@ class Streams:
             held += width // 2
             if one.left_tile is None:
                 held += sizes.get(one.deep, 128) // 4
-        return held > (176 if consumers < 3 else 112)
+        return held > {1: 200, 2: 200, 3: 128}[consumers]
 
     # ---- construction
 
@@ -284,17 +291,19 @@ class Streams:
         shape = shape_of(program, facts)
         stream = self.stream(shape)
         assert isinstance(stream, Stream)
-        chained = any(c.left_tile is None for c in stream.contractions)
+        consumers = int(point["consumers"])
+        budget = {1: None, 2: (24, 240) if chained(stream) else (40, 232), 3: (24, 160)}
         feeding = Feeding(
-            consumers=int(point["consumers"]),
+            consumers=consumers,
             columns=int(point["columns"]),
             step=int(point["step"]),
             versions=int(point["versions"]),
             flight=int(point["flight"]),
-            registers=None if int(point["consumers"]) == 1 else (24, 240) if chained else (40, 232),
+            registers=budget[consumers],
             staged=bool(point["staged"]),
             raster=raster(str(point["raster"]), len(stream.region.args)),
             workgroups=rates(facts).processors,
+            turns=bool(point["turns"]),
         )
         choices = Choices(
             cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program)
@@ -308,6 +317,11 @@ _found: list[tuple[Shape, Stream | str]] = []
 def raster(name: str, variables: int) -> tuple[str | int, ...]:
     """The words of an order; panels are of two task variables."""
     return RASTERS["row"] if name == "panels" and variables != 2 else RASTERS[name]
+
+
+def chained(stream: Stream) -> bool:
+    """Whether a contraction's operand is computed in registers."""
+    return any(c.left_tile is None for c in stream.contractions)
 
 
 def ledger(stream: Stream) -> tuple[str, ...]:
@@ -340,6 +354,23 @@ def stored(stream: Stream, bits: int) -> list[Store]:
         and isinstance(op.subs[-1], Sub)
         and op.subs[-1].part is not None
     ]
+
+
+def strongest(facts: Iterable[Fact]) -> list[Fact]:
+    """The facts without those that another of them implies."""
+    found = list(dict.fromkeys(facts))
+
+    def implied(fact: Fact) -> bool:
+        match fact:
+            case Aligned(tensor, size):
+                return any(isinstance(f, Aligned) and f.tensor == tensor and f.bytes > size for f in found)
+            case Pitch(tensor, axis, by):
+                same = (f for f in found if isinstance(f, Pitch) and (f.tensor, f.axis) == (tensor, axis))
+                return any(f.by > by and f.by % by == 0 for f in same)
+            case _:
+                return False
+
+    return [f for f in found if not implied(f)]
 
 
 def engine_facts(tensor: str, rank: int, unit: int = -1) -> list[Fact]:
