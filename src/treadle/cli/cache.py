@@ -1,4 +1,4 @@
-"""`treadle cache [--clear]`."""
+"""`treadle cache [--clear]`: shows or clears the cache of compiled plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention."""
+"""Attention: the forward pass, full and causal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear layers."""
+"""Linear layers: plain, and gated with two weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators on rows."""
+"""Operators on the rows of matrices: softmax."""
 
 from __future__ import annotations
 

@@ -1,0 +1,42 @@
+"""The benchmark suite refuses what it must not time, and its rows say what was run. Times are never asserted."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from treadle.bench.cases import Case, cpu_cases, linear_case, softmax_case
+from treadle.bench.suite import NoCase, WrongResult, run_case, selected, write_rows
+from treadle.dtype.formats import bf16, f32
+
+
+def test_every_case_has_a_name_of_its_own() -> None:
+    names = [c.name for c in cpu_cases()]
+    assert len(names) == len(set(names)) and all(n.count("/") == 2 for n in names)
+
+
+def test_a_pattern_without_a_case(snapshot) -> None:
+    with pytest.raises(NoCase) as caught:
+        selected("nothing is called so")
+    assert str(caught.value) == snapshot
+
+
+@pytest.mark.parametrize("case", [softmax_case(f32, 4, 33), linear_case(bf16, 9, 17, 33)], ids=lambda c: c.name)
+def test_a_row_says_what_was_run(case: Case, capsys) -> None:
+    rows = list(run_case(case, peers=[], rounds=1))
+    assert [r.peer for r in rows] == ["none"] and rows[0].case == case.name
+    assert rows[0].verdict == "verified" and rows[0].ours_us > 0 and rows[0].ratio is None
+    write_rows("-", rows)
+    assert json.loads(capsys.readouterr().out)["plan"] == rows[0].plan
+
+
+def test_a_wrong_result_is_not_timed(snapshot) -> None:
+    right = softmax_case(f32, 3, 5)
+    wrong = dataclasses.replace(right, oracle=lambda a: np.zeros((3, 5)), tolerance=lambda a, want: np.zeros((3, 5)))
+    zeros = dataclasses.replace(wrong, make=lambda _: {"x": np.zeros((3, 5), np.float32)})
+    with pytest.raises(WrongResult) as caught:
+        list(run_case(zeros, peers=[], rounds=1))
+    assert str(caught.value) == snapshot
