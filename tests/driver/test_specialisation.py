@@ -129,3 +129,13 @@ def test_a_called_function_that_changes_on_disk(tmp_path: Path, change: str) -> 
         ).stdout
         answers.append(float(got))
     assert answers == [1.0, 2.0, 1.0]
+
+
+def test_functions_made_for_each_call_leave_little_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treadle.driver.kernel._KEPT", 8)
+    kernel = td.kernel(k.staged.definition.fn)
+    for i in range(20):
+        assert (kernel(X, f=lambda x: x + x) == 2 * X).all(), i
+    assert len(kernel.variants) == 1
+    kept = (kernel._special, kernel._ready)  # pyright: ignore[reportPrivateUsage]
+    assert all(len(held) <= 9 for held in kept)

@@ -202,6 +202,8 @@ class Kernel:
             text = print_program(program)
             special = self._by_text.setdefault(text, Specialisation(program, text, self.limit))
             self._fixed[kind, call.key] = fixed
+            if len(self._special) > _KEPT:  # a staged function made anew for each call is a new key each time
+                self._special.clear()
             self._special[(kind, call.key, tuple(extents.items()))] = special
             return special
 
