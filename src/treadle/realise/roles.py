@@ -440,7 +440,7 @@ class StreamLowering(LaneLowering):
             var=self.parts.fresh("f"), lo=const(0), hi=const(depth // 16), step=const(1), unroll=depth // 16
         )
         at = sym(loop.var) * 16
-        rows = sym(self.me) * 64 + sym("$0")
+        rows = sym(self.me) * 64 + sym("$0") if self.feeding.consumers > 1 else sym("$0")
         a: FragRef | MemRef
         if left is not None:
             a = FragRef(left, (sym("$0"), at + sym("$2")))
