@@ -223,7 +223,7 @@ class CudaLaunch:
         self.function, self.geometry, self.outs, self.keeps = function, geometry, outs, keeps
         self.arguments = ArgumentBlock(arguments)
         self._empty = 0 in geometry.grid
-        self._cu, self._device = driver(), on
+        self._cu, self._device, self._context = driver(), on, int(on.context)
         self._config, self._stream = self._configuration(), 0
 
     def _configuration(self) -> Any:
@@ -257,8 +257,8 @@ class CudaLaunch:
         handle = current_stream(self._device.ordinal) if stream is None else stream
         if handle != self._stream:
             self._config.hStream, self._stream = cu.CUstream(handle), handle
-        if handle:
-            # A stream carries its context.
+        if handle or self._is_current():
+            # A stream carries its context; the default one is of the context that is current.
             result = cu.cuLaunchKernelEx(self._config, self.function.handle, self.arguments.address, 0)
         else:
             with current(self._device):
@@ -268,6 +268,9 @@ class CudaLaunch:
         return self.outs
 
     launch = __call__
+
+    def _is_current(self) -> bool:
+        return int(self._cu.cuCtxGetCurrent()[1]) == self._context
 
 
 def _attribute(cu: Any, which: str) -> Any:

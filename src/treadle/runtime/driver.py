@@ -175,8 +175,10 @@ def current_stream(ordinal: int) -> int:
     The frameworks are looked up among the loaded modules: arrays of a framework exist only when it is loaded.
     """
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        return int(torch.cuda.current_stream(ordinal).cuda_stream)
+    if torch is not None and torch.cuda.is_initialized():
+        # The raw handle, where torch tells it: an object of a stream costs more than a launch.
+        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        return int(raw(ordinal) if raw is not None else torch.cuda.current_stream(ordinal).cuda_stream)
     cupy = sys.modules.get("cupy")
     if cupy is not None:
         with cupy.cuda.Device(ordinal):
