@@ -16,12 +16,12 @@ from __future__ import annotations
 from treadle.math.exponential import power_of_two, reduced_exp, scaled
 from treadle.math.ops import Ops, V, hexes, polynomial
 
-_SPLIT = 215 / 256
-_SMALL = hexes(
+SPLIT = 215 / 256
+SMALL = hexes(
     *("0x1.06eba8p-3", "-0x1.812728p-2", "0x1.ce25fep-4", "-0x1.b741e6p-6", "0x1.4bd3a6p-8", "-0x1.4ec18ap-11"),
 )
 """erf(x) / x - 1 in x^2; error relative to erf 2^-27.3."""
-_LARGE = hexes(
+LARGE = hexes(
     *("0x1.89df7ap-14", "0x1.20cba2p+0", "0x1.45db1cp-1", "0x1.ac7204p-4", "-0x1.7191fap-6", "0x1.99f432p-9"),
     "-0x1.ad532cp-13",
 )
@@ -36,11 +36,11 @@ _S = hexes(
 
 def erf(b: Ops[V], x: V) -> V:
     size = b.min(b.abs(x), b.const_f32(4.0))  # erf(3.93) is 1 in f32
-    t, n = reduced_exp(b, b.neg(polynomial(b, size, _LARGE)))
+    t, n = reduced_exp(b, b.neg(polynomial(b, size, LARGE)))
     power = power_of_two(b, b.float_to_int(n))
     large = b.sub(b.const_f32(1.0), b.fma(power, t, power))
-    small = b.fma(polynomial(b, b.mul(x, x), _SMALL), x, x)
-    result = b.select(b.lt(b.abs(x), b.const_f32(_SPLIT)), small, b.copysign(large, x))
+    small = b.fma(polynomial(b, b.mul(x, x), SMALL), x, x)
+    result = b.select(b.lt(b.abs(x), b.const_f32(SPLIT)), small, b.copysign(large, x))
     return b.select(b.is_nan(x), x, result)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.base.errors import LimitError
-from treadle.math import error_function, exponential, logarithm, power, roots, trigonometry
+from treadle.math import error_function, exponential, hardware, logarithm, power, roots, trigonometry
 
 Expand = Callable[..., Any]
 """`expand(ops, *arguments)`; generic in the emitter's value, see `ops.Ops`."""
@@ -38,12 +38,14 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Function:
-    """`domain` is where the result is a number; `classes` has an expansion for each accuracy class."""
+    """`domain` is where the result is a number; `classes` has an expansion for each accuracy class; `hardware`, for an
+    architecture, one of class `2ulp` around its instructions (`hardware.NearOps`)."""
 
     name: str
     arity: int
     domain: str
     classes: dict[str, Expansion]
+    hardware: dict[str, Expansion] = field(default_factory=dict[str, Expansion])
 
 
 _FLUSH = "subnormal results become 0 or lose digits"
@@ -73,6 +75,20 @@ _ROWS = (
 )
 FUNCTIONS: dict[str, Function] = {f.name: f for f in _ROWS}
 
+_MEASURED: dict[str, dict[str, Expansion]] = {
+    "sm_90a": {
+        "exp": Expansion(hardware.exp, 2.0),
+        "exp2": Expansion(hardware.exp2, 2.0),
+        "sigmoid": Expansion(hardware.sigmoid, 2.0),
+        "tanh": Expansion(hardware.tanh, 2.0),
+        "erf": Expansion(hardware.erf, 2.0),
+    },
+}
+"""By architecture; each bound is the largest error over all 2^32 arguments on that hardware, rounded up."""
+for _arch, _found in _MEASURED.items():
+    for _name, _expansion in _found.items():
+        FUNCTIONS[_name].hardware[_arch] = _expansion
+
 
 def expansion(name: str, accuracy: str = "2ulp") -> Expansion:
     """The expansion of function `name` for an accuracy class. Errors: `math/no-expansion`."""
@@ -85,4 +101,17 @@ def expansion(name: str, accuracy: str = "2ulp") -> Expansion:
         found="no expansion",
         expected=known,
         hint="ask for another class in td.Numerics(functions=)" if found else "compose it of functions that have one",
+    )
+
+
+def by_hardware(name: str, arch: str) -> Expansion:
+    """The expansion of class `2ulp` around instructions of `arch`. Errors: `math/no-expansion`."""
+    found = FUNCTIONS.get(name)
+    if found is not None and arch in found.hardware:
+        return found.hardware[arch]
+    raise NoExpansion(
+        doing=f"expanding {name} around instructions of {arch}",
+        found="no expansion whose error was measured there",
+        expected="one of " + ", ".join(f"{n} on {a}" for a, row in _MEASURED.items() for n in row),
+        hint="leave the function to the expansions that every machine computes alike",
     )

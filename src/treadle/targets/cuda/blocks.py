@@ -133,7 +133,7 @@ class Blocks:
             raster=("group", 8) if panels else ("row",),
             workgroups=2 * rates(facts).processors,
         )
-        choices = Choices(cuts=self.cuts(shape, stream, point), numerics=functions_by_hardware(program))
+        choices = Choices(cuts=self.cuts(shape, stream, point), numerics=functions_by_hardware(program, facts.target))
         return blocked(program, choices, guard, facts.target, stream, feeding)
 
 

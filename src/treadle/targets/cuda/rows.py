@@ -195,7 +195,9 @@ class Rows:
         shape = shape_of(program, facts)
         warps = int(point["warps"])
         choices = Choices(
-            cuts=self.cuts(shape, point), tasks=frozenset(shape.tasks), numerics=functions_by_hardware(program)
+            cuts=self.cuts(shape, point),
+            tasks=frozenset(shape.tasks),
+            numerics=functions_by_hardware(program, facts.target),
         )
         processors = rates(facts).processors
         return over_lanes(

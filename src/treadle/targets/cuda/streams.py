@@ -306,7 +306,7 @@ class Streams:
             turns=bool(point["turns"]),
         )
         choices = Choices(
-            cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program)
+            cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program, facts.target)
         )
         return fed(program, choices, guard, facts.target, stream, feeding, StagedLowering)
 

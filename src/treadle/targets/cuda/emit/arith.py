@@ -12,7 +12,7 @@ from treadle.dtype.formats import DType, bool_, f32, f64
 from treadle.math.table import FUNCTIONS
 from treadle.targets.cuda.emit.casts import cast
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
-from treadle.targets.cuda.emit.functions import APPROXIMATE, function
+from treadle.targets.cuda.emit.functions import APPROXIMATE, function, near_function
 from treadle.targets.cuda.emit.prelude import Prelude
 from treadle.targets.cuda.emit.values import HALVES, Val, as_float, bits, ctype, number, rounded, unsigned
 
@@ -24,12 +24,21 @@ _FOLDS = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "and":
 
 class Arith:
     """Elementwise operations. `accuracy` is the class of functions; `approximate` names those that the program allows
-    the hardware to approximate."""
+    the hardware to approximate, `near` those that stand around its instructions on `arch`, within the class."""
 
-    def __init__(self, prelude: Prelude, accuracy: str, approximate: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        prelude: Prelude,
+        accuracy: str,
+        approximate: frozenset[str] = frozenset(),
+        near: frozenset[str] = frozenset(),
+        arch: str = "",
+    ) -> None:
         self.prelude = prelude
         self.accuracy = accuracy
         self.approximate = approximate
+        self.near = near
+        self.arch = arch
 
     def apply(self, name: str, args: Sequence[Val], approximate: bool = False) -> Val:
         """`name(args)`; the arguments have one dtype (not the first of `where`)."""
@@ -110,6 +119,8 @@ class Arith:
         dtype = args[0].dtype
         if dtype == f32 and name in APPROXIMATE and (approximate or name in self.approximate):
             return Val(f"{self.prelude.use(APPROXIMATE[name])}({texts})", f32)
+        if dtype == f32 and name in self.near:
+            return Val(f"{near_function(name, self.arch, self.prelude)}({texts})", f32)
         if dtype == f32:
             return Val(f"{function(name, self.accuracy, self.prelude)}({texts})", f32)
         if name not in FUNCTIONS:

@@ -78,7 +78,10 @@ def compute(scope: Scope, stmt: Compute) -> None:
 
 SAME_DIVISOR = 4
 """Slots with one divisor from which on it is inverted once. (A division is some 16 instructions with a branch, a
-product with its two corrections and the test 8.)"""
+product with its correction and the tests 5 or 6.)"""
+
+CHAINS = 4
+"""Accumulators of the tests: so many slots may be tested at a time."""
 
 
 def _divide(scope: Scope, stmt: Compute, made: Layout) -> bool:
@@ -94,24 +97,35 @@ def _divide(scope: Scope, stmt: Compute, made: Layout) -> bool:
     if min(map(len, groups.values())) < SAME_DIVISOR or (dividend.name == stmt.dst and dividend.coords is not None):
         return False
     scope.use("quotient")
-    array = register(stmt.dst)
+    signed = dividend.name not in scope.setting.unsigned
     for text, slots in groups.items():
-        plain = scope.head.fresh("plain")
         tops = {slot: operand(scope, dividend, made, slot).text for slot in slots}
-        scope.line(f"bool {plain} = ordinary_divisor({text});")
-        for top in tops.values():
-            scope.line(f"{plain} &= ordinary_dividend({top});")
-        with scope.block(f"if ({plain}) {{", "} else {"):
-            inverse = scope.head.fresh("inverse")
-            scope.line(f"const float {inverse} = 1.0f / {text};")
-            for slot, top in tops.items():
-                scope.line(f"{array}[{slot}] = quotient({top}, {text}, {inverse});")
-        scope.depth += 1
-        for slot, top in tops.items():
-            scope.line(f"{array}[{slot}] = {top} / {text};")
-        scope.depth -= 1
-        scope.line("}")
+        _quotients(scope, register(stmt.dst), text, tops, signed)
     return True
+
+
+def _quotients(scope: Scope, array: str, divisor: str, tops: dict[int, str], signed: bool) -> None:
+    """Slots divided by one number: by its reciprocal where no operand is out of the ordinary."""
+    size, least = scope.head.fresh("size"), scope.head.fresh("least")
+    lanes = min(CHAINS, len(tops))
+    scope.line(f"float {size}[{lanes}] = {{}};")
+    scope.line(f"u32 {least}[{lanes}] = {{{', '.join(['~0u'] * lanes)}}};")
+    for i, top in enumerate(tops.values()):
+        scope.line(f"ordinary({top}, {size}[{i % lanes}]);")
+        scope.line(f"not_small({top}, {least}[{i % lanes}]);")
+        if signed:
+            scope.line(f"not_small_below({top}, {least}[{i % lanes}]);")
+    plain = " & ".join(f"ordinary_dividends({size}[{i}], {least}[{i}])" for i in range(lanes))
+    with scope.block(f"if (ordinary_divisor({divisor}) & {plain}) {{", "} else {"):
+        inverse = scope.head.fresh("inverse")
+        scope.line(f"const float {inverse} = 1.0f / {divisor};")
+        for slot, top in tops.items():
+            scope.line(f"{array}[{slot}] = quotient({top}, {divisor}, {inverse});")
+    scope.depth += 1
+    for slot, top in tops.items():
+        scope.line(f"{array}[{slot}] = {top} / {divisor};")
+    scope.depth -= 1
+    scope.line("}")
 
 
 def assign(scope: Scope, name: str, values: Sequence[Val], sources: Sequence[FragRef]) -> None:

@@ -1,5 +1,7 @@
 """exp, log, tanh and their kin: the expansions of `treadle.math` as device functions, bit for bit the simulator's.
 
+Those around the hardware's own instructions are the exception; a program that allows them says so in its ledger.
+
 Each is straight-line text. The compiler must not contract what it says (`--fmad=false`); division and square root are
 IEEE's, which is the default.
 
@@ -14,7 +16,7 @@ from collections.abc import Callable
 from math import inf, isfinite
 
 from treadle.dtype.formats import f32
-from treadle.math.table import FUNCTIONS, expansion
+from treadle.math.table import FUNCTIONS, Expand, by_hardware, expansion
 from treadle.targets.cuda.emit.prelude import Prelude
 from treadle.targets.cuda.emit.values import number
 
@@ -144,6 +146,20 @@ class TextOps:
             self.bounds[name] = (min(corners), max(corners))
         return name
 
+    def exp2_near(self, a: str) -> str:
+        return self._float(f"exp2_approx({a})")
+
+    def exp2_whole(self, a: str) -> str:
+        return self._float(f"exp2_whole({a})")
+
+    def reciprocal_near(self, a: str) -> str:
+        return self._float(f"reciprocal_approx({a})")
+
+    def fma_unit(self, a: str, b: str, c: str) -> str:
+        name = self._float(f"fma_unit({a}, {b}, {c})")
+        self.bounds[name] = (0.0, 1.0)
+        return name
+
     def int_to_float(self, a: str) -> str:
         return self._float(f"__int2float_rn({a})")
 
@@ -232,13 +248,24 @@ class TextOps:
 def function(name: str, accuracy: str, prelude: Prelude) -> str:
     """The device function of an f32 function in an accuracy class. Errors: math/no-expansion."""
     accuracy = "2ulp" if accuracy not in ("2ulp", "fast") else accuracy
-    found = expansion(name, accuracy)
-    called = f"{name}_{accuracy}"
+    return define(f"{name}_{accuracy}", expansion(name, accuracy).expand, FUNCTIONS[name].arity, prelude)
+
+
+def near_function(name: str, arch: str, prelude: Prelude) -> str:
+    """The device function that stands around the hardware's instructions. Errors: math/no-expansion."""
+    return define(f"{name}_near", by_hardware(name, arch).expand, FUNCTIONS[name].arity, prelude)
+
+
+def define(called: str, expand: Expand, arity: int, prelude: Prelude) -> str:
+    """Has an expansion in the text as a device function; returns its name."""
     if called not in prelude.own:
         ops = TextOps()
-        arguments = [f"x{i}" for i in range(FUNCTIONS[name].arity)]
-        result = found.expand(ops, *arguments)
+        arguments = [f"x{i}" for i in range(arity)]
+        result = expand(ops, *arguments)
         lines = "\n".join([*ops.lines, f"  return {result};"])
+        for part in ("exp2_approx", "exp2_whole", "reciprocal_approx", "fma_unit"):
+            if f"{part}(" in lines:
+                prelude.use(part)
         parameters = ", ".join(f"float {a}" for a in arguments)
         prelude.define(called, f"DEVICE float {called}({parameters}) {{\n{lines}\n}}\n")
     return called

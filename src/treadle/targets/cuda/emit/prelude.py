@@ -167,16 +167,19 @@ DEVICE float min_f32(float a, float b) {
 _part(
     "quotient",
     """
-// a / b with r = 1 / b, rounded right where both are `ordinary`: Markstein's two corrections, whose remainders are
-// exact while nothing leaves the normal numbers.
+// a / b with r = 1 / b rounded: the product is off by less than 1.5 ulp, the remainder's share of it then rounds right
+// (Markstein; its signs are such that zeros keep theirs). Wants 2^-20 <= b <= 2^20 and |a| zero or in [2^-100, 2^102).
 DEVICE float quotient(float a, float b, float r) {
   const float first = a * r;
-  const float near = fmaf(fmaf(-b, first, a), r, first);
-  return fmaf(fmaf(-b, near, a), r, near);
+  return fmaf(fmaf(b, first, -a), -r, first);
 }
-DEVICE bool ordinary_divisor(float b) { return (fabsf(b) >= 0x1p-20f) & (fabsf(b) <= 0x1p+20f); }
-DEVICE bool ordinary_dividend(float a) {
-  return (fabsf(a) <= 0x1p+100f) & ((fabsf(a) >= 0x1p-100f) | (__float_as_uint(a) == 0u));
+DEVICE bool ordinary_divisor(float b) { return (b >= 0x1p-20f) & (b <= 0x1p+20f); }
+// Over dividends: `size` becomes infinite or NaN by one of 2^102, `least` small by one below 2^-100 that is not zero.
+DEVICE void ordinary(float a, float& size) { size = fmaf(a, 0x1p+27f, size); }
+DEVICE void not_small(float a, u32& least) { least = __viaddmin_u32(__float_as_uint(a), 0xffffffffu, least); }
+DEVICE void not_small_below(float a, u32& least) { least = __viaddmin_u32(__float_as_uint(a), 0x7fffffffu, least); }
+DEVICE bool ordinary_dividends(float size, u32 least) {
+  return (fabsf(size) < __uint_as_float(0x7f800000u)) & (least >= 0x0d7fffffu);
 }""",
 )
 _part("max_f64", "DEVICE double max_f64(double a, double b) { return b > a || b != b ? b : a; }")
@@ -234,6 +237,7 @@ template <class T> DEVICE T float_floordiv(T a, T b) {
 )
 for _name, _instruction in (
     ("exp2_approx", "ex2.approx.ftz.f32"),
+    ("exp2_whole", "ex2.approx.f32"),
     ("log2_approx", "lg2.approx.ftz.f32"),
     ("rsqrt_approx", "rsqrt.approx.ftz.f32"),
     ("reciprocal_approx", "rcp.approx.ftz.f32"),
@@ -250,6 +254,16 @@ DEVICE float {_name}(float x) {{
   return d;
 }}""",
     )
+_part(
+    "fma_unit",
+    """
+// a * b + c, clamped to [0, 1]; of NaN 0.
+DEVICE float fma_unit(float a, float b, float c) {
+  float d;
+  asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(d) : "f"(a), "f"(b), "f"(c));
+  return d;
+}""",
+)
 _part(
     "exp_approx",
     """

@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 from treadle.algebra.expr import Expr, const, maximum, sym
 from treadle.ir.guard import Bound, Divisible, Guard
 from treadle.machine.form import Copy, Kernel, Launch, MachineProgram, Mma, Role, Store, Sync, Tasks, walk
+from treadle.math.table import FUNCTIONS
 from treadle.targets.cuda.emit.arith import Arith
 from treadle.targets.cuda.emit.control import Bodies, unrolled_variables
 from treadle.targets.cuda.emit.counters import periods, private
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
 from treadle.targets.cuda.emit.flight import landings
-from treadle.targets.cuda.emit.functions import APPROXIMATE
 from treadle.targets.cuda.emit.index import FAR, INT_MAX, Known, Symbols, declared, symbol
 from treadle.targets.cuda.emit.names import cname
 from treadle.targets.cuda.emit.prelude import Prelude
 from treadle.targets.cuda.emit.scope import Head, KernelSetting, Scope, bit_symbols
+from treadle.targets.cuda.emit.signs import not_negative
 from treadle.targets.cuda.emit.storage import (
     Storage,
     apart,
@@ -104,7 +105,8 @@ def emit(program: MachineProgram) -> EmittedCuda:
         raise ill_formed(f"the target {program.target}", "cuda:sm_90a or another architecture")
     prelude = Prelude()
     accuracy = str(program.program.numerics.get("functions") or "2ulp")
-    arith = Arith(prelude, accuracy, _approximate(program.numerics))
+    approximate, near = (_by_hardware(program.numerics, words) for words in ("by the hardware (", "by the hardware's "))
+    arith = Arith(prelude, accuracy, approximate, near, arch)
     texts: list[str] = []
     made: dict[str, _Kernel] = {}
     for kernel in program.kernels:
@@ -121,13 +123,13 @@ def emit(program: MachineProgram) -> EmittedCuda:
     return EmittedCuda(prelude.text() + "\n" + body, arch, launches, lets, fixed + maximum(*spread, const(0), const(0)))
 
 
-def _approximate(ledger: Sequence[str]) -> frozenset[str]:
-    """Functions that the numerics ledger hands to the hardware: `functions: exp2 by the hardware ...`."""
+def _by_hardware(ledger: Sequence[str], words: str) -> frozenset[str]:
+    """Functions that the numerics ledger hands to the hardware: `functions: exp2, tanh by the hardware ...`."""
     found: set[str] = set()
     for entry in ledger:
-        if entry.startswith("functions:") and "by the hardware" in entry:
-            words = re.findall(r"\w+", entry.removeprefix("functions:").split("by the hardware")[0])
-            found |= {w for w in words if w in APPROXIMATE}
+        if entry.startswith("functions:") and words in f"{entry} (":
+            named = re.findall(r"\w+", entry.removeprefix("functions:").split("by the hardware")[0])
+            found |= {w for w in named if w in FUNCTIONS}
     return frozenset(found)
 
 
@@ -161,9 +163,11 @@ class _Kernel:
             kernel.name, arch, prelude, arith, {f.name: f for f in kernel.frags}, self.storages, self.shared,
             {n: (cname(n, "m_"), m.axes) for n, m in self.maps.items()}, self._scalars(), launch.threads,
         )  # fmt: skip
-        engines = [s for r in kernel.roles for s in walk(r.body) if isinstance(s, Copy)]
+        statements = [s for r in kernel.roles for s in walk(r.body)]
+        self.setting.unsigned = not_negative(statements)
+        engines = [s for s in statements if isinstance(s, Copy)]
         self.bounded = any(e.engine.startswith("tma") for e in engines) or any(
-            isinstance(s, Mma) and s.atom.startswith("wgmma") for r in kernel.roles for s in walk(r.body)
+            isinstance(s, Mma) and s.atom.startswith("wgmma") for s in statements
         )
         fetched = {e.src.name for e in engines if e.engine.endswith(".load")}
         self.setting.wide_fence = bool(fetched & set(stored_names(kernel)))
@@ -276,7 +280,11 @@ class _Kernel:
         body = self._frame("\n".join(branches), lets)
         name = cname(self.kernel.name, "k_")
         head = self._parameters(body)
-        return f'extern "C" __global__ void __launch_bounds__({self.launch.threads}) {name}({head}) {{\n{body}\n}}\n'
+        bounds = str(self.launch.threads)
+        if any(isinstance(s, Sync) and s.kind == "setmaxnreg" for r in self.kernel.roles for s in walk(r.body)):
+            # The assembler fixes the number of registers at entry, which `setmaxnreg` divides anew, only then.
+            bounds += ", 1"
+        return f'extern "C" __global__ void __launch_bounds__({bounds}) {name}({head}) {{\n{body}\n}}\n'
 
     def _frame(self, branches: str, lets: list[tuple[str, str]]) -> str:
         lines: list[str] = []

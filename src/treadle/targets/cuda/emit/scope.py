@@ -44,6 +44,8 @@ class KernelSetting:
     wide_fence: bool = False
     landing: dict[int, tuple[str, ...]] = field(default_factory=dict[int, "tuple[str, ...]"])
     unrolled: frozenset[str] = frozenset()
+    unsigned: frozenset[str] = frozenset()
+    """Fragments without numbers below zero."""
 
     @property
     def hopper(self) -> bool:
