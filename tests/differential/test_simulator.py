@@ -9,37 +9,52 @@ import pytest
 from tests.differential.cases import CASES, Case, Sizes, off
 from tests.differential.test_calls import arguments, cycle
 
+from treadle.base.errors import TreadleError
 from treadle.driver.build import choose
 from treadle.driver.specialisation import UNIVERSAL
 from treadle.driver.targets import host_target
 from treadle.machine.form import MachineProgram
 from treadle.simulate.run import simulate
 
-
-def machine(case: Case, passed: dict[str, Any], family: str | None) -> MachineProgram:
-    special, call = case.kernel.prepare((), {**passed, **case.staged})
-    return choose(special.program, host_target(), special.facts(call), family=family).machine
+HOST = host_target()
+GPU = "cuda:sm_90a"
 
 
-def trial(case: Case, sizes: Sizes, family: str | None, seeds: range) -> None:
+def machine(case: Case, passed: dict[str, Any], target: str, family: str | None) -> MachineProgram:
+    special, call = case.kernel.prepare((), {**passed, **case.staged}, kind=target.partition(":")[0])
+    return choose(special.program, target, special.facts(call), family=family).machine
+
+
+def trial(case: Case, sizes: Sizes, target: str, family: str | None, seeds: range) -> None:
     passed, _ = arguments(case, sizes, cycle(0), 5)
     wants = case.wants(passed)
-    program = machine(case, passed, family)
+    program = machine(case, passed, target, family)
     for seed in seeds:
-        run = simulate(program, passed, seed=seed, schedule="random" if seed else "program")
-        assert run.clean, f"{case} {family} at {sizes}, seed {seed}: {run.findings[0]}"
+        what = f"{case} on {target}, {family or 'best'} plan, at {sizes}, seed {seed}"
+        schedule = "random" if seed else "program"
+        run = simulate(program, passed, seed=seed, schedule=schedule, symbols={"processors": 2})
+        assert run.clean, f"{what}: {run.findings[0]}"
         for name, (want, bound) in wants.items():
             got = run.outputs.get(name, np.zeros(0))
-            assert off(got, want, bound) == "", f"{case} {family} at {sizes}, seed {seed}: {name}"
+            assert off(got, want, bound) == "", f"{what}: {name}"
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_best_plan(case: Case) -> None:
+# The judge rejects the universal plan of a reduction of a whole tensor to a number, there: a fold of a fold.
+REJECTED = pytest.mark.xfail(reason="plan/universal-unverified: totals on cuda", raises=TreadleError, strict=True)
+EVERYWHERE = [
+    pytest.param(c, t, marks=[REJECTED] if t == GPU and c.name.startswith("totals") else [], id=f"{c}-{t}")
+    for c in CASES
+    for t in (HOST, GPU)
+]
+
+
+@pytest.mark.parametrize("case, target", EVERYWHERE)
+def test_the_best_plan(case: Case, target: str) -> None:
     for sizes in case.tiny:
-        trial(case, sizes, None, range(2))
+        trial(case, sizes, target, None, range(2))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_universal_plan(case: Case) -> None:
+@pytest.mark.parametrize("case, target", EVERYWHERE)
+def test_the_universal_plan(case: Case, target: str) -> None:
     for sizes in case.tiny[:2]:
-        trial(case, sizes, UNIVERSAL, range(2))
+        trial(case, sizes, target, UNIVERSAL, range(1, 2))
