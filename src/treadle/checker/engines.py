@@ -17,11 +17,16 @@ from treadle.checker.storage import Written, read
 from treadle.checker.terms import Cell, Num, Pieces, Undef, substituted
 from treadle.checker.verdict import Refused, Unsure
 from treadle.ir.core import Tensor
-from treadle.ir.guard import Aligned, Guard, Pitch, Unit
+from treadle.ir.guard import Aligned, Divisible, Guard, Pitch, Unit
 from treadle.machine.form import Buffer, Copy, MachineProgram, MemRef, StoreClaim, TensorMap
 
 SPAN = 128
 """Bytes of the inner extent of a swizzled box. *Source*: PTX ISA 9.0, "Tensors": swizzling modes."""
+
+
+CHUNK = 16
+"""Bytes that a box's store writes as one: of a last chunk that the tensor ends in, those beyond too. *Source*: seen on
+an H200 (benchmarks/results/2026-11-29-spine-check.json: 513 columns of bf16, the frame to column 520 overwritten)."""
 
 
 class Engines:
@@ -122,6 +127,20 @@ class Engines:
             raise Refused("J4", f"boxes of {size} bytes in {buffer.name} are not aligned", {"bytes": size})
         return here, there
 
+    def _whole_chunks(self, tensor: Tensor, index: tuple[Expr, ...], facts: Facts) -> None:
+        """Engines write whole chunks of 16 bytes: a box that passes the end must pass it at a chunk's."""
+        unit = self._unit(tensor)
+        extent, count = tensor.dims[unit].extent, CHUNK // tensor.dtype.itemsize
+        start = index[unit] - sym(f"${unit}")
+        if any(c % count for _, c in start.terms):
+            raise Unsure("J7", f"boxes of {tensor.name} start at {start}", missing=f"a multiple of {count} elements")
+        whole = extent.constant is not None and extent.constant % count == 0
+        whole = whole or any(
+            isinstance(f, Divisible) and f.expr == extent and f.by % count == 0 for f in self.program.guard.facts
+        )
+        if not whole and not facts.implies(lt(index[unit], extent)):
+            raise Unsure("J7", f"boxes of {tensor.name}", missing=f"{extent} % {count} == 0 in the guard")
+
     def _inside(self, tensor: Tensor, index: tuple[Expr, ...], facts: Facts) -> tuple[Constraint, ...]:
         found: list[Constraint] = []
         for e, dim in zip(index, tensor.dims):
@@ -158,6 +177,7 @@ class Engines:
         facts = place.slots(stmt.box)
         here, there = self._places(place, stmt, stmt.src, stmt.dst, buffer, facts)
         inside = self._inside(tensor, there, facts)
+        self._whole_chunks(tensor, there, facts)
         within = facts.also(*inside)
         if within.contradictory:
             return

@@ -97,6 +97,13 @@ def _inside(view: View, index: Index) -> Array:
     return inside
 
 
+def _cuts_a_chunk(thread: Thread, item: Copy, view: View, index: Index) -> bool:
+    """Whether a stored box passes the end of its tensor at another place than the end of 16 bytes."""
+    axis = _contiguous(thread, item.dst.name, len(item.box))
+    size, extent = view.dtype.numpy.itemsize, view.shape[axis]
+    return bool(extent * size % 16 and len(index[axis]) and (index[axis] >= extent).any())
+
+
 def _copy(
     thread: Thread,
     item: Copy,
@@ -121,6 +128,9 @@ def _copy(
             chosen = np.flatnonzero(_inside(src, src_index))
         elif item.engine == "tma.store":
             keep = np.flatnonzero(_inside(dst, dst_index))
+            if _cuts_a_chunk(thread, item, dst, dst_index):
+                text = f"a box of {dst.name} ends within 16 bytes: the engine writes them whole"
+                world.findings.add("out-of-bounds", line, text)
             src_index, dst_index = tuple(c[keep] for c in src_index), tuple(c[keep] for c in dst_index)
             values, states, chosen = values[keep], states[keep], np.arange(len(keep))
         if len(chosen):

@@ -158,7 +158,7 @@ class Streams:
             found.append(Bound(Constraint(depth_of(stream) - 1)))
         if point["staged"]:
             for op in stored(stream, 16):
-                found += engine_facts(op.tensor.name, len(op.subs))
+                found += store_facts(op)
                 found += [Bound(Constraint(d.extent - 1)) for d in op.tensor.dims if d.extent.constant is None]
         for op in stored(stream, 0):
             found.append(Unit(op.tensor.name, len(op.tensor.dims) - 1))
@@ -262,7 +262,7 @@ class Streams:
         ):
             return True
         if point["staged"] and not all(
-            holds(f, shape.facts) for op in stored(stream, 16) for f in engine_facts(op.tensor.name, len(op.subs))
+            holds(f, shape.facts) for op in stored(stream, 16) for f in store_facts(op)
         ):
             return True
         if point["staged"] and not stored(stream, 16):
@@ -378,6 +378,13 @@ def engine_facts(tensor: str, rank: int, unit: int = -1) -> list[Fact]:
     unit %= rank
     pitches: list[Fact] = [Pitch(tensor, axis, 8) for axis in range(rank) if axis != unit]
     return [Unit(tensor, unit), *pitches, Aligned(tensor, 16)]
+
+
+def store_facts(op: Store) -> list[Fact]:
+    """What an engine needs of a tensor of 16-bit elements that it stores to: it writes whole chunks of 16 bytes."""
+    extent = op.tensor.dims[-1].extent
+    whole: list[Fact] = [] if extent.constant is not None and extent.constant % 8 == 0 else [Divisible(extent, 8)]
+    return [*engine_facts(op.tensor.name, len(op.subs)), *whole]
 
 
 def holds(fact: Fact, facts: CallFacts) -> bool:
