@@ -31,6 +31,7 @@ guard {
   pitch(X, 0) % 8 == 0
   pitch(W, 0) % 8 == 0
   pitch(Y, 0) % 8 == 0
+  N % 8 == 0
   align(X) >= 16
   align(W) >= 16
   align(Y) >= 16

@@ -32,9 +32,14 @@ def test_the_right_ring_is_clean_and_exact(seed: int) -> None:
 
 
 def test_program_order_and_no_work() -> None:
-    args, expected = arguments(1, 1, 1)
+    args, expected = arguments(1, 4, 1)
     run = simulate(ring(), args, schedule="program")
     assert run.clean and np.array_equal(run.outputs["Y"], expected["Y"])
+
+
+def test_a_stored_box_must_end_with_sixteen_bytes() -> None:
+    run = simulate(ring(), arguments(1, 3, 1)[0], schedule="program")
+    assert {f.code for f in run.findings} == {"out-of-bounds"}
 
 
 FULL_WAIT = "        sync mbar.wait full{q} (phase = q // 2 % 2)\n"
