@@ -246,7 +246,9 @@ class LaneLowering(Lowering):
 
     def contribute(self, run: Running, folding: list[tuple[form.Loop, Frame]], inner: Frame) -> None:
         op = run.item.op
-        if isinstance(op, Mma):
+        # A single contribution of which `finish` joins no slots: its fold is a statement of its own.
+        alone = not folding and run.slots == self.slots_of(run.coords, inner)
+        if isinstance(op, Mma) or alone:
             super().contribute(run, folding, inner)
             return
         assert isinstance(op, Reduce)
