@@ -240,7 +240,8 @@ class Lowering(Carried):
         name = self.region_names[id(op)]
         var = self.parts.fresh(f"{arg.name}0" if arg.kind == "block" else f"{arg.name}_i")
         lo, hi = self.index(arg.domain.lo, frame), self.index(arg.domain.hi, frame)
-        counted = arg.reversed or (self.wrapped(op) and arg.kind == "block" and self.cut(op, arg, frame)[1] != 1)
+        divided = self.wrapped(op) or self.divided(arg)
+        counted = arg.reversed or (divided and arg.kind == "block" and self.cut(op, arg, frame)[1] != 1)
         if counted:
             # Counting blocks keeps their starts multiples of the size, which packed layouts divide by.
             loop = form.Loop(var=var, lo=const(0), hi=self.tiles(op, arg, frame), step=const(1), origin=self.line(op))
@@ -252,6 +253,11 @@ class Lowering(Carried):
         where = (sym(var), None) if counted else (None, sym(var))
         loop.enters = (Enter(name, (self.bind_arg(op, arg, *where, inner),)),)
         return loop, inner
+
+    def divided(self, arg: RegionArg) -> bool:
+        """Whether an operand packed for all instances has panels along an argument's dimension."""
+        name = arg.domain.dim.name
+        return any(not p.level and any(d[0] == name and d[1] != "all" for d in p.layout) for p in self.choices.packs)
 
     def lower_parallel(self, op: Region, frame: Frame) -> None:
         """Independent instances: tasks for the workers, or loops."""

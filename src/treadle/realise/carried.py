@@ -265,7 +265,11 @@ class Carried(Nests, ABC):
                 loop, inner = self.over(key, width, inner, whole=whole[name])
             else:
                 loop, inner = self.over(key, width, inner)
-            loops.append((loop, inner))
+            if inner.parent is frame and self.choices.tasks and not frame.in_tasks:
+                inner.body = self.handed_out(loop, frame)
+                inner.barrier = inner.in_tasks = True
+            else:
+                loops.append((loop, inner))
         coords = self.coords(value.type.axes, inner)
         slots = self.slots_of(coords, inner)
         pad = zero(value.type.dtype) if place.padded else None
@@ -284,3 +288,9 @@ class Carried(Nests, ABC):
         self.close(loops)
         self.rank = before
         frame.places[wide(value.name)] = place
+
+    def handed_out(self, loop: form.Loop, frame: Frame) -> form.Body:
+        """The body of tasks in place of a loop whose iterations store apart."""
+        tasks = form.Tasks(vars=(loop.var,), counts=(loop.hi,), over="workers")
+        frame.body.append(tasks)
+        return tasks.body

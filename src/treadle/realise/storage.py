@@ -132,6 +132,8 @@ class Storage(Pull):
             filled = dict(whole).get(name, 1)
             if filled > 1:
                 size = ceildiv(size, filled) * filled
+                if kind == "all":
+                    padded.add(axis)
             if kind == "all":
                 tile = self.choices.tile.get(name, 1) if value.name in self.choices.whole_tiles else 1
                 if tile > 1:

@@ -26,7 +26,8 @@ class Block:
 
     `lane`: the dimension along the registers, for accumulators that have it. `outer`, `inner`, `deep`: cut of row
     dimensions, lane dimensions, contracted dimensions. `held`: accumulators stay in registers across the whole fold.
-    `atom`: the instruction for contractions of 16-bit floats into f32; others are multiply-adds.
+    `atom`: the instruction for contractions of 16-bit floats into f32; others are multiply-adds. `shared`: operands
+    with the lane are packed once for all tasks, where they are the same everywhere.
     """
 
     lane: str
@@ -37,6 +38,7 @@ class Block:
     deep: int
     held: bool = False
     atom: str = "fma"
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,10 @@ DEPTH = {"fma": 1, "dpbf16": 2, "amx.tdpbf16ps": 32}
 """Contracted coordinates that an atom takes at once."""
 
 
+ROW = 32
+"""16-bit elements of a vector: what a copied row is filled up to."""
+
+
 def fitting(extent: int | None, most: int) -> int:
     """The height of a register block along a row dimension: the largest that wastes least of a known extent."""
     if extent is None:
@@ -90,6 +96,11 @@ def fitting(extent: int | None, most: int) -> int:
 def round_to(size: int, multiple: int) -> int:
     """The multiple nearest below `size`, at least one."""
     return max(multiple, size // multiple * multiple)
+
+
+def filled_to(size: int, multiple: int) -> int:
+    """The multiple nearest above `size`: halves of an extent stay two blocks when a register block does not divide."""
+    return ceil(size / multiple) * multiple
 
 
 class Blocking:
@@ -164,7 +175,7 @@ class Blocking:
             elif name in self.lanes:
                 size = round_to(self.block.inner, tile)
             elif name in self.tile:
-                size = round_to(self.block.outer, tile)
+                size = filled_to(self.block.outer, tile)
             else:
                 size = 1 if region.kind == "parallel" else 16
             found[key] = size
@@ -232,11 +243,16 @@ class Blocking:
             layout: tuple[Digit, ...] = (*rest, *([] if dim is None else [_whole(dim)]), *groups, *within)
         elif straight and depth == 1 and self.short(role):
             layout = ((dim.name, "panel", tile), (dim.name, "lane", tile), *rest)
+        elif straight and deep is not None and depth == 2 and source is deep and self.short(role):
+            # Pairs lie along the source's own order: rows are copied as they are, their ends filled up with zeros.
+            layout = ((dim.name, "panel", tile), (dim.name, "lane", tile), *rest, _whole(deep))
+            slots = ((dim.name, tile), (deep.name, ROW))
+            return Pack(value.name, self.level(value, role), layout, slots, False, ((deep.name, ROW),))
         else:
             layout = ((dim.name, "panel", tile), *rest, *groups, (dim.name, "lane", tile), *within)
         whole = () if deep is None or depth <= 2 else ((deep.name, depth),)
         slots = self.slots(value, dim, tile, deep, side, source)
-        return Pack(value.name, self.level(value), layout, slots, depth == 1, whole)
+        return Pack(value.name, self.level(value, role), layout, slots, depth == 1, whole)
 
     def slots(
         self, value: Value, dim: Dim | None, tile: int, deep: Dim | None, depth: int, source: Dim | None
@@ -264,9 +280,11 @@ class Blocking:
         }
         return all(d in cut or (d.extent.constant or 1 << 20) <= 512 for d in self.folded(role))
 
-    def level(self, value: Value) -> str:
+    def level(self, value: Value, role: Roles) -> str:
         """The region on entry to which an operand is packed: where it is loaded, but outside held accumulators."""
         uses = self.shape.uses
+        if self.block.shared and value is role.lane_operand and self.shape.everywhere(value):
+            return ""
         op = uses.definition[value.name]
         wrapped = self.wrapped()
         region = self.shape.owner(op)

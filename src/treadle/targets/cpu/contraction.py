@@ -10,7 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from itertools import product
+from math import ceil, inf, prod
 
 from treadle.hardware.atoms import find_atom
 from treadle.ir.core import Program
@@ -25,16 +26,32 @@ from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
 from treadle.targets.cpu.admission import call_guard, common_reasons, pins_refused, worker_counts
-from treadle.targets.cpu.blocking import Block, Blocking, Roles, lanes_of, round_to
+from treadle.targets.cpu.blocking import Block, Blocking, Roles, filled_to, lanes_of, roles, round_to
 from treadle.targets.cpu.rates import PAIR_RATE, TILE_RATE, Rates, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 
-COLUMNS = {16: (32, 48, 16), 8: (16, 24, 8)}
+COLUMNS = {16: (32, 48, 64, 16), 8: (16, 24, 8)}
 """Columns of register blocks, by lanes of a vector."""
 
 
 TILES = 32
 """Rows and columns of a block of two by two matrix tiles."""
+
+
+CROWDED = 2.0
+"""How far blocks may exceed the second cache: accumulators stream through it, and are used once a pass."""
+
+
+BACK = 0.3
+"""What it costs to read a packed operand back from the caches, of what it costs to pack as many bytes."""
+
+
+MANY = 32
+"""From so many tasks a worker on, the last ones hardly matter."""
+
+
+FAR = 0.02
+"""The part of reading a panel from the second cache that arithmetic does not hide."""
 
 
 CROSSING = 2.5
@@ -48,6 +65,16 @@ class Sizes:
     outer: tuple[int, ...]
     inner: tuple[int, ...]
     deep: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Seconds of one core, and the sizes of the tasks along each argument of their region."""
+
+    compute: float
+    cache: float
+    packing: float
+    tasks: list[list[int]]
 
 
 class Contracting(ABC):
@@ -69,6 +96,7 @@ class Contracting(ABC):
             Axis("inner", self.sizes.inner),
             Axis("deep", self.sizes.deep),
             Axis("held", (False, True)),
+            Axis("shared", self.sharing(shape)),
             Axis("atom", self.atoms(shape)),
             Axis("workers", worker_counts(facts)),
         ]
@@ -87,6 +115,17 @@ class Contracting(ABC):
         if "avx512_bf16" in shape.facts.features and find_atom(shape.facts.target, "dpbf16") is not None:
             found.append("dpbf16")
         return (*found, "fma")
+
+    def sharing(self, shape: Shape) -> tuple[bool, ...]:
+        """Whether to try operands packed once for all tasks: several must read them."""
+        for lane in lanes_of(shape)[:2]:
+            for found in shape.contractions:
+                role = roles(shape, found, lane)
+                if role is None or role.row is None or shape.extent(role.row) <= min(self.sizes.outer[:3]):
+                    continue
+                if shape.everywhere(role.lane_operand):
+                    return (False, True)
+        return (False,)
 
     def matrix_units(self, shape: Shape) -> bool:
         """Whether the family uses the tiles of the target."""
@@ -111,6 +150,7 @@ class Contracting(ABC):
             deep=int(point["deep"]),
             held=bool(point["held"]),
             atom=str(point["atom"]),
+            shared=bool(point["shared"]),
         )
 
     def joined(self, shape: Shape) -> bool:
@@ -137,11 +177,30 @@ class Contracting(ABC):
     def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
         shape = shape_of(program, facts)
         rate, workers = rates(facts), int(point["workers"])
-        blocking = Blocking(shape, self.block(shape, point))
         if str(point["atom"]).startswith("amx") and (point["columns"] != COLUMNS[rate.lanes][0] or point["held"]):
             return CostVector(compute=inf)
-        if self.footprint(blocking) > rate.l2 * 1.25:
+        if point["held"] and point["shared"]:
             return CostVector(compute=inf)
+        work = self.work(shape, self.block(shape, point), rate)
+        even = evenness(work.tasks, workers)
+        return CostVector(
+            compute=work.compute / even,
+            cache=work.cache / even,
+            memory=traffic(rate, shape.bytes, workers),
+            packing=work.packing / even,
+            launch=(rate.fork if workers > 1 else 0.0) + prod(map(len, work.tasks)) / workers * rate.task,
+        )
+
+    def work(self, shape: Shape, block: Block, rate: Rates) -> Work:
+        """What one worker would do in all, remembered for other numbers of workers."""
+        known = shape.known.get(block)
+        if isinstance(known, Work):
+            return known
+        blocking = Blocking(shape, block)
+        crowd = self.footprint(blocking) / rate.l2
+        if crowd > CROWDED:
+            shape.known[block] = Work(inf, 0.0, 0.0, [])
+            return Work(inf, 0.0, 0.0, [])
         compute = cache = packing = 0.0
         for role in blocking.roles:
             compute += self.arithmetic(blocking, role, rate)
@@ -150,16 +209,9 @@ class Contracting(ABC):
         # Values that go from one orientation to another are folded across lanes and read one by one.
         crossing = CROSSING if mixed(shape) and len(blocking.lanes) > 1 else 1.0
         compute += crossing * shape.pointwise_work / rate.lanes / rate.simple + self.turned(blocking, rate)
-        tasks = self.tasks(blocking)
-        waves = ceil(tasks / workers) if tasks else 1
-        even = workers * (tasks / (waves * workers) if tasks else 1.0)
-        return CostVector(
-            compute=compute / even,
-            cache=cache / even,
-            memory=traffic(rate, shape.bytes, workers),
-            packing=packing / even,
-            launch=(rate.fork if workers > 1 else 0.0) + waves * rate.task,
-        )
+        made = Work(compute, cache * max(1.0, crowd), packing, self.tasks(blocking))
+        shape.known[block] = made
+        return made
 
     def footprint(self, blocking: Blocking) -> float:
         """Bytes of blocks that an instance works on."""
@@ -183,13 +235,14 @@ class Contracting(ABC):
             waste *= _waste(shape.extent(role.row), rows)
         vectors = columns / rate.lanes
         products = rows * vectors
-        step = max(products, 9.0) / rate.fma + 0.2 * (rows + vectors) / rate.loads
+        step = max(products, 9.0) / rate.fma + 0.5 * (rows + vectors) / rate.loads
         at_once = {"fma": 1.0, "dpbf16": PAIR_RATE}.get(blocking.atom(role.found), TILE_RATE)
         steps = shape.products(role.found) * waste / (products * rate.lanes * at_once)
         deep = shape.size(blocking.folded(role)) if blocking.block.held else blocking.block.deep
-        # A panel longer than half the first cache is read from the second in every block.
-        far = 4.0 * deep * (columns + rows) > rate.l1 * 1.5
-        return steps * (step + (4.0 * (columns + rows) / rate.l2_rate * 0.5 if far else 0.0))
+        # Panels that do not fit the first cache are read from the second in every block.
+        size = 4.0 if blocking.atom(role.found) == "fma" else 2.0
+        far = size * deep * (columns + rows) > rate.l1 * 1.5
+        return steps * (step + (4.0 * (columns + rows) / rate.l2_rate * FAR if far else 0.0))
 
     def accumulators(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
         """Seconds to load and store accumulators between blocks of the contracted dimension."""
@@ -205,13 +258,18 @@ class Contracting(ABC):
         around = {a.domain.dim for r in shape.chain(role.found.op) for a in r.args}
         row_trips = lane_trips = 1
         if role.row is not None and role.row in around:
-            row_trips = ceil(shape.extent(role.row) / round_to(block.outer, blocking.tile[role.row.name]))
+            row_trips = ceil(shape.extent(role.row) / filled_to(block.outer, blocking.tile[role.row.name]))
         if role.lane in around:
             lane_trips = ceil(shape.extent(role.lane) / round_to(block.inner, block.columns))
         total = 0.0
         for value, trips in ((role.lane_operand, row_trips), (role.row_operand, lane_trips)):
             copied = 4.0 if blocking.atom(role.found) == "fma" else 2.0
-            size = shape.elements(role.found.op, value.type.dims) * (copied + shape.source_bytes(value))
+            elements = shape.elements(role.found.op, value.type.dims)
+            size = elements * (copied + shape.source_bytes(value))
+            if block.shared and value is role.lane_operand and shape.everywhere(value):
+                # It comes back from memory as often as it would be packed, ahead of its use.
+                total += elements * copied * trips * BACK
+                trips = 1
             turned = shape.source_unit(value) not in (role.lane, role.row)
             total += size * trips * (1.6 if turned and value is role.lane_operand else 1.0)
         return total / rate.packing_rate
@@ -226,14 +284,32 @@ class Contracting(ABC):
                     total += shape.elements(op, op.value.type.dims)
         return total * 1.5 / rate.simple
 
-    def tasks(self, blocking: Blocking) -> int:
-        """Tasks of the first parallel region."""
+    def tasks(self, blocking: Blocking) -> list[list[int]]:
+        """The blocks of each argument of the first parallel region."""
         shape, cuts = blocking.shape, blocking.cuts()
-        total = 1
-        for name in shape.tasks[:1]:
-            for arg in shape.named(name).args:
-                total *= ceil(shape.facts.value(arg.domain.extent) / cuts.get(f"{name}.{arg.name}", 1))
-        return total
+        return [
+            blocks(shape.facts.value(arg.domain.extent), cuts.get(f"{name}.{arg.name}", 1))
+            for name in shape.tasks[:1]
+            for arg in shape.named(name).args
+        ]
+
+
+def blocks(extent: int, size: int) -> list[int]:
+    """The sizes of an extent's blocks in order: the last is what is left."""
+    return [size] * (extent // size) + ([extent % size] if extent % size else [])
+
+
+def evenness(sizes: Sequence[Sequence[int]], workers: int) -> float:
+    """How many workers' time tasks take up, handed out in order to whoever is free: `workers` when none waits."""
+    count = prod(map(len, sizes))
+    if workers == 1 or count == 0:
+        return 1.0
+    if count > MANY * workers:
+        return float(workers)
+    busy = [0.0] * workers
+    for task in product(*sizes):
+        busy[busy.index(min(busy))] += prod(task)
+    return sum(busy) / max(busy)
 
 
 def _waste(extent: int, tile: int) -> float:
@@ -258,7 +334,7 @@ class TiledContraction(Contracting):
     """Contractions with any prologue and epilogue."""
 
     name = "tiled contraction"
-    sizes = Sizes((224, 448, 112, 14), (384, 192, 768), (256, 384))
+    sizes = Sizes((256, 512, 128, 14), (384, 512, 256), (256, 384))
 
     def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
         shape = shape_of(program, facts)

@@ -13,7 +13,7 @@ from treadle.algebra.dims import Dim
 from treadle.analysis.uses import PURE, WEIGHT, Uses, flat_subs
 from treadle.ir.core import Block, Op, Program, Region, RegionArg, Value
 from treadle.ir.ops.access import Load, Store
-from treadle.ir.ops.elementwise import Cast, Elementwise
+from treadle.ir.ops.elementwise import Cast, Elementwise, Full
 from treadle.ir.ops.fold import Mma, Reduce
 from treadle.plan.facts import CallFacts
 from treadle.realise.universal import task_regions
@@ -45,6 +45,8 @@ class Shape:
     contractions: list[Contraction] = field(default_factory=list[Contraction])
     tasks: list[str] = field(default_factory=list[str])
     contiguous: dict[str, int] = field(default_factory=dict[str, int])
+    known: dict[object, object] = field(default_factory=dict[object, object])
+    """What families remember from point to point."""
     _extents: dict[Dim, int] = field(default_factory=dict[Dim, int])
     _chains: dict[int, list[Region]] = field(default_factory=dict[int, list[Region]])
     _products: dict[int, int] = field(default_factory=dict[int, int])
@@ -168,6 +170,27 @@ class Shape:
             if isinstance(op, PURE):
                 todo += op.operands
         return 4
+
+    def everywhere(self, value: Value) -> bool:
+        """Whether a value is made of elements of tensors that are the same in every instance of the regions around it:
+        each block of it is a part of one tile over whole dimensions."""
+        whole = {
+            a.part: a for r in self.regions for a in r.args if a.kind == "block" and a.domain == a.domain.dim.whole()
+        }
+        todo = [value]
+        while todo:
+            op = self.uses.definition.get(todo.pop().name)
+            if isinstance(op, Load):
+                parts = [s.part for s in flat_subs(op.subs)]
+                if op.fill is not None or not self.uses.stable(op):
+                    return False
+                if not all(p is not None and (p in whole or p == p.dim.whole()) for p in parts):
+                    return False
+            elif isinstance(op, Cast | Elementwise | Full):
+                todo += op.operands
+            else:
+                return False
+        return True
 
     @cached_property
     def bytes(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from treadle.algebra.expr import Expr, sym
+from treadle.algebra.expr import ONE, Expr, sym
 from treadle.dtype.formats import bf16, f32, u32
 from treadle.machine.form import Body, Compute, Fold, Frag, FragRef, Load, MemRef, Mma, walk
 from treadle.targets.cpu.emit.errors import unsupported
@@ -47,19 +47,21 @@ def narrowed(frag: Frag) -> Frag:
 def load_of_pairs(stmt: Load, memory: Memory, halve: Callable[[Int], Int]) -> tuple[Load, Memory]:
     """The load with pairs for elements. `halve` divides a stride, which is even, by two."""
     rank = _rank(stmt)
-    last = sym(coordinate(rank))
-    whole = stmt.src.index[-1:] == (last,) and memory.strides[-1:] == (1,)
+    behind = stmt.src.index[-1] - sym(coordinate(rank)) if stmt.src.index else ONE
+    # Pairs along a longer axis start at even places.
+    whole = all(c % 2 == 0 for _, c in behind.terms) and memory.strides[-1:] == (1,)
     alone = all(coordinate(rank) not in e.symbols for e in stmt.src.index[:-1])
-    alone = alone and all(coordinate(rank) not in c.symbols for c in stmt.where)
+    alone = alone and all(coordinate(rank) not in x.symbols for x in (behind, *(c.expr for c in stmt.where)))
     if not whole or not alone or stmt.fill not in ("undef", 0, 0.0):
         raise unsupported(
             f"the load of {stmt.dst} from {stmt.src.name}",
             "pairs that are neighbours in memory, active together, filled with 0",
             "interleave the pairs when packing: [K // 2, N, 2]",
         )
-    strides = tuple(halve(s) for s in memory.strides[:-1])
+    strides = (*(halve(s) for s in memory.strides[:-1]), 1)
     view = replace(memory, dtype=u32, strides=strides, version_step=halve(memory.version_step))
-    source = replace(stmt.src, index=stmt.src.index[:-1])
+    number = Expr(tuple((m, c // 2) for m, c in behind.terms))
+    source = replace(stmt.src, index=(*stmt.src.index[:-1], number))
     return replace(stmt, src=source, fill="undef" if stmt.fill == "undef" else 0), view
 
 
