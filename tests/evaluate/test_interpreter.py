@@ -35,6 +35,14 @@ def test_maximum_propagates_nan_and_an_empty_row_is_the_identity():
     np.testing.assert_array_equal(y, [-np.inf, -np.inf])
 
 
+@pytest.mark.parametrize("monoid, dtype", [("add", f32), ("max", bf16), ("mul", i8), ("add", bf16)])
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_fold_whose_kept_axis_is_empty_is_empty(monoid, dtype, exact):
+    for shape in ((0, 3), (0, 0)):
+        got = scalar.fold(monoid, dtype, np.zeros(shape, dtype.numpy), (1,), exact=exact, nan="propagate")
+        assert got.shape == (0,) and got.dtype == dtype.numpy
+
+
 def test_strided_views_are_read_and_written_in_place(rng):
     base = rng.standard_normal((20, 30)).astype(np.float32)
     whole = np.zeros((8, 10), np.float32)

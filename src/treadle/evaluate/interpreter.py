@@ -7,6 +7,7 @@ on them breaks its promise (`sanitize` compares several). No planner, no machine
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -444,7 +445,7 @@ def _argreduce(m: _Machine, op: ArgReduce) -> None:
     array = m.operand(op.source, dims, op)
     kept = tuple(d for d in dims if d not in op.dims)
     flat = array.transpose([dims.index(d) for d in (*kept, *op.dims)])
-    flat = flat.reshape(*flat.shape[: len(kept)], -1)
+    flat = flat.reshape(*flat.shape[: len(kept)], math.prod(flat.shape[len(kept) :]))
     wide = flat.astype(np.float64) if op.source.type.dtype.is_float else flat
     if op.nan == "ignore" and op.source.type.dtype.is_float:
         wide = np.where(np.isnan(wide), -np.inf if op.monoid == "max" else np.inf, wide)

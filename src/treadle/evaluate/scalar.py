@@ -133,7 +133,8 @@ def fold(monoid: str, dtype: DType, array: Array, axes: tuple[int, ...], *, exac
     """The fold over `axes`; `exact` takes the elements strictly in order, from the left."""
     kept = tuple(i for i in range(array.ndim) if i not in axes)
     shape = tuple(array.shape[i] for i in kept)
-    flat = array.transpose(kept + axes).reshape(*shape, -1)
+    # The folded axes' size is stated: -1 has no answer where a kept axis is empty.
+    flat = array.transpose(kept + axes).reshape(*shape, math.prod(array.shape[i] for i in axes))
     if flat.shape[-1] == 0:
         return np.full(shape, identity(monoid, dtype), dtype.numpy)
     if not exact and not (nan == "ignore" and dtype.is_float):
