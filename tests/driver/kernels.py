@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import treadle as td
-from treadle import f32
+from treadle import f32, i32
 
-M, N, K, H, C, L = td.dims("M N K H C L")
+M, N, K, H, C, L, B, B1 = td.dims("M N K H C L B B1")
 HC = td.product(H, C)
 D = td.dims("D", static=True)
 
@@ -55,6 +55,18 @@ def unflatten(X: td.Tensor[HC], Y: td.Out[H, C] = None, *, heads):
     td.let(H, heads)
     for h, c in td.parallel(H.each, C):
         Y[h, c] = X[(h, c)]
+
+
+@td.kernel
+def head_sums(X: td.Tensor[M, HC], off: td.Tensor[B1, i32], Y: td.Out[B, HC] = None, *, heads):
+    """Sums over ranges of rows; nothing but the products `H*C` says what C is."""
+    td.let(H, heads)
+    td.let(B, B1.extent - 1)
+    for b, h in td.parallel(B.each, H.each):
+        s = td.zeros(C)
+        for m in td.reduce(M[off[b] : off[b + 1]]):
+            s = s + X[m, h, C].sum(m)
+        Y[b, (h, C)] = s
 
 
 @td.kernel

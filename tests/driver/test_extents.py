@@ -10,6 +10,7 @@ from treadle.base.errors import TreadleError
 from treadle.driver.extents import shape_of, solve
 from treadle.ir.core import Program
 from treadle.ir.parser import parse_program
+from treadle.simulate.run import simulate
 
 PRODUCT = """
 program p
@@ -92,6 +93,28 @@ def test_a_requirement() -> None:
     with pytest.raises(TreadleError) as caught:
         solve(program, {"X": (5,)})
     assert caught.value.code == "call/require" and "M = 5" in str(caught.value)
+
+
+@pytest.mark.parametrize("heads, width", [(3, 4), (4, 1), (1, 5), (2, 0)])
+def test_a_factor_that_only_products_tell_on_every_way(heads: int, width: int) -> None:
+    x = np.arange(7.0 * heads * width, dtype=np.float32).reshape(7, heads * width) - 30
+    off = np.array([0, 3, 3, 7], np.int32)
+    want = np.stack([x[a:b].sum(0) for a, b in zip(off, off[1:])])
+    assert (k.head_sums.reference(x, off, heads=heads) == want).all()
+    assert (k.head_sums(x, off, heads=heads) == want).all()
+    plan = k.head_sums.plan(x, off, heads=heads)
+    assert plan.check().status == "verified"
+    run = simulate(plan.program, {"X": x, "off": off, "Y": np.empty_like(want)}, seed=3)
+    assert run.clean and (run.outputs["Y"] == want).all()
+
+
+def test_a_let_is_compared_with_what_a_product_tells() -> None:
+    text = PRODUCT.strip("\n").replace("  tensor Y", "  dim D\n  tensor Z: f32[D]\n  tensor Y")
+    program = parse_program(text.replace("  body", "  let C = D + 1\n  body"))
+    assert solve(program, {"X": (12,), "Y": (3, 4), "Z": (3,)}) == {"H": 3, "C": 4, "D": 3}
+    with pytest.raises(TreadleError) as caught:
+        solve(program, {"X": (12,), "Y": (3, 4), "Z": (5,)})
+    assert caught.value.code == "call/extent-conflict" and "td.let(C, D + 1)" in str(caught.value)
 
 
 def test_several_factors_are_never_guessed() -> None:

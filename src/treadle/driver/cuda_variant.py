@@ -15,7 +15,7 @@ import numpy as np
 
 from treadle.driver.pipeline import Timeline
 from treadle.driver.record import Record
-from treadle.ir.extents import extent_sources
+from treadle.ir.extents import told_extents
 from treadle.machine.form import MachineProgram
 from treadle.machine.parse import parse_machine
 from treadle.runtime.arrays import ArrayView, numpy_dtype, view
@@ -120,7 +120,7 @@ class CudaKernel:
                 pointers[param.name] = words[at] % (1 << 64)
                 shapes[param.name] = tuple(words[at + 1 : at + 1 + param.rank])
                 strides[param.name] = list(words[at + 1 + param.rank : at + 1 + 2 * param.rank])
-        extents = block_extents(self.machine, shapes)
+        extents = told_extents(self.machine.program, shapes)
         return Call(extents, pointers, strides, scalars, workspace)
 
 
@@ -177,20 +177,6 @@ def _image(seen: ArrayView, copies: list[tuple[int, Any]]) -> Any:
     )
     made.flags.writeable = seen.writable
     return made
-
-
-def block_extents(machine: MachineProgram, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
-    """Extents of a call by symbol, from the shapes in its block."""
-    program = machine.program
-    found: dict[str, int] = {}
-    for source in extent_sources(program, [t for t in program.tensors if t.name in shapes]):
-        if source.tensor is None:
-            assert source.expr is not None
-            found[source.symbol] = int(source.expr.evaluate(found))
-        else:
-            divisor = max(1, int(source.divisor.evaluate(found)))
-            found[source.symbol] = shapes[source.tensor][source.axis] // divisor
-    return found
 
 
 class CudaBound:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from treadle.algebra.expr import Expr, Sym
+from treadle.algebra.expr import Expr, sym
 from treadle.base.source import Span
 from treadle.driver.errors import ExtentConflict, ExtentUnknown, RankWrong, RequirementBroken
 from treadle.ir.core import Program, Tensor
+from treadle.ir.extents import only_symbol, told_extents
+
+
+@dataclass(frozen=True)
+class Told:
+    """An extent that an argument has along an axis: what it must be, and where."""
+
+    where: str
+    span: Span | None
+    expr: Expr
+    extent: int
 
 
 def solve(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
@@ -16,26 +28,16 @@ def solve(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
     `shapes` has the arguments that were passed. A product axis gives a factor's extent when the others are known.
     *Errors*: `call/rank`, `call/extent-conflict`, `call/extent-unknown`, `call/require`.
     """
-    known: dict[str, int] = {}
-    source: dict[str, str] = {}
-    axes: list[tuple[str, Span | None, Expr, int]] = []
-    for tensor in program.tensors:
-        if tensor.name in shapes:
-            axes += _axes_of(program, tensor, shapes[tensor.name])
-    for name, span, expr, extent in axes:
-        symbol = _only_symbol(expr)
-        if symbol is not None:
-            _agree(program, known, source, symbol, extent, name, span)
-    _lets(program, known, source)
-    _factors(axes, known, source)
-    _lets(program, known, source)
-    for name, span, expr, extent in axes:
-        _check_axis(program, known, source, name, span, expr, extent)
+    axes = [told for t in program.tensors if t.name in shapes for told in _axes_of(program, t, shapes[t.name])]
+    known = told_extents(program, shapes)
+    _one_extent_each(program, axes, known)
+    for told in axes:
+        _check_axis(program, known, told)
     _require(program, known)
     return known
 
 
-def _axes_of(program: Program, tensor: Tensor, shape: tuple[int, ...]) -> list[tuple[str, Span | None, Expr, int]]:
+def _axes_of(program: Program, tensor: Tensor, shape: tuple[int, ...]) -> list[Told]:
     if len(shape) != len(tensor.dims):
         raise RankWrong(
             doing=f"calling {program.name}",
@@ -45,85 +47,57 @@ def _axes_of(program: Program, tensor: Tensor, shape: tuple[int, ...]) -> list[t
             span=tensor.span,
         )
     return [
-        (f"axis {i} of {tensor.name}", tensor.span, dim.extent, extent)
+        Told(f"axis {i} of {tensor.name}", tensor.span, dim.extent, extent)
         for i, (dim, extent) in enumerate(zip(tensor.dims, shape, strict=True))
     ]
 
 
-def _only_symbol(expr: Expr) -> str | None:
-    """The name when the expression is one symbol."""
-    if len(expr.terms) == 1 and expr.terms[0][1] == 1 and len(expr.terms[0][0]) == 1:
-        atom = expr.terms[0][0][0]
-        return atom.name if isinstance(atom, Sym) else None
-    return None
+def _one_extent_each(program: Program, axes: Sequence[Told], known: Mapping[str, int]) -> None:
+    """A dimension has one extent, wherever an axis or a `td.let` says it."""
+    first: dict[str, Told] = {}
+    for told in (*axes, *_lets(program, axes, known)):
+        symbol = only_symbol(told.expr)
+        if symbol is None:
+            continue
+        before = first.setdefault(symbol, told)
+        if before.extent != told.extent:
+            raise ExtentConflict(
+                doing=f"calling {program.name}",
+                found=f"{symbol} = {told.extent} at {told.where}, but {symbol} = {before.extent} at {before.where}",
+                expected=f"one extent for the dimension {symbol}",
+                hint="pass arrays whose axes agree, or use two dimensions (or an alias) if they are different axes",
+                span=told.span,
+            )
 
 
-def _agree(
-    program: Program,
-    known: dict[str, int],
-    source: dict[str, str],
-    symbol: str,
-    extent: int,
-    where: str,
-    span: Span | None,
-) -> None:
-    if known.setdefault(symbol, extent) != extent:
-        raise ExtentConflict(
-            doing=f"calling {program.name}",
-            found=f"{symbol} = {extent} at {where}, but {symbol} = {known[symbol]} at {source[symbol]}",
-            expected=f"one extent for the dimension {symbol}",
-            hint="pass arrays whose axes agree, or use two dimensions (or an alias) if they are different axes",
-            span=span,
-        )
-    source.setdefault(symbol, where)
-
-
-def _lets(program: Program, known: dict[str, int], source: dict[str, str]) -> None:
-    """Extents that `td.let` gives, or checks."""
+def _lets(program: Program, axes: Sequence[Told], known: Mapping[str, int]) -> Iterator[Told]:
+    """What each `td.let` says, behind what a product axis has told of the same dimension."""
     for name, expr in program.lets.items():
         if expr.symbols <= known.keys():
-            _agree(program, known, source, name, int(expr.evaluate(known)), f"td.let({name}, {expr})", program.span)
+            product = next((t for t in axes if name in t.expr.symbols), None)
+            if product is not None:
+                yield Told(product.where, product.span, sym(name), known[name])
+            yield Told(f"td.let({name}, {expr})", program.span, sym(name), int(expr.evaluate(known)))
 
 
-def _factors(axes: list[tuple[str, Span | None, Expr, int]], known: dict[str, int], source: dict[str, str]) -> None:
-    """The one unknown factor of a product axis, by division."""
-    for name, _, expr, extent in axes:
-        unknown = expr.symbols - known.keys()
-        if len(unknown) != 1:
-            continue
-        (symbol,) = unknown
-        per_unit = expr.substitute({symbol: 1}).evaluate({**known, symbol: 1})
-        if per_unit > 0 and extent % per_unit == 0:
-            known[symbol] = extent // int(per_unit)
-            source[symbol] = name
-
-
-def _check_axis(
-    program: Program,
-    known: dict[str, int],
-    source: dict[str, str],
-    name: str,
-    span: Span | None,
-    expr: Expr,
-    extent: int,
-) -> None:
-    unknown = sorted(expr.symbols - known.keys())
+def _check_axis(program: Program, known: Mapping[str, int], told: Told) -> None:
+    unknown = sorted(told.expr.symbols - known.keys())
     if unknown:
         raise ExtentUnknown(
             doing=f"calling {program.name}",
             found=f"no argument that tells the extent of {', '.join(unknown)}",
             expected="an argument with that axis, or td.let",
             hint=f"write td.let({unknown[0]}, ...) at the top of the kernel, or pass the output",
-            span=span,
+            span=told.span,
         )
-    wanted = int(expr.evaluate(known))
-    if wanted != extent:
+    wanted = int(told.expr.evaluate(known))
+    if wanted != told.extent:
         raise ExtentConflict(
             doing=f"calling {program.name}",
-            found=f"{extent} elements along {name}",
-            expected=f"{expr} = {wanted} elements",
+            found=f"{told.extent} elements along {told.where}",
+            expected=f"{told.expr} = {wanted} elements",
             hint="pass an array of that extent",
-            span=span,
+            span=told.span,
         )
 
 

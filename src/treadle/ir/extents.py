@@ -1,12 +1,13 @@
 """Where the extents of a call come from: which axis of which tensor tells each dimension symbol.
 
 A symbol is told by the first axis that has it alone as its extent. A product axis tells a factor when the others are
-known: its extent divided by theirs. `td.let` tells the rest.
+known: its extent divided by theirs. `td.let` tells the rest. Emitters write these steps as code, `told_extents` takes
+them: both must give the same numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from treadle.algebra.expr import ONE, Expr, Sym
@@ -50,6 +51,27 @@ def extent_sources(program: Program, tensors: Iterable[Tensor] | None = None) ->
                     found[unknown[0]] = ExtentSource(unknown[0], tensor, axis, divisor)
         if len(found) == before:
             return list(found.values())
+
+
+def told_extents(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Symbol -> extent, as far as the shapes of the arguments that are present tell.
+
+    *Ensures*: a factor is told only by a product axis that the other factors divide, and never by an empty axis whose
+    other factors are empty too: that axis goes with every extent.
+    """
+    found: dict[str, int] = {}
+    for source in extent_sources(program, [t for t in program.tensors if t.name in shapes]):
+        if source.tensor is None:
+            assert source.expr is not None
+            if source.expr.symbols <= found.keys():
+                found[source.symbol] = int(source.expr.evaluate(found))
+            continue
+        if not source.divisor.symbols <= found.keys():
+            continue
+        extent, divisor = shapes[source.tensor][source.axis], int(source.divisor.evaluate(found))
+        if divisor > 0 and extent % divisor == 0:
+            found[source.symbol] = extent // divisor
+    return found
 
 
 def only_symbol(expr: Expr) -> str | None:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treadle.algebra.dims import Dim
-from treadle.ir.core import Program
+from treadle.ir.core import Program, Tensor
+from treadle.ir.extents import told_extents
 from treadle.ir.guard import Absent, Bound, Disjoint, Divisible, Guard, Injective, Pitch, Unit
 from treadle.ir.ops.access import Load
 from treadle.simulate.expression import evaluate, holds
@@ -38,7 +38,7 @@ def extents(program: Program, args: Mapping[str, Any]) -> dict[str, int]:
         value = args[scalar.name]
         if scalar.value.type.dtype.is_int or scalar.value.type.dtype.is_bool:
             env[scalar.name] = int(value)
-    later: list[tuple[Dim, int, str]] = []
+    present: dict[str, Tensor] = {}
     for tensor in program.tensors:
         array = args.get(tensor.name)
         if array is None:
@@ -48,19 +48,14 @@ def extents(program: Program, args: Mapping[str, Any]) -> dict[str, int]:
         if array.ndim != len(tensor.dims) or array.dtype != tensor.dtype.numpy:
             expected = f"{tensor.dtype} with {len(tensor.dims)} axes"
             raise _mistake(f"{tensor.name}: {array.dtype} with {array.ndim} axes", expected)
-        for dim, extent in zip(tensor.dims, array.shape):
-            names = dim.extent.symbols
-            if len(names) == 1 and str(dim.extent) in names:
-                known = env.setdefault(str(dim.extent), int(extent))
-                if known != extent:
-                    raise _mistake(f"{tensor.name}: extent {extent} of {dim}", f"{known}, as elsewhere")
-            else:
-                later.append((dim, int(extent), tensor.name))
+        present[tensor.name] = tensor
+    env |= told_extents(program, {name: args[name].shape for name in present})
     for name, expr in program.lets.items():
         env.setdefault(name, int(evaluate(expr, env, {})))
-    for dim, extent, name in later:
-        if dim.extent.symbols <= env.keys() and int(evaluate(dim.extent, env, {})) != extent:
-            raise _mistake(f"{name}: extent {extent} of {dim}", f"{dim.extent}")
+    for name, tensor in present.items():
+        for dim, extent in zip(tensor.dims, args[name].shape):
+            if dim.extent.symbols <= env.keys() and int(evaluate(dim.extent, env, {})) != extent:
+                raise _mistake(f"{name}: extent {extent} of {dim}", f"{dim.extent} = {evaluate(dim.extent, env, {})}")
     return env
 
 
@@ -78,7 +73,10 @@ def _always(number: int) -> Callable[..., Any]:
 
 
 def check_guard(guard: Guard, env: Mapping[str, int], args: Mapping[str, Any]) -> None:
-    """Errors: `simulate/arguments` where a fact is false. Alignment is not asked: private copies have their own."""
+    """Errors: `simulate/arguments` where a fact is false. Alignment is not asked: private copies have their own.
+
+    As in a call, an array without elements meets every fact about its memory.
+    """
     for fact in guard.facts:
         fine = True
         match fact:
@@ -87,10 +85,10 @@ def check_guard(guard: Guard, env: Mapping[str, int], args: Mapping[str, Any]) -
                 fine = not constraint.symbols <= env.keys() or bool(holds(constraint, env, {}))
             case Unit(tensor, axis):
                 a = args[tensor]
-                fine = a.shape[axis] <= 1 or a.strides[axis] == a.itemsize
+                fine = not a.size or a.shape[axis] <= 1 or a.strides[axis] == a.itemsize
             case Pitch(tensor, axis, by):
                 a = args[tensor]
-                fine = a.shape[axis] <= 1 or (a.strides[axis] // a.itemsize) % by == 0
+                fine = not a.size or a.shape[axis] <= 1 or (a.strides[axis] // a.itemsize) % by == 0
             case Disjoint(first, second):
                 fine = not np.may_share_memory(args[first], args[second])
             case Injective(tensor):
