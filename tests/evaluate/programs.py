@@ -37,9 +37,7 @@ def contraction(dtype: DType = f32) -> Program:
     )
     fold = Region(kind="reduce", args=[k], inits=[zero], carried=[acc], results=[total], body=inner, name="R1")
     store = Store(tensor=y, subs=at(m.part, n.part), value=total)
-    outer = Region(
-        kind="parallel", args=[m, n], body=Block([Full(results=[zero], number=0.0), fold, store]), name="R0"
-    )
+    outer = Region(kind="parallel", args=[m, n], body=Block([Full(results=[zero], number=0.0), fold, store]), name="R0")
     return Program("contraction", list(dims), [x, w, y], [], Block([outer]))
 
 
@@ -56,9 +54,7 @@ def row_maximum() -> Program:
             Store(tensor=y, subs=at(m.part), value=top),
         ]
     )
-    return Program(
-        "row_maximum", [M, N], [x, y], [], Block([Region(kind="parallel", args=[m], body=body, name="R0")])
-    )
+    return Program("row_maximum", [M, N], [x, y], [], Block([Region(kind="parallel", args=[m], body=body, name="R0")]))
 
 
 def block_mean_wrong() -> Program:
