@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "benchmarks" / "build" / "functions"
 sys.path[:0] = [str(ROOT / "src")]
 
-from treadle.math import hardware  # noqa: E402
+from treadle.math import exponential, hardware  # noqa: E402
 from treadle.targets.cuda.emit.functions import define  # noqa: E402
 from treadle.targets.cuda.emit.prelude import Prelude  # noqa: E402
 
@@ -31,6 +31,37 @@ EXACT = {
 }
 """What each is, in f64."""
 
+
+def exp_with(bias: float, turn: int = 0) -> Any:
+    """exp with something added to the instruction's argument, or to the last place of the power of two."""
+
+    def expand(b: Any, x: Any) -> Any:
+        minus_n, power = hardware._split(b, x, hardware._NATURAL)
+        r = b.fma(x, b.const_f32(hardware._LOG2_E), minus_n)
+        low = b.const_f32(hardware._LOG2_E_LOW)
+        r = b.add(r, b.fma(x, low, b.const_f32(bias))) if bias else b.fma(x, low, r)
+        power = b.as_float(b.iadd(b.as_int(power), b.const_i32(turn))) if turn else power
+        return b.mul(b.exp2_near(r), power)
+
+    return expand
+
+
+def sigmoid_with(exp: Any) -> Any:
+    """The sigmoid from any exponential."""
+
+    def expand(b: Any, x: Any) -> Any:
+        one = b.const_f32(1.0)
+        e = exp(b, b.neg(b.abs(x)))
+        below = b.add(one, e)
+        inverse = b.reciprocal_near(below)
+        quotient = b.mul(e, inverse)
+        quotient = b.fma(b.fma(b.neg(below), quotient, e), inverse, quotient)
+        c = b.select(b.lt(x, b.const_f32(0.0)), e, one)
+        return b.fma(b.neg(c), quotient, c)
+
+    return expand
+
+
 CANDIDATES: dict[str, tuple[str, Any]] = {
     "exp": ("exp", hardware.exp),
     "exp2": ("exp2", hardware.exp2),
@@ -38,6 +69,15 @@ CANDIDATES: dict[str, tuple[str, Any]] = {
     "sigmoid": ("sigmoid", hardware.sigmoid),
     "tanh": ("tanh", hardware.tanh),
     "erf": ("erf", hardware.erf),
+    **{
+        f"exp biased {bias}": ("exp", exp_with(sign * bias)) for bias in (2.0**-26, 2.0**-25, 2.0**-24) for sign in (1,)
+    },
+    **{f"exp biased -{bias}": ("exp", exp_with(-bias)) for bias in (2.0**-26, 2.0**-25, 2.0**-24)},
+    "exp turned 1": ("exp", exp_with(0.0, 1)),
+    "exp turned -1": ("exp", exp_with(0.0, -1)),
+    "sigmoid of exp without hardware": ("sigmoid", sigmoid_with(exponential.exp)),
+    "sigmoid of exp biased": ("sigmoid", sigmoid_with(exp_with(-(2.0**-25)))),
+    "sigmoid of exp biased up": ("sigmoid", sigmoid_with(exp_with(2.0**-25))),
     "bare exp2_near, |x| <= 0.5": ("exp2", lambda b, x: b.exp2_near(x)),
     "bare exp2_near, -126 <= x < 128": ("exp2", lambda b, x: b.exp2_near(x)),
     "bare reciprocal_near, 2^-126 <= |x| <= 2^126": ("reciprocal", lambda b, x: b.reciprocal_near(x)),
@@ -50,8 +90,9 @@ INSIDE = {
 
 KERNEL = """
 extern "C" __global__ void measure_{n}(u64* out) {{
-  // out: 0 the largest error's f32 bits and its argument, 1 wrong infinities, NaN and zeros, 2 above 1 ulp, 3 above 2.
-  u64 worst = 0, wrong = 0, above1 = 0, above2 = 0;
+  // out: 0 the largest error's f32 bits and its argument, 1 wrong infinities, NaN and zeros, 2 above 1 ulp, 3 above 2,
+  // 4 and 5 as 0 of results too large and too small.
+  u64 worst = 0, over = 0, under = 0, wrong = 0, above1 = 0, above2 = 0;
   for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < (1ull << 32); i += gridDim.x * (u64)blockDim.x) {{
     const float f = __uint_as_float((u32)i);
     if (!({inside})) continue;
@@ -78,8 +119,12 @@ extern "C" __global__ void measure_{n}(u64* out) {{
     above2 += error > 2.0f;
     const u64 found = (u64)__float_as_uint(error) << 32 | (u32)i;
     worst = found > worst ? found : worst;
+    if ((double)got > want) over = found > over ? found : over;
+    else under = found > under ? found : under;
   }}
   atomicMax(out, worst);
+  atomicMax(out + 4, over);
+  atomicMax(out + 5, under);
   atomicAdd(out + 1, wrong);
   atomicAdd(out + 2, above1);
   atomicAdd(out + 3, above2);
@@ -107,6 +152,11 @@ def make() -> None:
     print([(k.name, k.registers) for k in done.kernels], done.messages)
 
 
+def number(bits: int) -> float:
+    """An f32 from its bits, the lower 32."""
+    return struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))[0]
+
+
 def run() -> dict[str, Any]:
     """Every candidate's largest error."""
     import torch
@@ -118,15 +168,16 @@ def run() -> dict[str, Any]:
     module = load_cubin((BUILD / "functions.cubin").read_bytes(), "sm_90a", device(0), name="functions")
     found: dict[str, Any] = {}
     for n, name in enumerate(CANDIDATES):
-        out = torch.zeros(4, dtype=torch.int64, device="cuda")
+        out = torch.zeros(6, dtype=torch.int64, device="cuda")
         geometry = Geometry((132 * 8, 1, 1), (256, 1, 1))
         CudaLaunch(module.function(f"measure_{n}"), geometry, [Pointer(int(out.data_ptr()))])()
         torch.cuda.synchronize()
-        worst, wrong, above1, above2 = (v % 2**64 for v in out.tolist())
-        error, argument = struct.unpack("<f", struct.pack("<I", worst >> 32))[0], worst & 0xFFFFFFFF
+        worst, wrong, above1, above2, over, under = (v % 2**64 for v in out.tolist())
         found[name] = {
-            "ulp": round(error, 4),
-            "at": struct.unpack("<f", struct.pack("<I", argument))[0],
+            "ulp": number(worst >> 32),
+            "at": number(worst),
+            "too_large_ulp": number(over >> 32),
+            "too_small_ulp": number(under >> 32),
             "wrong_special": wrong,
             "above_1_ulp": above1,
             "above_2_ulp": above2,

@@ -23,9 +23,6 @@ class NearNumpyOps(NumpyOps):
         near = self._bent(a, np.exp2(flushed.astype(np.float64)))
         return np.where(np.abs(near) < 2.0**-126, np.float32(0), near)
 
-    def exp2_whole(self, a: Array) -> Array:
-        return self._bent(a, np.exp2(a.astype(np.float64)))
-
     def reciprocal_near(self, a: Array) -> Array:
         return self._bent(a, 1.0 / a.astype(np.float64))
 

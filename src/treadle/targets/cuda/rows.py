@@ -12,7 +12,8 @@ from treadle.ir.core import Program, Region, Tensor
 from treadle.ir.guard import Bound, Divisible, Fact, Guard
 from treadle.ir.ops.access import Insert, Load, Store
 from treadle.ir.ops.fold import Mma, Reduce
-from treadle.machine.form import MachineProgram
+from treadle.machine.form import Load as MachineLoad
+from treadle.machine.form import MachineProgram, Tasks, walk
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
@@ -27,6 +28,12 @@ from treadle.targets.cuda.shape import Shape, common_reasons, shape_of, vector_f
 
 HELD = 64
 """Elements of a row that a thread may hold in registers."""
+
+REGISTERS = 65536
+"""Of a multiprocessor."""
+
+MOST_WORKGROUPS = 65536
+"""In a launch; up to so many rows, each has its own, dealt out as multiprocessors become free."""
 
 BURST = 16
 """Elements that a thread takes at a time where a row is swept."""
@@ -170,26 +177,46 @@ class Rows:
         rows = instances(shape, along(shape), stripes, warps)
         threads = 32 * warps
         wide = one_element(shape)
-        registers = 30 + share * (1.0 + wide / 8 if held else 1.5)
-        if registers * threads > 65536 or registers > 255:
+        early = self.ahead(shape, point)
+        registers = self.registers(shape, point)
+        if registers * threads > REGISTERS or registers > 255:
             return CostVector(compute=inf)
-        a_processor = max(1, int(min(2048, 65536 / registers) // threads))
+        a_processor = max(1, int(min(2048, REGISTERS / registers) // threads))
         in_flight = a_processor * threads * share * wide
         speed = rate.memory * min(1.0, 0.3 + in_flight / 49152)
         waves = ceil(rows / (rate.processors * a_processor))
-        exchanges = dependent_folds(shape) * (rate.exchange if warps > 1 else 0.05e-6)
+        folds = dependent_folds(shape)
+        exchanges = folds * (rate.exchange if warps > 1 else 0.05e-6)
         moved = shape.bytes() / speed
         again = passes - 1.0
-        compute = (1.0 + 0.5 * again) * shape.work() / busy / (rate.lanes * rate.processors * rate.clock)
+        # Every thread of a workgroup folds the shares of all warps.
+        around = rows * threads * (60.0 + folds * (15.0 + 1.25 * warps if warps > 1 else 10.0))
+        slots = (1.0 + 0.5 * again) * shape.work() / busy + around
+        compute = slots / (rate.lanes * rate.processors * rate.clock)
         stalls = waves * (rate.latency + exchanges) / (1.0 if a_processor == 1 else 1.6)
-        # One row at a time on a multiprocessor reads, computes and writes in turn.
-        alone = compute if a_processor == 1 else 0.15 * min(compute, moved)
+        # One workgroup on a multiprocessor reads, computes and writes in turn, faster than its share of the bandwidth.
+        turns = compute - moved / 3 if a_processor == 1 and not early else 0.0
         return CostVector(
             compute=max(compute, stalls),
             cache=again * shape.bytes() / rate.cache,
-            memory=moved + alone,
+            memory=moved + max(turns, 0.15 * min(compute, moved)),
             launch=rate.launch,
         )
+
+    def registers(self, shape: Shape, point: Point) -> float:
+        """About how many a thread needs, loads ahead left out."""
+        share = max((s.vector * s.rounds for s in self.stripes(shape, point).values()), default=1)
+        return 24 + share * (1.25 if point["held"] else 1.5)
+
+    def ahead(self, shape: Shape, point: Point) -> bool:
+        """Whether a workgroup reads its next row while it computes: where it is alone on a multiprocessor and its
+        threads have registers left for that row as it is stored."""
+        threads = 32 * int(point["warps"])
+        registers = self.registers(shape, point)
+        if not point["held"] or 2 * registers * threads <= REGISTERS:
+            return False
+        share = max((s.vector * s.rounds for s in self.stripes(shape, point).values()), default=1)
+        return (registers + share * one_element(shape) / 4 - 8) * threads <= REGISTERS
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = shape_of(program, facts)
@@ -200,7 +227,9 @@ class Rows:
             numerics=functions_by_hardware(program, facts.target),
         )
         processors = rates(facts).processors
-        return over_lanes(
+        early = self.ahead(shape, point)
+        most = processors * (16 if warps == 1 else 1) if warps == 1 or early else MOST_WORKGROUPS
+        machine = over_lanes(
             program,
             choices,
             guard,
@@ -208,8 +237,21 @@ class Rows:
             {r: {along(shape)[r].dim.name: s} for r, s in self.stripes(shape, point).items()},
             warps=warps,
             agents=4,
-            workgroups=processors * (16 if warps == 1 else max(1, 64 // warps)),
+            workgroups=most,
         )
+        return with_next(machine) if early else machine
+
+
+def with_next(machine: MachineProgram) -> MachineProgram:
+    """The same, loads of a task's own rows also asking for those of the executor's next task."""
+    tensors = {t.name for t in machine.program.tensors}
+    for role in (r for k in machine.kernels for r in k.roles):
+        for tasks in (s for s in walk(role.body) if isinstance(s, Tasks)):
+            for stmt in tasks.body:
+                if isinstance(stmt, MachineLoad) and stmt.src.name in tensors:
+                    if any(v in i.symbols for i in stmt.src.index for v in tasks.vars):
+                        stmt.tags = (*stmt.tags, "ahead")
+    return machine
 
 
 def rounded(rounds: int) -> int:

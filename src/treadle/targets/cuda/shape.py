@@ -24,6 +24,9 @@ SLOTS: dict[str, float] = {
 }
 """Issue slots of a function whose expansion keeps the accuracy class; everything else takes one."""
 
+NEAR: dict[str, float] = {"exp": 9.0, "exp2": 8.0, "sigmoid": 34.0, "tanh": 18.0, "erf": 22.0}
+"""The same where the expansion stands around the hardware's instructions."""
+
 FAST: dict[str, float] = {
     **dict.fromkeys(("exp", "sin", "cos"), 5.0),
     **dict.fromkeys(("exp2", "log2", "rsqrt", "tanh"), 4.0),
@@ -100,7 +103,10 @@ class Shape:
         """Issue slots of one element."""
         if not isinstance(op, Elementwise):
             return 1.0
-        table = FAST if self.program.numerics.get("functions") == "fast" else SLOTS
+        if op.fn == "div" and len(op.args[1].type.axes) < len(op.result.type.axes):
+            return 5.0  # inverted once
+        accuracy, near = self.program.numerics.get("functions"), self.facts.target.endswith("sm_90a")
+        table = FAST if accuracy == "fast" else NEAR if near and accuracy != "exact" else SLOTS
         return table.get(op.fn, SLOTS.get(op.fn, 1.0))
 
     def products(self, op: Mma) -> float:

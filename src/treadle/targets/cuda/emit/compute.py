@@ -106,16 +106,15 @@ def _divide(scope: Scope, stmt: Compute, made: Layout) -> bool:
 
 def _quotients(scope: Scope, array: str, divisor: str, tops: dict[int, str], signed: bool) -> None:
     """Slots divided by one number: by its reciprocal where no operand is out of the ordinary."""
-    size, least = scope.head.fresh("size"), scope.head.fresh("least")
+    least = scope.head.fresh("least")
     lanes = min(CHAINS, len(tops))
-    scope.line(f"float {size}[{lanes}] = {{}};")
     scope.line(f"u32 {least}[{lanes}] = {{{', '.join(['~0u'] * lanes)}}};")
     for i, top in enumerate(tops.values()):
-        scope.line(f"ordinary({top}, {size}[{i % lanes}]);")
         scope.line(f"not_small({top}, {least}[{i % lanes}]);")
         if signed:
             scope.line(f"not_small_below({top}, {least}[{i % lanes}]);")
-    plain = " & ".join(f"ordinary_dividends({size}[{i}], {least}[{i}])" for i in range(lanes))
+    total = _sum(scope, [f"fabsf({top})" if signed else top for top in tops.values()])
+    plain = " & ".join(f"ordinary_dividends({total}, {least}[{i}])" for i in range(lanes))
     with scope.block(f"if (ordinary_divisor({divisor}) & {plain}) {{", "} else {"):
         inverse = scope.head.fresh("inverse")
         scope.line(f"const float {inverse} = 1.0f / {divisor};")
@@ -126,6 +125,18 @@ def _quotients(scope: Scope, array: str, divisor: str, tops: dict[int, str], sig
         scope.line(f"{array}[{slot}] = {top} / {divisor};")
     scope.depth -= 1
     scope.line("}")
+
+
+def _sum(scope: Scope, names: list[str]) -> str:
+    """The sum by halving: the very additions of a fold of these slots, which the compiler then makes once."""
+    while len(names) > 1:
+        h = 1 << (len(names) - 1).bit_length() - 1
+        for i in range(len(names) - h):
+            total = scope.head.fresh("x")
+            scope.line(f"const float {total} = ({names[i]} + {names[i + h]});")
+            names[i] = total
+        names = names[:h]
+    return names[0]
 
 
 def assign(scope: Scope, name: str, values: Sequence[Val], sources: Sequence[FragRef]) -> None:

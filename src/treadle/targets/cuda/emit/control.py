@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from treadle.algebra.expr import Constraint, Expr, Fn, const, sym
 from treadle.machine.form import (
@@ -47,6 +48,8 @@ from treadle.targets.cuda.emit.syncs import sync
 MOST_COPIES = 512
 """Iterations of a loop that is written out."""
 MOST_TASKS = 1 << 30
+AHEAD = "ahead"
+"""Tag of a load in a body of tasks: the executor's next task may read before this one is through."""
 
 
 @dataclass
@@ -218,7 +221,23 @@ class Bodies:
                 names.append(scope.head.fresh("count"))
                 if i == 0 if grouped and i < 2 else i > 0:
                     inner.line(f"const {kind} {names[-1]} = {_as(kind, count)};")
+            start, step = _start(stmt, kind), _step(stmt, kind)
             opening = _dealing(stmt, kind, number, whole)
+            early = {} if step is None else _early(scope, stmt)
+
+            def fetch(loads: Sequence[Load], which: str, what: str) -> None:
+                """Loads of another task: the names of its variables hide those of this one."""
+                other = scope.head.fresh(which)
+                with inner.block("{"):
+                    inner.line(f"const {kind} {other} = {what};")
+                    with inner.block(f"if ({other} < {whole}) {{"):
+                        self._decode(inner, stmt, kind, other, whole, names, counts)
+                        _enter(inner, stmt.enters)
+                        for item in loads:
+                            load(inner, item)
+
+            if early:
+                fetch([x for loads in early.values() for x in loads], "first", start)
             inner.line("#pragma unroll 1")
             with inner.block(opening):
                 if "snake" in stmt.raster and stmt.over == "persistent":
@@ -226,7 +245,13 @@ class Bodies:
                     inner.line(f"if ({number} >= {whole}) continue;")
                 self._decode(inner, stmt, kind, number, whole, names, counts)
                 _enter(inner, stmt.enters)
-                self.emit(inner, stmt.body)
+                gone = {id(x) for loads in early.values() for x in loads}
+                done = 0
+                for last, loads in sorted(early.items()):
+                    self.emit(inner, [x for x in stmt.body[done:last] if id(x) not in gone])
+                    fetch(loads, "next", f"{number} + {step}")
+                    done = last
+                self.emit(inner, [x for x in stmt.body[done:] if id(x) not in gone])
 
     def _decode(
         self, scope: Scope, stmt: Tasks, kind: str, number: str, whole: str, names: Sequence[str],
@@ -272,20 +297,59 @@ def _as(kind: str, known: Known) -> str:
 
 def _dealing(stmt: Tasks, kind: str, number: str, whole: str) -> str:
     """The head of the loop over this executor's tasks."""
-    mine, step = f"({kind})cta * crew + own_thread", f"({kind})ctas * crew"
+    start, step = _start(stmt, kind), _step(stmt, kind)
     if stmt.over == "grid":
-        start, step = "cta", whole
-    elif stmt.over == "persistent" and "snake" in stmt.raster:
+        step = whole
+    elif stmt.over == "persistent" and step is None:
         number, start, step = f"{number}r", "0", "ctas"
-    elif stmt.over == "persistent":
-        start, step = "cta", "ctas"
-    elif stmt.over == "threads":
-        start = mine
-    elif stmt.over == "warps":
-        start, step = f"({mine}) / 32", f"({kind})ctas * (crew / 32)"
-    else:
-        raise unsupported(f"tasks over {stmt.over}", "tasks over grid, persistent, threads or warps")
     return f"for ({kind} {number} = {start}; {number} < {whole}; {number} += {step}) {{"
+
+
+def _start(stmt: Tasks, kind: str) -> str:
+    """The executor's first task."""
+    if stmt.over in ("grid", "persistent"):
+        return "cta"
+    mine = f"({kind})cta * crew + own_thread"
+    if stmt.over == "threads":
+        return mine
+    if stmt.over == "warps":
+        return f"({mine}) / 32"
+    raise unsupported(f"tasks over {stmt.over}", "tasks over grid, persistent, threads or warps")
+
+
+def _step(stmt: Tasks, kind: str) -> str | None:
+    """From a task's number to that of the executor's next; None where it has none, or by another rule."""
+    if stmt.over == "persistent":
+        return None if "snake" in stmt.raster else "ctas"
+    return {"threads": f"({kind})ctas * crew", "warps": f"({kind})ctas * (crew / 32)"}.get(stmt.over)
+
+
+def _early(scope: Scope, stmt: Tasks) -> dict[int, list[Load]]:
+    """Loads tagged `ahead`, by the place in the body after which their registers are free: there the executor's next
+    task reads. Only of tensors that nobody writes, into fragments that nothing else makes or needs at the end."""
+    found: dict[int, list[Load]] = {}
+    for item in stmt.body:
+        if not isinstance(item, Load) or AHEAD not in item.tags or item.src.name not in scope.setting.unwritten:
+            continue
+        uses = [i for i, other in enumerate(stmt.body) if item.dst in _named(other)]
+        inputs = {n for e in expressions(item) for n in e.functions}
+        if stmt.body[uses[0]] is item and not inputs & scope.setting.frags.keys():
+            found.setdefault(uses[-1] + 1, []).append(item)
+    return found
+
+
+def _named(item: Stmt | Control) -> set[str]:
+    """Fragments that a statement makes or reads, at any depth."""
+    found: set[str] = set()
+    for inner in walk([item]):
+        held: list[object] = []
+        for value in vars(inner).values():
+            held += cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+        found |= {r.name for r in held if isinstance(r, FragRef)}
+        made = getattr(inner, "dst", None)
+        found |= {made} if isinstance(made, str) else set()
+        found |= {n for e in expressions(inner) for n in e.functions}
+    return found
 
 
 def _spread(scope: Scope, stmt: Tasks) -> None:

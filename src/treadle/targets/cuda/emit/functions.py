@@ -149,9 +149,6 @@ class TextOps:
     def exp2_near(self, a: str) -> str:
         return self._float(f"exp2_approx({a})")
 
-    def exp2_whole(self, a: str) -> str:
-        return self._float(f"exp2_whole({a})")
-
     def reciprocal_near(self, a: str) -> str:
         return self._float(f"reciprocal_approx({a})")
 
@@ -263,7 +260,7 @@ def define(called: str, expand: Expand, arity: int, prelude: Prelude) -> str:
         arguments = [f"x{i}" for i in range(arity)]
         result = expand(ops, *arguments)
         lines = "\n".join([*ops.lines, f"  return {result};"])
-        for part in ("exp2_approx", "exp2_whole", "reciprocal_approx", "fma_unit"):
+        for part in ("exp2_approx", "reciprocal_approx", "fma_unit"):
             if f"{part}(" in lines:
                 prelude.use(part)
         parameters = ", ".join(f"float {a}" for a in arguments)

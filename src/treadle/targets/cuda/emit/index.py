@@ -242,6 +242,11 @@ class Symbols:
             return None
         if value.hi < 0:
             return "false"
+        by = self.render(expr - expr.offset).by
+        if by > 1:
+            # Neighbours that cannot differ have the same text.
+            expr = expr - expr.offset % by
+            value = self.render(expr)
         positive = Expr(tuple((m, c) for m, c in expr.terms if c > 0))
         negative = -Expr(tuple((m, c) for m, c in expr.terms if c < 0))
         if self._mixed(expr):

@@ -168,19 +168,16 @@ _part(
     "quotient",
     """
 // a / b with r = 1 / b rounded: the product is off by less than 1.5 ulp, the remainder's share of it then rounds right
-// (Markstein; its signs are such that zeros keep theirs). Wants 2^-20 <= b <= 2^20 and |a| zero or in [2^-100, 2^102).
+// (Markstein; its signs are such that zeros keep theirs). Wants 2^-20 <= b <= 2^20 and |a| zero or in [2^-100, 2^102].
 DEVICE float quotient(float a, float b, float r) {
   const float first = a * r;
   return fmaf(fmaf(b, first, -a), -r, first);
 }
 DEVICE bool ordinary_divisor(float b) { return (b >= 0x1p-20f) & (b <= 0x1p+20f); }
-// Over dividends: `size` becomes infinite or NaN by one of 2^102, `least` small by one below 2^-100 that is not zero.
-DEVICE void ordinary(float a, float& size) { size = fmaf(a, 0x1p+27f, size); }
+// Over dividends: their sum is below 2^101, and `least` tells of one below 2^-100 that is not zero.
 DEVICE void not_small(float a, u32& least) { least = __viaddmin_u32(__float_as_uint(a), 0xffffffffu, least); }
 DEVICE void not_small_below(float a, u32& least) { least = __viaddmin_u32(__float_as_uint(a), 0x7fffffffu, least); }
-DEVICE bool ordinary_dividends(float size, u32 least) {
-  return (fabsf(size) < __uint_as_float(0x7f800000u)) & (least >= 0x0d7fffffu);
-}""",
+DEVICE bool ordinary_dividends(float sum, u32 least) { return (sum < 0x1p+101f) & (least >= 0x0d7fffffu); }""",
 )
 _part("max_f64", "DEVICE double max_f64(double a, double b) { return b > a || b != b ? b : a; }")
 _part("min_f64", "DEVICE double min_f64(double a, double b) { return b < a || b != b ? b : a; }")
@@ -237,7 +234,6 @@ template <class T> DEVICE T float_floordiv(T a, T b) {
 )
 for _name, _instruction in (
     ("exp2_approx", "ex2.approx.ftz.f32"),
-    ("exp2_whole", "ex2.approx.f32"),
     ("log2_approx", "lg2.approx.ftz.f32"),
     ("rsqrt_approx", "rsqrt.approx.ftz.f32"),
     ("reciprocal_approx", "rcp.approx.ftz.f32"),

@@ -157,6 +157,7 @@ class _Kernel:
         self.local_unit = self._local_unit()
         self.storages: dict[str, Storage] = {}
         self.pointers: dict[str, str] = {}
+        self.unwritten: set[str] = set()
         self._storages()
         self.maps = {m.name: self._map(m.name) for m in program.host.maps}
         self.setting = KernelSetting(
@@ -165,6 +166,7 @@ class _Kernel:
         )  # fmt: skip
         statements = [s for r in kernel.roles for s in walk(r.body)]
         self.setting.unsigned = not_negative(statements)
+        self.setting.unwritten = frozenset(self.unwritten)
         engines = [s for s in statements if isinstance(s, Copy)]
         self.bounded = any(e.engine.startswith("tma") for e in engines) or any(
             isinstance(s, Mma) and s.atom.startswith("wgmma") for s in statements
@@ -188,6 +190,7 @@ class _Kernel:
         for tensor in program.program.tensors:
             self.storages[tensor.name] = tensor_storage(self.guard, tensor, cname(tensor.name, "p_"))
             constant = apart(self.guard, tensor.name, [n for n in stored if n in _tensors(program)])
+            self.unwritten |= {tensor.name} if constant else set()
             kind = element_type(self.storages[tensor.name])
             self.pointers[tensor.name] = f"const {kind}* __restrict__ " if constant else f"{kind}* "
         outside = {b.name: cname(b.name, "b_") for b in program.host.workspace}

@@ -46,6 +46,8 @@ class KernelSetting:
     unrolled: frozenset[str] = frozenset()
     unsigned: frozenset[str] = frozenset()
     """Fragments without numbers below zero."""
+    unwritten: frozenset[str] = frozenset()
+    """Tensors that no kernel of the program writes, nor anything that overlaps them."""
 
     @property
     def hopper(self) -> bool:
