@@ -39,4 +39,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     language = importlib.import_module(_LANGUAGE)
-    return sorted({*globals(), *_ROOMS, *language.__all__})
+    return sorted({*_ROOMS, *language.__all__, *(name for name in globals() if name.startswith("__"))})

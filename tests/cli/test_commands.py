@@ -166,6 +166,8 @@ def test_usage(capsys: Capture) -> None:
         (["plan", "FILE:product", "--arg", "Z=f32"], "cli/argument"),
         (["plan", "FILE:product", "--arg", "A=f33"], "dtype/unknown"),
         (["plan", "FILE:product", "--dim", "M=-1"], "cli/argument"),
+        (["plan", "FILE:product", "--dim", "Q=4"], "cli/argument"),
+        (["sanitize", "FILE:product", "--dim", "Q=4"], "cli/argument"),
         (["plan", "FILE:product", "--set", "twice"], "cli/argument"),
         (["plan", "FILE:product", "--set", "twice=import os"], "cli/argument"),
         (["plan", "FILE:product", "--set", "other=1"], "capture/staged"),
@@ -213,3 +215,35 @@ def test_checking_loads_no_planner(text: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program, str(text)], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0 []"
+
+
+@pytest.mark.parametrize("command", ["check", "simulate"])
+def test_a_kernel_where_a_machine_text_is_expected(capsys: Capture, file: Path, command: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([command, f"{file}:product"])
+    assert left.value.code == BAD_INPUT
+    assert f"treadle plan {file}:product --machine" in capsys.readouterr().err
+
+
+def test_an_extent_that_python_needs_comes_from_dim(capsys: Capture) -> None:
+    where = f"{Path(__file__).parents[1] / 'driver' / 'wrong.py'}:unrolled"
+    status, out, _ = run(capsys, "plan", where, "--dim", "N=3", "--program")
+    assert status == 0 and out.count("load X[m, ") == 3
+    status, out, _ = run(capsys, "sanitize", where, "--dim", "N=3", "--dim", "M=5")
+    assert status == 0 and "nothing found" in out
+
+
+def test_sanitize_sees_reads_of_an_output_without_values(capsys: Capture) -> None:
+    where = f"{Path(__file__).parents[1] / 'driver' / 'wrong.py'}:added"
+    status, out, _ = run(capsys, "sanitize", where)
+    assert status == 1 and "read/uninitialised" in out
+    status, out, _ = run(capsys, "sanitize", where, "--arg", "Y=f32")
+    assert status == 0 and "nothing found" in out
+
+
+def test_scalars_need_no_description(capsys: Capture) -> None:
+    where = f"{Path(__file__).parents[1] / 'driver' / 'wrong.py'}:scale"
+    status, out, _ = run(capsys, "plan", where, "--program")
+    assert status == 0 and "s: f32" in out
+    status, out, _ = run(capsys, "sanitize", where)
+    assert status == 0 and "nothing found" in out

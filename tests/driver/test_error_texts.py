@@ -15,6 +15,7 @@ from treadle.base.errors import TreadleError
 from treadle.checker.verdict import Verdict
 from treadle.driver import build, plan
 from treadle.driver.check import judge_text
+from treadle.driver.describe import described_plan
 from treadle.driver.locate import locate, numbers, settings
 from treadle.driver.targets import resolve
 
@@ -42,6 +43,14 @@ def arguments_many(patch: Patch, tmp: Path) -> None:
 
 def arguments_unknown(patch: Patch, tmp: Path) -> None:
     w.scale(X, 1.0, other=2)
+
+
+def arguments_read_first(patch: Patch, tmp: Path) -> None:
+    w.added(X)
+
+
+def arguments_counted_first(patch: Patch, tmp: Path) -> None:
+    w.counted(np.zeros(3, np.int32), np.zeros(4, np.int32))
 
 
 def dtype_array(patch: Patch, tmp: Path) -> None:
@@ -125,12 +134,29 @@ def source_differs(patch: Patch, tmp: Path) -> None:
     judge_text(text, "scale.tdm", w.scale.program(X, 1.0, by=2))
 
 
+def plan_of_another(patch: Patch, tmp: Path) -> None:
+    w.scale.plan(X, 1.0).save(tmp / "scale.plan")
+    td.load(tmp / "scale.plan", w.added)
+
+
 def no_kernel(patch: Patch, tmp: Path) -> None:
     locate(f"{ROOT}/tests/driver/wrong.py:square")
 
 
 def no_file(patch: Patch, tmp: Path) -> None:
     locate("kernels.py")
+
+
+def no_name(patch: Patch, tmp: Path) -> None:
+    locate(f"{ROOT}/tests/driver/wrong.py")
+
+
+def argument_dimension(patch: Patch, tmp: Path) -> None:
+    described_plan(f"{ROOT}/tests/driver/wrong.py:scale", [], [], ["K=4"], [], None)
+
+
+def argument_extent(patch: Patch, tmp: Path) -> None:
+    described_plan(f"{ROOT}/tests/driver/wrong.py:unrolled", [], [], ["M=4"], [], None)
 
 
 def argument_number(patch: Patch, tmp: Path) -> None:
@@ -143,7 +169,13 @@ def argument_set(patch: Patch, tmp: Path) -> None:
 
 CASES: dict[str, list[Callable[[Patch, Path], None]]] = {
     "call/like": [like_shape, like_align],
-    "call/arguments": [arguments_missing, arguments_many, arguments_unknown],
+    "call/arguments": [
+        arguments_missing,
+        arguments_many,
+        arguments_unknown,
+        arguments_read_first,
+        arguments_counted_first,
+    ],
     "call/dtype": [dtype_array, dtype_number],
     "call/rank": [rank],
     "call/extent-conflict": [conflict],
@@ -156,9 +188,10 @@ CASES: dict[str, list[Callable[[Patch, Path], None]]] = {
     "plan/universal-unknown": [universal_unknown],
     "plan/universal-unverified": [universal_unverified],
     "plan/unverified": [unverified],
+    "plan/unreadable": [plan_of_another],
     "machine/source-differs": [source_differs],
-    "cli/kernel": [no_kernel, no_file],
-    "cli/argument": [argument_number, argument_set],
+    "cli/kernel": [no_kernel, no_file, no_name],
+    "cli/argument": [argument_number, argument_set, argument_dimension, argument_extent],
 }
 
 

@@ -25,3 +25,25 @@ def pairs(X: td.Tensor[M], Y: td.Out[M] = None, Z: td.Out[M] = None):
 def spread(X: td.Tensor[M, td.f16], Y: td.Out[M, N] = None):
     for m, n in td.parallel(M, N):
         Y[m, n] = X[m]
+
+
+@td.kernel
+def added(X: td.Tensor[M], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        Y[m] += X[m]
+
+
+@td.kernel
+def counted(X: td.Tensor[M, td.i32], Y: td.Out[N, td.i32], Z: td.Out[N, td.i32]):
+    for m in td.parallel(M):
+        Y.add_at(td.in_range(X[m], N), 1)
+        Z.add_at(td.in_range(X[m], N), 1)
+
+
+@td.kernel
+def unrolled(X: td.Tensor[M, N], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        total = 0.0
+        for n in range(N.extent):
+            total = total + X[m, n]
+        Y[m] = total

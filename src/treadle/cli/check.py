@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-from treadle.cli.parser import Parser, argument_options
+from treadle.cli.parser import Parser, argument_options, machine_file
 from treadle.driver.check import Judged, judge_file
-from treadle.driver.locate import captured, dtypes_of, locate, settings
+from treadle.driver.locate import captured, dtypes_of, locate, numbers, settings
 from treadle.ir.core import Program
 
 STATUS = {"verified": 0, "rejected": 1, "unknown": 2}
@@ -18,7 +17,7 @@ STATUS = {"verified": 0, "rejected": 1, "unknown": 2}
 def run(argv: Sequence[str]) -> int:
     """Judges a machine text. Exit status 0 verified, 1 rejected, 2 unknown."""
     parser = Parser(prog="treadle check", description="The independent judge's verdict on a machine text.")
-    parser.add_argument("file", type=Path, help="a .tdm file")
+    parser.add_argument("file", type=machine_file, help="a .tdm file")
     parser.add_argument("--source", metavar="FILE:KERNEL", help="the kernel whose program the text must embed")
     argument_options(parser)
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
@@ -31,16 +30,18 @@ def run(argv: Sequence[str]) -> int:
         # The mutation study runs the simulator, which judging alone must not need.
         study = importlib.import_module("treadle.driver.mutation")
         return int(study.report(given.file, given.dim, given.schedules, given.sample, given.seed, given.json))
-    judged = judge_file(given.file, _source(given.source, given.arg, given.absent, given.set))
+    judged = judge_file(given.file, _source(given.source, given.arg, given.absent, given.set, numbers(given.dim)))
     print(json.dumps(judged.as_json()) if given.json else _text(judged))
     return STATUS[judged.verdict.status]
 
 
-def _source(where: str | None, args: Sequence[str], absent: Sequence[str], sets: Sequence[str]) -> Program | None:
+def _source(
+    where: str | None, args: Sequence[str], absent: Sequence[str], sets: Sequence[str], dims: Mapping[str, int]
+) -> Program | None:
     if where is None:
         return None
     definition = locate(where).__treadle_definition__
-    return captured(definition, dtypes_of(definition, args, absent), settings(sets))
+    return captured(definition, dtypes_of(definition, args, absent), settings(sets), dims, absent)
 
 
 def _text(judged: Judged) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import NoReturn
 
 
@@ -13,6 +14,15 @@ class Parser(argparse.ArgumentParser):
         """Prints the usage and the message, and leaves with status 3."""
         self.print_usage()
         self.exit(3, f"{self.prog}: {message}\n")
+
+
+def machine_file(path: str) -> Path:
+    """The path of a machine text, for `type=`; a kernel in its place is told what it is."""
+    if not Path(path).is_file() and Path(path.rpartition(":")[0]).is_file():
+        raise argparse.ArgumentTypeError(
+            f"{path} is a kernel: write its machine text first, treadle plan {path} --machine > FILE.tdm"
+        )
+    return Path(path)
 
 
 def kernel_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.cli.parser import Parser, kernel_arguments
-from treadle.driver.locate import captured, dtypes_of, locate, numbers, settings
+from treadle.driver.locate import captured, dtypes_of, known_dims, locate, numbers, settings
 from treadle.driver.samples import arguments, default_extents
 from treadle.evaluate.sanitize import sanitize
 
@@ -17,10 +17,14 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(argv)
     definition = locate(given.kernel).__treadle_definition__
-    program = captured(definition, dtypes_of(definition, given.arg, given.absent), settings(given.set))
-    extents = default_extents(program, numbers(given.dim))
+    dtypes = dtypes_of(definition, given.arg, given.absent)
+    dims = numbers(given.dim)
+    program = captured(definition, dtypes, settings(given.set), dims, given.absent)
+    known_dims(program, dims)
+    extents = default_extents(program, dims)
     arrays, scalars = arguments(program, extents, given.seed)
-    findings = sanitize(program, arrays, scalars, extents)
+    omitted = {t.name for t in program.tensors if t.name not in dtypes}
+    findings = sanitize(program, arrays, scalars, extents, fresh=omitted)
     dims = ", ".join(f"{k} = {v}" for k, v in sorted(extents.items()))
     print(f"{program.name} at {dims}: " + ("nothing found" if not findings else f"{len(findings)} findings"))
     for finding in findings:

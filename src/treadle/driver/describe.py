@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from treadle.driver.build import choose
 from treadle.driver.facts import ArrayFacts, CallFacts
-from treadle.driver.locate import captured, dtypes_of, locate, numbers, settings
+from treadle.driver.locate import captured, dtypes_of, known_dims, locate, numbers, settings
 from treadle.driver.plan import Plan
 from treadle.driver.targets import host_target, resolve
 from treadle.ir.core import Program
@@ -31,8 +31,10 @@ def described_plan(
     """
     found = locate(where)
     definition = found.__treadle_definition__
-    program = captured(definition, dtypes_of(definition, args, absent), settings(sets))
-    facts = described_facts(program, numbers(dims))
+    extents = numbers(dims)
+    program = captured(definition, dtypes_of(definition, args, absent), settings(sets), extents, absent)
+    known_dims(program, extents)
+    facts = described_facts(program, extents)
     name = resolve(target) if target is not None else host_target()
     return Plan(choose(program, name, facts, (), family=family))
 

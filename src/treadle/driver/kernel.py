@@ -16,7 +16,7 @@ import numpy as np
 
 from treadle.driver.arguments import Call, Like, bind_arguments, frozen, known_extents
 from treadle.driver.extents import shape_of, solve
-from treadle.driver.outputs import fresh
+from treadle.driver.outputs import fresh, refuse_read
 from treadle.driver.ready import MISS, Ready
 from treadle.driver.repeat import Repeated, all_tensors
 from treadle.driver.rooms import compile_native, planning, room
@@ -94,9 +94,11 @@ class Kernel:
 
     def sanitize(self, *args: Any, **staged: Any) -> list[Any]:
         """Findings of the checked interpreter on these arguments, which stay as they are; empty when all is well."""
+        given = {n for n in bind_arguments(self.definition, args, staged, described=False).views}
         special, call = self.prepare(args, staged)
+        fresh_ones = {t.name for t in special.program.tensors if t.name not in given}
         with on_host(call) as arrays:
-            return room("sanitize").sanitize(special.program, arrays, call.scalars, call.extents)
+            return room("sanitize").sanitize(special.program, arrays, call.scalars, call.extents, fresh=fresh_ones)
 
     # ---- planning
 
@@ -138,7 +140,7 @@ class Kernel:
             with planning():
                 special = self._special.get(key) or self._specialise(call, kind)
         call.extents = solve(special.program, {n: v.shape for n, v in call.views.items()})
-        self._outputs(special.program, call, allocate)
+        self._outputs(special, call, allocate)
         return special, call
 
     def _learn(
@@ -213,13 +215,16 @@ class Kernel:
         known = known_extents(self.definition, call, tuple(names))
         return [n for n in names if known.get(n, 0) % 16 == 0 and 16 <= known.get(n, 0) <= 256]
 
-    def _outputs(self, program: Program, call: Call, allocate: bool) -> None:
+    def _outputs(self, special: Specialisation, call: Call, allocate: bool) -> None:
         """Allocates omitted Outs (or describes them, for planning), in the dtype that the program stores."""
+        program = special.program
         for tensor in program.tensors:
             if not tensor.out:
                 continue
             if tensor.name not in call.views:
                 shape = shape_of(program, tensor, call.extents)
+                if allocate and tensor.name in special.read_first:
+                    raise refuse_read(program, tensor.name)
                 if allocate:
                     given = call.arrays.values()
                     made = fresh(program.name, tensor.name, shape, tensor.dtype.name, call.device, given)

@@ -15,6 +15,7 @@ from treadle.dtype.formats import DType, f32, named
 from treadle.ir.core import Program
 from treadle.lang import api
 from treadle.lang.definition import Definition
+from treadle.lang.errors import NeedsExtent
 
 
 class KernelNotFound(UserError):
@@ -37,11 +38,12 @@ def locate(where: str) -> Any:
     file, colon, name = where.rpartition(":")
     path = Path(file)
     if not colon or not path.is_file():
+        alone = not colon and Path(where).is_file()
         raise KernelNotFound(
             doing="looking for a kernel",
-            found=where,
+            found=f"{where}, a file without the name of a kernel" if alone else where,
             expected="FILE:KERNEL with a Python file that exists",
-            hint="for example examples/minilm/kernels.py:linear",
+            hint="for example examples/first.py:softmax",
         )
     module = _import(path)
     found = getattr(module, name, None)
@@ -141,6 +143,47 @@ def numbers(pairs: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def captured(definition: Definition, dtypes: Mapping[str, DType], staged: Mapping[str, Any]) -> Program:
-    """The program for these dtypes and staged values."""
-    return definition.capture(dict(dtypes), dict(staged), frozenset(dtypes))
+def known_dims(program: Program, dims: Mapping[str, int]) -> None:
+    """*Errors*: `cli/argument` for an extent of a dimension that the program does not have."""
+    names = {d.name for d in program.dims} | {s for d in program.dims for s in d.extent.symbols} | {*program.lets}
+    for name, extent in dims.items():
+        if name not in names:
+            raise ArgumentForm(
+                doing=f"reading --dim {name}={extent}",
+                found=f"{name}, which is no dimension of {program.name}",
+                expected="one of " + ", ".join(sorted(names)),
+                hint="the names are those that td.dims was given",
+            )
+
+
+def captured(
+    definition: Definition,
+    dtypes: Mapping[str, DType],
+    staged: Mapping[str, Any],
+    dims: Mapping[str, int],
+    absent: Iterable[str] = (),
+) -> Program:
+    """The program for these dtypes and staged values, with every scalar that is not `absent`.
+
+    `dims` has the extents that Python code of the kernel asks for.
+
+    *Errors*: `cli/argument` for such an extent that `dims` lacks; those of capture.
+    """
+    scalars = {p.name for p in definition.parameters.values() if p.kind == "scalar"}
+    present = frozenset(dtypes) | (scalars - {*absent})
+    fixed: dict[str, int] = {}
+    while True:
+        try:
+            return definition.capture(dict(dtypes), dict(staged), present, extents=fixed)
+        except NeedsExtent as error:
+            if error.name in fixed:
+                raise
+            if error.name not in dims:
+                raise ArgumentForm(
+                    doing=f"capturing {definition.name}",
+                    found=f"no extent of {error.name}, which the kernel uses as a Python number",
+                    expected=f"--dim {error.name}=NUMBER",
+                    hint=f"for example --dim {error.name}=64",
+                    span=error.span,
+                ) from None
+            fixed[error.name] = dims[error.name]

@@ -19,7 +19,7 @@ from rich.progress import track
 
 from treadle.base.errors import TreadleError
 from treadle.checker import check
-from treadle.driver.locate import numbers
+from treadle.driver.locate import known_dims, numbers
 from treadle.driver.samples import arguments, default_extents
 from treadle.driver.trial import close_enough, expected
 from treadle.machine.form import MachineProgram
@@ -88,6 +88,7 @@ def trials_of(program: MachineProgram, shapes: Sequence[dict[str, int]], seed: i
     """Random arguments for each shape. One shape cannot tell all bounds apart: take some below and above a block."""
     found: list[Trial] = []
     for dims in shapes:
+        known_dims(program.program, dims)
         extents = default_extents(program.program, dims)
         arrays, scalars = arguments(program.program, extents, seed)
         found.append(Trial({**arrays, **scalars}, expected(program, arrays, scalars, extents)))

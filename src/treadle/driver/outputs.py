@@ -1,4 +1,7 @@
-"""Allocating the outputs that a call leaves out: on the arguments' device, by the library that the arguments are of."""
+"""Allocating the outputs that a call leaves out: on the arguments' device, by the library that the arguments are of.
+
+Such an output has no values: a kernel that reads it before it stores into it is refused.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from treadle.driver.errors import ArgumentMissing
+from treadle.ir.core import Block, If, Program
+from treadle.ir.ops.access import Load, Store
 from treadle.runtime.arrays import numpy_dtype
 from treadle.runtime.driver import ordinal_of
 from treadle.runtime.memory import empty
@@ -29,6 +34,38 @@ _TORCH = {
     "f8e5m2": "float8_e5m2",
     "f8e8m0": "float8_e8m0fnu",
 }
+
+
+def read_first(program: Program) -> frozenset[str]:
+    """Outs whose first access, in the order of the text and outside branches, needs what they held before the call."""
+    seen: dict[str, bool] = {}
+    _accesses(program.body, seen)
+    return frozenset(t.name for t in program.tensors if t.out and seen.get(t.name))
+
+
+def _accesses(block: Block, seen: dict[str, bool]) -> None:
+    """Tensor -> whether its first access reads; a branch, and a load with a fill, may be of later instances only."""
+    for op in block.ops:
+        if isinstance(op, Load | Store):
+            reads = op.fill is None if isinstance(op, Load) else op.effect != "set"
+            seen.setdefault(op.tensor.name, reads)
+        for inner in op.blocks:
+            if isinstance(op, If):
+                seen |= {s.tensor.name: False for s in inner.walk() if isinstance(s, Load | Store)} | seen
+            else:
+                _accesses(inner, seen)
+
+
+def refuse_read(program: Program, name: str) -> ArgumentMissing:
+    """The refusal to allocate an output whose old elements the kernel reads."""
+    access = next(op for op in program.body.walk() if isinstance(op, Load | Store) and op.tensor.name == name)
+    return ArgumentMissing(
+        doing=f"calling {program.name}",
+        found=f"no {name}, whose elements are read before any is stored: an output left out has no values yet",
+        expected=f"an array for {name}, or a store into it first",
+        hint=f"pass {name}=..., for example numpy.zeros of its shape",
+        span=access.span or program.span,
+    )
 
 
 def fresh(kernel: str, name: str, shape: tuple[int, ...], dtype: str, device: str, arguments: Iterable[Any]) -> Any:

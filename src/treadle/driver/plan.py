@@ -180,4 +180,12 @@ def load(path: str | Path, kernel: Kernel | None = None) -> Plan:
             expected="a file written by Plan.save",
             hint="plan the kernel again and save it",
         )
-    return Plan(restore(Decisions.from_json(decisions), parse_program(program, str(path))), kernel)
+    saved = parse_program(program, str(path))
+    if kernel is not None and kernel.definition.name != saved.name:
+        raise PlanUnreadable(
+            doing=f"loading {path}",
+            found=f"a plan of {saved.name}",
+            expected=f"a plan of {kernel.definition.name}, the kernel that was passed with it",
+            hint=f"pass the kernel {saved.name}, or load the plan of {kernel.definition.name}",
+        )
+    return Plan(restore(Decisions.from_json(decisions), saved), kernel)

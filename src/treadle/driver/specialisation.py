@@ -10,6 +10,7 @@ from treadle.base.errors import LimitError
 from treadle.driver.arguments import Call
 from treadle.driver.errors import ArgumentsOverlap, UniversalUnknown
 from treadle.driver.facts import ArrayFacts, CallFacts, holds
+from treadle.driver.outputs import read_first
 from treadle.driver.record import Record, fetch, keep, record_key
 from treadle.driver.rooms import planning, room
 from treadle.driver.targets import Place, place_of
@@ -30,6 +31,7 @@ class Specialisation:
     def __init__(self, program: Program, text: str, limit: int) -> None:
         self.program = program
         self.text = text
+        self.read_first = read_first(program)
         self.limit = limit
         self.variants: list[Variant] = []
         self.interpreted: dict[str, Interpreted] = {}

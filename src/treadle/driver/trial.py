@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.driver.locate import known_dims
 from treadle.driver.samples import arguments, default_extents
 from treadle.dtype.formats import f32
 from treadle.evaluate.interpreter import evaluate
@@ -65,6 +66,7 @@ def try_machine(text: str, file: str, dims: Mapping[str, int], seed: int, schedu
     """Runs a machine text under `schedules` schedules. *Errors*: `machine/syntax`, `machine/form`, `simulate/*`."""
     machine = parse_machine(text, file)
     verify(machine)
+    known_dims(machine.program, dims)
     extents = default_extents(machine.program, dims)
     arrays, scalars = arguments(machine.program, extents, seed)
     want = expected(machine, arrays, scalars, extents)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,15 @@ def sanitize(
     extents: Mapping[str, int],
     *,
     seeds: int = 2,
+    fresh: Collection[str] = (),
 ) -> list[Finding]:
     """What is wrong with `program` on these arguments: a list of findings, empty when all is well.
 
     Runs at block size 1 (where instances are single indices and interference of `parallel` instances is exact), with
     whole dimensions, and `seeds` times with random cuts and orders. Arguments are not changed: outputs are copies. Two
     runs whose outputs differ by more than regrouping can explain (more than 1e-3 relative, or at all for integers) are
-    reported as `block/observed` with the first element that differs.
+    reported as `block/observed` with the first element that differs. `fresh` names outputs without values before the
+    run: reading an element of them that no instance has written is `read/uninitialised`.
     """
     findings: list[Finding] = []
     first: dict[str, Array] | None = None
@@ -39,7 +41,7 @@ def sanitize(
     plans += [(f"random blocks (seed {s})", Random(s)) for s in range(seeds)]
     for label, cuts in plans:
         copies = _copied(program, arrays)
-        watcher = Promises({name: a.shape for name, a in copies.items()})
+        watcher = Promises({name: a.shape for name, a in copies.items()}, fresh=fresh)
         try:
             evaluate(program, copies, scalars, extents=extents, cuts=cuts, watcher=watcher)
         except UserError as error:

@@ -6,7 +6,7 @@ A `Watcher` is told of region instances, reads and writes; `Silent` does nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,14 +66,15 @@ class _Log:
 
 
 class Promises(Silent):
-    """Collects findings; at most `limit` of them, one a code and pair of lines."""
+    """Collects findings; at most `limit`, one a code and pair of lines. `fresh` tensors begin without values."""
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], limit: int = 20) -> None:
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], limit: int = 20, fresh: Collection[str] = ()) -> None:
         self.shapes = shapes
         self.limit = limit
         self.findings: list[Finding] = []
         self._seen: set[tuple[str, str, str]] = set()
         self._logs: list[_Log] = []
+        self._written = {name: np.zeros(shapes[name], np.bool_) for name in fresh}
 
     def enter(self, region: Region, instance: Mapping[str, tuple[int, int]]) -> None:
         if region.kind != "parallel":
@@ -89,6 +90,7 @@ class Promises(Silent):
             self._logs.pop()
 
     def read(self, tensor: Tensor, index: Index, op: Op) -> None:
+        self._has_values(tensor, index, op)
         for log in self._logs:
             writer = log.writer.get(tensor.name)
             if writer is not None:
@@ -98,6 +100,10 @@ class Promises(Silent):
             reader[index] = np.where((now == 0) | (now == log.number), log.number, -1)
 
     def write(self, tensor: Tensor, index: Index, op: Op, atomic: bool) -> None:
+        if atomic:
+            self._has_values(tensor, index, op)
+        elif tensor.name in self._written:
+            self._written[tensor.name][index] = True
         for log in self._logs:
             reader = log.reader.get(tensor.name)
             if reader is not None:
@@ -111,6 +117,11 @@ class Promises(Silent):
 
     def report(self, code: str, message: str, op: Op) -> None:
         self._add(Finding(code, message, op.span))
+
+    def _has_values(self, tensor: Tensor, index: Index, op: Op) -> None:
+        written = self._written.get(tensor.name)
+        if written is not None and not np.all(written[index]):
+            self.report("read/uninitialised", f"{tensor.name} has elements that were never written", op)
 
     def _clash(self, log: _Log, owner: NDArray[np.int64], tensor: Tensor, index: Index, op: Op, what: str) -> None:
         held = np.asarray(owner[index])

@@ -151,7 +151,8 @@ class PartRef(Operators):
             doing=f"iterating over {self}",
             found=f"{self}, a part of a dimension, without a region",
             expected="td.parallel, td.serial, td.pipeline or td.reduce of it",
-            hint=f"write for i in td.serial({self}.each): for an ordered loop over single elements",
+            hint=f"write for i in td.serial({self}.each): for an ordered loop over single elements"
+            + ("" if _span() else f"; td.dims of one name is that dimension: {self} = td.dims({str(self)!r})"),
             span=_span(),
         )
 

@@ -11,6 +11,7 @@ from typing import Any
 from treadle.base.errors import TreadleError
 from treadle.ir.core import Block
 from treadle.lang import merging, subscript
+from treadle.lang.advice import advice
 from treadle.lang.dims import PartRef
 from treadle.lang.errors import BadArgument, BadAssignment, Jump, ParallelAssign, PythonError, Recursion, TracedWhile
 from treadle.lang.expressions import BINARY, INPLACE, Expressions
@@ -83,7 +84,7 @@ class Statements(Expressions):
                 doing=f"running {frame.name} at capture",
                 found=f"{type(error).__name__}: {error}",
                 expected="Python code that runs",
-                hint="the code around the marked place runs when the kernel is captured; see the cause above",
+                hint=advice(error) or "the marked code runs when the kernel is captured; its exception is the cause",
                 span=self.ctx.span,
             ) from error
 
