@@ -66,6 +66,9 @@ class Computing(Reading):
         where = place.constraints(stmt.where, facts)
         inside = facts.also(*where)
         if self._as_fold(place, stmt, inside):
+            for c in where:
+                if not place.slots(frag.shape).also(*place.claimed(as_claim(stmt.claim), facts)[0]).implies(c):
+                    raise Unsure("J1", f"a step of a fold where {c}", missing="the condition in the claim")
             return
         pieces = self._computed(place, stmt, inside, frag.dtype)
         if where:
@@ -132,7 +135,7 @@ class Computing(Reading):
             second = self.operand(place, args[1], facts, place.frag(stmt.dst).dtype)
             state = any(isinstance(t, Part) or (isinstance(t, Elem) and t.value == op.result.name) for _, t in second)
             acc, new = (second, first) if state and not _holds_part(first, op.result.name) else (first, second)
-            self._fold_step(place, stmt.dst, stmt.claim, acc, new, monoid, op.nan, (), ())
+            self._fold_step(place, stmt.dst, stmt.claim, acc, new, monoid, "propagate", (), ())
             return True
         if isinstance(op, SourceMma) and stmt.fn == "fma" and len(args) == 3:
             dtype = place.frag(stmt.dst).dtype

@@ -15,13 +15,13 @@ from treadle.checker.coverage import Coverage, StoreEvent
 from treadle.checker.cuts import Cut, Range, argument_of
 from treadle.checker.engines import Engines
 from treadle.checker.gpu import replicated
-from treadle.checker.invariants import Invariants, assigned, number
+from treadle.checker.invariants import Invariants, number
 from treadle.checker.order import Accesses
 from treadle.checker.rings import Rings
 from treadle.checker.scopes import View, argument_symbols
 from treadle.checker.state import Frame, Place
 from treadle.checker.statements import Stored
-from treadle.checker.storage import buffers_opened, read, slots, unknown_contents
+from treadle.checker.storage import assigned, buffers_opened, read, slots, unknown_contents
 from treadle.checker.terms import Pieces, substituted, undefined
 from treadle.checker.verdict import Refused, Unsure
 from treadle.dtype.formats import bool_
@@ -91,7 +91,7 @@ class Walk(Invariants):
             names = slots(len(buffer.shape))
             facts = place.facts.also(*box(names, [place.expr(e) for e in buffer.shape]))
             pieces = read(place.contents[name], tuple(map(sym, names)), facts, name)
-            self.published[name] = tuple(r.var for f in place.frames for r in f.ranges), pieces
+            self.published[name] = tuple(r.var for f in place.frames if f.agents == 0 for r in f.ranges), pieces
 
     def subscribe(self, place: Place, role: str) -> None:
         """On entry to the body of a step: its slots hold what the producer published, in terms of our own controls."""
@@ -233,6 +233,9 @@ class Walk(Invariants):
         step = place.expr(stmt.step).constant
         if step is None or step < 1:
             raise Unsure("J1", f"the step {stmt.step}", missing="a positive number as step")
+        moved = (stmt.lo.functions | stmt.hi.functions | stmt.step.functions) & assigned(stmt.body)
+        if moved:
+            raise Unsure("J5", f"the body assigns {min(moved)}, which bounds the loop", missing="bounds that stay")
         r = Range(stmt.var, place.expr(stmt.lo), place.expr(stmt.hi), step)
         view, bound = self.entered(place, stmt.enters, [r], ordered=True)
         inside = place.facts.also(*r.inside)
@@ -390,5 +393,5 @@ class Walk(Invariants):
                 place.contents[name] = replace(
                     place.contents[name], layers=unknown_contents(f"{name} got a version in an if").layers
                 )
-        for name, written in self.collector(place, place.contents.keys() - opened).body([stmt]):
-            place.contents[name] = place.contents[name].stored(written)
+        for name, written in self.collector(place, place.contents.keys()).body([stmt]):
+            place.contents[name] = place.contents[name].after(written, opened=name in opened)

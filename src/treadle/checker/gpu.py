@@ -107,6 +107,13 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
         raise Unsure("J5", "several agents share each task", missing="a rule for one role of several agents")
     if over not in ("threads", "warps", "persistent", "grid"):
         raise Refused("J5", f"tasks over {over} on a GPU", {})
+    if over in ("threads", "warps") and len(kernel.roles) > 1:
+        raise Unsure("J5", f"tasks over {over} beside other roles", missing="one role")
+    if over != "threads" and role.threads % target.warp:
+        raise Refused("J5", f"an agent of {role.threads} threads is no number of warps", {"threads": role.threads})
+    if over in ("persistent", "grid") and role.agents > 1 and role.index is None:
+        raise Unsure("J1", f"{role.name}: nothing tells its agents apart", missing="an index of the role")
+    _outside(role)
     used = fragments_of(role.body)
     for frag in kernel.frags:
         if frag.name in used:
@@ -116,6 +123,14 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
             raise Unsure("J2", f"{b.name} is shared by the tasks of a workgroup", missing="a rule for several agents")
         if b.place == "local" and not thread_agents:
             raise Unsure("J4", f"{b.name} is local to an agent of several threads", missing="shared memory for it")
+
+
+def _outside(role: Role) -> None:
+    """Beside its tasks, every workgroup of the launch executes the body: memory is written by tasks only."""
+    inside = {id(s) for t in role.body if isinstance(t, Tasks) for s in walk(t.body)}
+    for s in walk(role.body):
+        if isinstance(s, Store | Copy) and id(s) not in inside:
+            raise Refused("J2", f"{role.name} writes {s.dst.name} outside its tasks: every workgroup does", {})
 
 
 def _named(kernel: Kernel, everyone: int, target: Target) -> None:
@@ -129,6 +144,11 @@ def _named(kernel: Kernel, everyone: int, target: Target) -> None:
             number, threads = args["id"], args["threads"].constant
             if s.kind == "barrier.arrive":
                 raise Unsure("J5", "an arrival at a named barrier without a wait", missing="a rule for turns")
+            apart = {t.over for t in role.body if isinstance(t, Tasks)} & {"threads", "warps"}
+            if "threads" in apart or ("warps" in apart and threads != role.threads):
+                raise Refused("J5", f"{role.name}: tasks that run apart join at a barrier", {"threads": threads or 0})
+            if "warps" in apart and number.constant is not None and role.agents > 1:
+                raise Refused("J5", f"{role.name}: warps that run apart join at barrier {number}", {})
             if threads == everyone and (len(kernel.roles) > 1 or role.agents > 1 or number.constant == 0):
                 if number.constant != 0:
                     raise Refused("J5", f"everyone joins at barrier {number}, not at 0", {})
@@ -355,7 +375,10 @@ class Between:
         # The same index, mask and distribution: the same element by the same thread. Of a tensor, where every
         # element is
         # stored once (`coverage`), no other thread can mean that element; of a buffer one could.
-        own = (ref.index, where, dist) if name in self.source.stored else None
+        # Not so where several threads hold the element, or where the index is a value that may change in between.
+        single = bool(dist) and all(m.axis is not None or m.size == 1 for m in dist)
+        fixed = not any(e.functions for e in (*ref.index, *(c.expr for c in where)))
+        own = (ref.index, where, dist) if name in self.source.stored and single and fixed else None
         if writes:
             if p.older or (p.read and (own is None or p.readers != {own})):
                 raise Refused("J2", f"{name} is overwritten with no barrier after other threads' accesses", {})
@@ -437,3 +460,8 @@ def uniform(role: Role, frags: dict[str, Frag]) -> None:
                         f"control hangs on {name}, which differs from thread to thread",
                         missing="a replicated fragment",
                     )
+
+
+def touched(stmt: object, name: str) -> bool:
+    """Whether a statement accesses that memory."""
+    return isinstance(stmt, Stmt) and any(ref.name == name for ref, _ in accesses(stmt))

@@ -57,7 +57,11 @@ def _storage(program: MachineProgram, kernel: Kernel, target: Target) -> None:
                     "J4", f"the buffer {b.name} is {b.place}, a ring or swizzled", missing="a rule for it on CPUs"
                 )
         _overlap(kernel.buffers)
-    elif target.kind != "cuda":
+    elif target.kind == "cuda":
+        _overlap([b for b in kernel.buffers if b.place != "shared"])
+        if any(b.place == "workspace" for b in kernel.buffers):
+            raise Unsure("J4", f"{kernel.name} declares workspace", missing="a buffer that the host provides")
+    else:
         raise Unsure("J2", f"the target kind {target.kind}", missing="rules for its memory model")
 
 
@@ -141,6 +145,7 @@ def _arguments(program: MachineProgram, source: Source) -> None:
 
 
 def _workspace(program: MachineProgram, facts: Facts) -> None:
+    _overlap(program.host.workspace)
     for b in program.host.workspace:
         if b.place != "workspace":
             raise Refused("J4", f"{b.name} is provided by the host and is {b.place}", {})

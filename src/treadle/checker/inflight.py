@@ -200,8 +200,9 @@ def fragments(stmt: Stmt) -> set[str]:
 # ---- boxes stored by an engine
 
 
-def check_staging(kernel: Kernel, role: Role, rings: Rings) -> None:
-    """Staging slots: filled, fenced, joined, stored, and free again before they are filled once more.
+def check_staging(kernel: Kernel, role: Role, rings: Rings) -> set[str]:
+    """Staging slots: filled, fenced, joined, stored, and free again before they are filled once more. Returns their
+    names.
 
     *Errors*: findings of J2 and J3, with `rings.at` at the statement.
     """
@@ -209,16 +210,18 @@ def check_staging(kernel: Kernel, role: Role, rings: Rings) -> None:
     if not copies:
         if any(isinstance(s, Sync) and s.kind.startswith("bulk.") for s in walk(role.body)):
             raise Unsure("J2", "groups of boxes without a box", missing="a store by boxes")
-        return
+        return set()
     steps = rings.steps(role)
     declared = {b.name: b for b in kernel.buffers}
     guarded: set[int] = set()
+    staged: set[str] = set()
     for step in steps.values():
         number = sym(step.counter)
         mine = [s for s in step.before if isinstance(s, Copy) and s.src.version == number]
         if not mine:
             continue
         names = {s.src.name for s in mine}
+        staged |= names
         order: list[str] = []
         for s in step.before:
             word = _staging_word(s, names, number, role, rings)
@@ -249,10 +252,14 @@ def check_staging(kernel: Kernel, role: Role, rings: Rings) -> None:
         rings.at = copies[-1]
         raise Refused("J2", "the kernel may end before its boxes are stored", {})
     for s in walk(role.body):
-        staged = isinstance(s, Copy) or (isinstance(s, Sync) and s.kind in ("bulk.wait", "bulk.commit"))
-        if staged and id(s) not in guarded and s is not last:
+        boxes = isinstance(s, Copy) or (isinstance(s, Sync) and s.kind in ("bulk.wait", "bulk.commit"))
+        if boxes and id(s) not in guarded and s is not last:
             rings.at = s
             raise Refused("J2", "a box, commit or wait outside a staging step", {})
+        if isinstance(s, Stmt) and id(s) not in guarded and any(ref.name in staged for ref, _ in accesses(s)):
+            rings.at = s
+            raise Refused("J2", "a staging slot is touched outside its step", {})
+    return staged
 
 
 def _staging_word(s: Stmt | Control, names: set[str], number: Expr, role: Role, rings: Rings) -> str:

@@ -15,23 +15,18 @@ from treadle.checker.cuts import Range
 from treadle.checker.scopes import View, argument_symbols
 from treadle.checker.state import Place
 from treadle.checker.statements import Statements
-from treadle.checker.storage import Collector, Contents, Layer, buffers_opened, read, slots, unknown_contents
+from treadle.checker.storage import Collector, Contents, Layer, assigned, buffers_opened, read, slots, unknown_contents
 from treadle.checker.terms import Elem, Num, Part, Pieces, Term, Undef, only, substituted, undefined
 from treadle.checker.verdict import Finding, Refused, Unsure
 from treadle.ir.core import Region
 from treadle.machine.form import (
     Body,
     Claim,
-    Compute,
     Control,
-    Fold,
     Invariant,
-    Load,
     Loop,
-    Mma,
     Stmt,
     Tasks,
-    walk,
 )
 
 
@@ -268,10 +263,8 @@ class Invariants:
                 inner.contents[name] = replace(
                     inner.contents[name], layers=unknown_contents(f"{name} gets a new version in the loop").layers
                 )
-        for name, written in self.collector(place, inner.contents.keys() - opened).loop(
-            control, until=sym(control.var)
-        ):
-            inner.contents[name] = inner.contents[name].stored(written)
+        for name, written in self.collector(place, inner.contents.keys()).loop(control, until=sym(control.var)):
+            inner.contents[name] = inner.contents[name].after(written, opened=name in opened)
 
     def leave(self, place: Place, inner: Place, control: Loop | Tasks) -> None:
         """After a control: assigned fragments and re-versioned buffers are unknown, other stores are written."""
@@ -286,10 +279,10 @@ class Invariants:
         local = (
             {n for n, b in place.buffers.items() if b.place == "local"} if isinstance(control, Tasks) else set[str]()
         )
-        collector = self.collector(place, place.contents.keys() - opened - local)
+        collector = self.collector(place, place.contents.keys() - local)
         events = collector.loop(control) if isinstance(control, Loop) else collector.tasks(control)
         for name, written in events:
-            place.contents[name] = place.contents[name].stored(written)
+            place.contents[name] = place.contents[name].after(written, opened=name in opened)
 
     def alone(self, place: Place, stmt: Tasks) -> set[str]:
         """Buffers that no other task sees while one runs: those of the agent, and those of its workgroup if that
@@ -297,15 +290,6 @@ class Invariants:
         task at a time."""
         mine = ("local", "shared") if stmt.over in ("persistent", "grid") else ("local",)
         return {n for n, b in place.buffers.items() if b.place in mine}
-
-
-def assigned(body: Body) -> set[str]:
-    """Fragments that a body assigns."""
-    found: set[str] = set()
-    for stmt in walk(body):
-        if isinstance(stmt, Load | Compute | Fold | Mma):
-            found.add(stmt.dst)
-    return found
 
 
 def number(value: int) -> Expr:

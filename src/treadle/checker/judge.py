@@ -16,19 +16,23 @@ from treadle.checker.coverage import Coverage
 from treadle.checker.cuts import Range
 from treadle.checker.engines import Engines
 from treadle.checker.folds import Folds
-from treadle.checker.gpu import Between, check_parts, uniform
+from treadle.checker.gpu import Between, check_parts, touched, uniform
 from treadle.checker.host import check_host
 from treadle.checker.inflight import InFlight, check_staging
 from treadle.checker.order import Accesses
+from treadle.checker.permissions import check_permissions
 from treadle.checker.rings import Rings
 from treadle.checker.source import Source
 from treadle.checker.state import Frame, Place
 from treadle.checker.statements import Statements
 from treadle.checker.storage import Contents, unknown_contents
-from treadle.checker.verdict import Finding, Spent, Unsure, Verdict
+from treadle.checker.threads import Locality
+from treadle.checker.verdict import Finding, Refused, Spent, Unsure, Verdict
 from treadle.hardware.targets import find_target
 from treadle.ir.core import Program
-from treadle.machine.form import Buffer, Control, Kernel, MachineProgram, Role, Stmt
+from treadle.ir.ops.debug import Check, Print
+from treadle.machine.form import Buffer, Control, Kernel, MachineProgram, Role, Stmt, walk
+from treadle.machine.verify import form_problems
 
 _BROKEN = (
     ArithmeticError,
@@ -55,6 +59,9 @@ def check(program: MachineProgram) -> Verdict:
     judge = Judge(program, numbers, spent)
     try:
         judge.run()
+        wrong = form_problems(program)
+        if wrong:
+            raise Refused("J1", f"the form is wrong: {wrong[0]}", {})
     except _BROKEN as broken:  # a text that no rule foresaw: nothing can be said
         at = judge.walk.at
         reason = f"the judge could not go on: {type(broken).__name__}: {broken}"
@@ -107,6 +114,9 @@ class Judge:
         if target is None:
             raise Unsure("J7", f"the target {self.program.target}", missing="a row of the hardware table")
         check_host(self.program, self.source, self.facts, target)
+        told = next((op for op in self.source.ops if isinstance(op, Print | Check)), None)
+        if told is not None:
+            raise Unsure("J1", f"the source has a {told.keyword}", missing="a rule for what a program shows or tests")
         workspace = {b.name: b for b in self.program.host.workspace}
         contents = {b: Contents() for b in workspace}
         for number, launch in enumerate(self.program.host.launches):
@@ -116,10 +126,11 @@ class Judge:
             rings = self._protocols(kernel) if target.kind == "cuda" else None
             self.walk.rings, self.walk.published = rings, {}
             for role in self._in_order(kernel, rings):
-                self.walk.role = role.name
+                self.walk.role = self.accesses.role = role.name
                 self.walk.body(self._agents(place, role), role.body)
             contents = {b: place.contents[b] for b in workspace}
         self.walk.at = None
+        check_permissions(self.program, self.walk.statements.spent)
         self.coverage.check()
         self.accesses.check()
 
@@ -127,7 +138,7 @@ class Judge:
         """Rings, operations in flight, uniform control, barriers between accesses of several threads to memory."""
         everyone = sum(r.agents * r.threads for r in kernel.roles)
         rings = Rings(kernel, self.facts)
-        judge: Rings | InFlight | Between = rings
+        judge: Rings | InFlight | Between | Locality = rings
         try:
             rings.check()
             workspace = tuple(self.program.host.workspace)
@@ -139,12 +150,17 @@ class Judge:
                     "J2", "agents side by side touch one memory", missing="an index that is the agent's number"
                 )
             for role in kernel.roles:
+                judge = held = Locality(kernel, role)
+                held.run()
+                judge = rings
                 uniform(role, {f.name: f for f in kernel.frags})
                 judge = flight = InFlight(kernel, role, rings)
                 flight.check()
                 judge = rings
-                check_staging(kernel, role, rings)
-                staged = {b.name for b in kernel.buffers if b.versions}
+                staged = check_staging(kernel, role, rings) | rings.of_buffer.keys()
+                loose = next((b.name for b in kernel.buffers if b.versions and b.name not in staged), None)
+                if loose is not None and any(touched(s, loose) for s in walk(role.body)):
+                    raise Unsure("J2", f"{loose} has versions and no protocol", missing="a ring or staging slots")
                 judge = between = Between(kernel, role, self.source, everyone, workspace, frozenset(staged))
                 between.run()
         except Finding:
@@ -159,7 +175,8 @@ class Judge:
 
     def _agents(self, place: Place, role: Role) -> Place:
         """A role's own view: its index and counters, and that each of its agents executes the body."""
-        names = [*role.counters, *([role.index] if role.index else [])]
+        # No expression may mention a counter: it changes, a symbol does not. Rings compare their texts.
+        names = [role.index] if role.index else []
         facts = place.facts.also(*(ge(sym(c), 0) for c in role.counters))
         frames = place.frames
         if role.index is not None:

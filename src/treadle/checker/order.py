@@ -30,6 +30,7 @@ class Access:
     frames: tuple[Frame, ...]
     positions: tuple[int, ...]
     stores: bool
+    role: str
 
 
 @dataclass
@@ -39,6 +40,7 @@ class Accesses:
     source: Source
     found: list[Access] = field(default_factory=list[Access])
     launch: int = 0
+    role: str = ""
 
     def store(self, event: StoreEvent) -> None:
         """A store statement."""
@@ -50,7 +52,7 @@ class Accesses:
 
     def _add(self, op: Op, tensor: str, frames: tuple[Frame, ...], position: int, stores: bool) -> None:
         positions = (self.launch, *(f.position for f in frames), position)
-        self.found.append(Access(op, tensor, frames, positions, stores))
+        self.found.append(Access(op, tensor, frames, positions, stores, self.role))
 
     def check(self) -> None:
         """*Errors*: findings of J2."""
@@ -61,6 +63,8 @@ class Accesses:
 
     def _pair(self, a: Access, b: Access) -> None:
         first, second = (a, b) if self.source.order[id(a.op)] < self.source.order[id(b.op)] else (b, a)
+        if first.role != second.role and first.positions[0] == second.positions[0]:
+            raise Unsure("J2", f"two roles of one launch access {first.tensor}", missing="one role, or two launches")
         common = common_prefix([first.frames, second.frames])
         if first.frames[: len(common) + 1] != second.frames[: len(common) + 1]:
             branches = [p.frames[len(common)] for p in (first, second) if len(p.frames) > len(common)]

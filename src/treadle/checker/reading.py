@@ -14,7 +14,7 @@ from treadle.algebra.sets import Facts, is_opaque
 from treadle.checker.compare import Gap, split
 from treadle.checker.folds import Folds
 from treadle.checker.sampling import differ
-from treadle.checker.scopes import flat
+from treadle.checker.scopes import argument_symbols, flat
 from treadle.checker.state import Place
 from treadle.checker.storage import read
 from treadle.checker.terms import (
@@ -230,7 +230,7 @@ class Reading:
             else:
                 for arg in scope.args:
                     if arg.kind == "block":
-                        if inst.get(f"{arg.name}.start") != place.view.bindings.get(f"{arg.name}.start"):
+                        if any(inst.get(s) != place.view.bindings.get(s) for s in argument_symbols(arg)):
                             return False
                         continue
                     b = inst.get(arg.name)

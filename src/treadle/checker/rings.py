@@ -29,6 +29,7 @@ from treadle.machine.form import (
     Copy,
     If,
     Kernel,
+    Let,
     Loop,
     Role,
     Stmt,
@@ -47,6 +48,7 @@ class Rings:
     rings: dict[str, Ring] = field(default_factory=dict[str, Ring])  # by the name of `full`
     of_buffer: dict[str, Ring] = field(default_factory=dict[str, Ring])
     taken: dict[tuple[str, str], Step] = field(default_factory=dict[tuple[str, str], Step])  # (role, full)
+    lets: tuple[dict[str, Expr], dict[str, Expr]] = field(default_factory=lambda: ({}, {}))  # of the two roles compared
     at: Stmt | Control | None = None
 
     def check(self) -> None:
@@ -75,17 +77,22 @@ class Rings:
                     f"{ring.full.name} must count one arrival and bytes, {ring.empty.name} arrivals only",
                     {"count": ring.full.count},
                 )
-        if self.kernel.barriers:
+        everyone = sum(r.agents * r.threads for r in self.kernel.roles)
+        many = len(self.kernel.roles) > 1
+        if self.kernel.barriers or (many and any(is_meeting(s, everyone) for r in self.kernel.roles for s in walk(r.body))):
             self._setup()
         for role in producers:
             for other in consumers:
                 mine = {full for name, full in self.taken if name == other.name}
+                self.lets = lets_of(role), lets_of(other)
                 self._same(self._tree(role.body, "mbar.expect", mine), self._tree(other.body, "mbar.wait", mine), {})
 
     # ---- the producer
 
     def _fills(self, role: Role) -> None:
         steps = self.steps(role)
+        if role.agents != 1:
+            raise Refused("J3", f"{role.agents} agents fill each slot", {"agents": role.agents})
         for step in steps.values():
             number = sym(step.counter)
             events = [(s, c) for s, c in flat(step.before) if touches(s, step.counter)]
@@ -146,6 +153,11 @@ class Rings:
                 if id(s) not in inside:
                     self.at = s
                     raise Refused("J3", "a copy, announcement or wait outside the steps of a ring", {})
+            if isinstance(s, Stmt) and not isinstance(s, Copy):
+                for ref, _ in accesses(s):
+                    if ref.name in self.of_buffer:
+                        self.at = s
+                        raise Refused("J2", f"the producer touches {ref.name} other than by its copies", {})
 
     def steps(self, role: Role) -> dict[str, Step]:
         """Where the role's counters move on. *Errors*: refused, J3, if one moves on twice or under an `if`."""
@@ -401,8 +413,18 @@ class Rings:
             if len(a.enters) != len(b.enters) or [e.region for e in a.enters] != [e.region for e in b.enters]:
                 raise Refused("J3", "producer and consumer enter different regions", {})
             for x, y in pairs:
+                x, y = x.substitute(self.lets[0]), y.substitute(self.lets[1])
                 if x.functions or y.functions:
                     raise Unsure("J3", f"the controls of two roles hang on {x}", missing="the same value in both")
                 if not self.facts.equal(x.substitute(env), y):
                     raise Refused("J3", f"producer and consumer differ: {x} against {y}", {})
             self._same(inner_a, inner_b, env)
+
+
+def lets_of(role: Role) -> dict[str, Expr]:
+    """What a role's names stand for: names are unique in a role, not among roles."""
+    found: dict[str, Expr] = {}
+    for s in walk(role.body):
+        if isinstance(s, Let):
+            found[s.name] = s.expr.substitute(found)
+    return found

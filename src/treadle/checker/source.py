@@ -6,7 +6,10 @@ and loop-carried values have no step of their own (they are met by the rules of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Atom, Constraint, Expr, Fn, Sym, ge, le, lt
@@ -14,6 +17,7 @@ from treadle.algebra.expr import eq as equals
 from treadle.checker.scopes import Scopes, View, argument_symbols
 from treadle.checker.terms import (
     ANY,
+    Any,
     App,
     Cell,
     Elem,
@@ -29,6 +33,7 @@ from treadle.checker.terms import (
     opaque_index,
 )
 from treadle.checker.verdict import Unsure
+from treadle.dtype.convert import round_to
 from treadle.dtype.formats import DType, bool_, i64
 from treadle.ir.core import AxisSub, If, Region, Sub, Value
 from treadle.ir.ops.access import Extract, Insert, Load
@@ -120,8 +125,10 @@ class Source(Scopes):
         match settled:
             case Idx(expr):
                 return expr
-            case Num(value, dtype) if dtype.is_int:
+            case Num(value, dtype) if dtype.is_int and dtype.finite_min <= value <= dtype.finite_max:
                 return Expr(()) + int(value)
+            case Any():
+                return opaque_index(term)  # whatever it is, not what another undefined element is
             case _:
                 return opaque_index(settled)
 
@@ -355,9 +362,19 @@ def converted(source: Term, have: DType, want: DType, saturate: bool) -> Term:
     """A conversion: nothing when the dtype is the same already; a number converts at once where it is kept exactly."""
     if have == want:
         return source
-    if isinstance(source, Num) and keeps_values(have, want):
+    if isinstance(source, Num) and keeps_values(have, want) and kept_exactly(source):
         return Num(float(source.value) if want.is_float else source.value, want)
     return app("cast.saturate" if saturate else "cast", (source,), want)
+
+
+def kept_exactly(number: Num) -> bool:
+    """Whether a number as written is one of its dtype: no rounding stands between the text and the value."""
+    if not number.dtype.is_float:
+        return number.dtype.is_bool or number.dtype.finite_min <= number.value <= number.dtype.finite_max
+    value = float(number.value)
+    if number.dtype.bits > 32 or math.isnan(value) or math.isinf(value):
+        return True
+    return float(round_to(np.array([value]), number.dtype)[0]) == value
 
 
 def bound_symbol(i: int) -> Expr:

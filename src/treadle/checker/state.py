@@ -16,13 +16,13 @@ from treadle.checker.compare import Compare, split
 from treadle.checker.cuts import Range
 from treadle.checker.scopes import View
 from treadle.checker.source import Source, converted
-from treadle.checker.storage import Contents
+from treadle.checker.storage import Contents, assigned
 from treadle.checker.terms import Elem, Part, Pieces, Term, Undef, keeps_values, substituted
-from treadle.checker.verdict import Refused
+from treadle.checker.verdict import Refused, Unsure
 from treadle.dtype.formats import DType
 from treadle.hardware.targets import Target
 from treadle.ir.ops.fold import Mma, Reduce
-from treadle.machine.form import Buffer, Claim, Control, Frag, Kernel
+from treadle.machine.form import Buffer, Claim, Control, Frag, Kernel, Loop, Tasks
 
 _EXISTENTIAL = re.compile(r"e\d+$")
 
@@ -147,10 +147,20 @@ class Place:
             raise Refused("J1", f"{name} is no fragment", {})
         pieces = self.held(name, args, facts)
         open_cases = [term for _, term in split(facts, pieces)]
-        if len(open_cases) == 1 and not isinstance(open_cases[0], Undef):
+        nothing = next((t for t in open_cases if isinstance(t, Undef)), None)
+        if nothing is not None:
+            raise Unsure("J1", f"{name} decides here and holds {nothing}", missing=f"a value of {name}")
+        if len(open_cases) == 1:
             return self.source.index_of(open_cases[0], self.view)
-        # some integer: equal arguments, equal value, as long as the fragment is not assigned again
-        return of(Fn(f"{name}@{self.compare.number(self.holds.get(name))}", args))
+        # Some integer: equal arguments, equal value, as long as the fragment is not assigned again. It is assigned
+        # anew by every agent and in every iteration of the loops around its assignment.
+        anew = [
+            sym(r.var)
+            for f in self.frames
+            if f.agents or (isinstance(f.control, Loop | Tasks) and name in assigned(f.control.body))
+            for r in f.ranges
+        ]
+        return of(Fn(f"{name}@{self.compare.number(self.holds.get(name))}", (*args, *anew)))
 
     def constraints(
         self, cs: Sequence[Constraint], facts: Facts | None = None, ghost: bool = False

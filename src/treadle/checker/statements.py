@@ -21,6 +21,7 @@ from treadle.checker.terms import (
 )
 from treadle.checker.verdict import Refused, Unsure, refuse
 from treadle.dtype.formats import DType, bool_
+from treadle.ir.core import If
 from treadle.ir.infer import sub_axes
 from treadle.ir.ops import access
 from treadle.machine.form import (
@@ -140,12 +141,17 @@ class Statements(Computing):
             raise Refused(
                 "J1", f"the source's store {claim.store} is to {op.tensor.name} ({op.effect}, {op.tensor.dtype})", {}
             )
+        if dtype.packed:
+            raise Unsure("J2", f"{dst.name} has elements that share a byte", missing="a rule for them")
         if any(v.name in self.source.used for v in op.results):
             raise Unsure("J1", "an atomic store whose old values are used", missing="a rule for them")
         axes = sub_axes(op.subs)
+        inst = place.instance(claim.instance, inside)
+        for scope, branch in self.source.scopes[id(op)]:
+            if isinstance(scope, If) and place.view.branches.get(self.source.element(scope.cond, {}, inst)) != branch:
+                raise Refused("J1", f"store {claim.store} is not under its instance's condition", inside.sample() or {})
         if len(claim.coords) != len(axes):
             raise Refused("J1", f"the store has {len(axes)} axes, the claim {len(claim.coords)} coordinates", {})
-        inst = place.instance(claim.instance, inside)
         coords = tuple(place.expr(c, inside, ghost=True) for c in claim.coords)
         at = {a.dim: c for a, c in zip(axes, coords)}
         wanted = self.source.subscripts(op.subs, op.tensor.dims, at, inst)

@@ -14,9 +14,25 @@ from itertools import count
 from treadle.algebra.expr import Constraint, Expr, eq, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import Facts, Inexpressible, Region, complements
-from treadle.checker.terms import Pieces, substituted, undefined
+from treadle.checker.compare import split
+from treadle.checker.terms import Pieces, Undef, substituted, undefined
 from treadle.checker.verdict import Refused, Unsure
-from treadle.machine.form import Body, Copy, If, Let, Loop, MemRef, Store, Tasks, Version
+from treadle.machine.form import (
+    Body,
+    Compute,
+    Copy,
+    Fold,
+    If,
+    Let,
+    Load,
+    Loop,
+    MemRef,
+    Mma,
+    Store,
+    Tasks,
+    Version,
+    walk,
+)
 
 _outcomes = count()
 
@@ -53,6 +69,7 @@ class Contents:
 
     layers: tuple[Layer, ...] = ()
     elsewhere: tuple[IndexMap, ...] = ()
+    touched: tuple[Written, ...] = ()  # by stores of whatever version
 
     def opened(self, pieces: Pieces) -> Contents:
         """With a new version on top. A layer in which nothing was written is hidden by none but the ones below it."""
@@ -63,7 +80,12 @@ class Contents:
         if not self.layers or not events:
             return self
         top, *rest = self.layers
-        return replace(self, layers=(replace(top, written=(*top.written, *events)), *rest))
+        layers = (replace(top, written=(*top.written, *events)), *rest)
+        return replace(self, layers=layers, touched=(*self.touched, *events))
+
+    def after(self, *events: Written, opened: bool) -> Contents:
+        """After the stores of a control; of one that opened versions, it is only known that something was written."""
+        return replace(self, touched=(*self.touched, *events)) if opened else self.stored(*events)
 
 
 def slots(rank: int) -> tuple[str, ...]:
@@ -86,7 +108,11 @@ def read(contents: Contents, index: tuple[Expr, ...], facts: Facts, name: str) -
         env = {f"${i}": e for i, e in enumerate(index)}
         for layer in contents.layers:
             if layer.whole:
-                return substituted(layer.pieces, env)
+                found = substituted(layer.pieces, env)
+                for case, term in split(facts, found):
+                    if isinstance(term, Undef):
+                        _touched(contents, index, case, f"{name} is read where it holds {term}")
+                return found
             if not layer.written:
                 continue
             sure = _union([w for w in layer.written if w.sure], facts, len(index))
@@ -106,6 +132,15 @@ def read(contents: Contents, index: tuple[Expr, ...], facts: Facts, name: str) -
         raise Refused("J1", f"{name} is read before it is written", here.sample())
     except Inexpressible as term:
         raise Unsure("J1", f"{name}: the written set has the term {term}", missing="an affine index") from None
+
+
+def _touched(contents: Contents, index: tuple[Expr, ...], facts: Facts, what: str) -> None:
+    """*Errors*: refused where an element was never written. A value that nobody uses may be any, but some value."""
+    if facts.contradictory:
+        return
+    rest = Region.of(IndexMap((), index), facts) - _union([w for w in contents.touched if w.sure], facts, len(index))
+    if not rest.is_empty:
+        raise Refused("J1", f"{what}, and was never written", rest.sample())
 
 
 def clash_elsewhere(others: tuple[IndexMap, ...], index: tuple[Expr, ...], facts: Facts) -> dict[str, int] | None:
@@ -273,6 +308,11 @@ def buffers_opened(body: Body) -> set[str]:
             case _:
                 pass
     return found
+
+
+def assigned(body: Body) -> set[str]:
+    """Fragments that a body assigns."""
+    return {s.dst for s in walk(body) if isinstance(s, Load | Compute | Fold | Mma)}
 
 
 def unknown_contents(why: str) -> Contents:

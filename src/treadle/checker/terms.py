@@ -246,7 +246,10 @@ def opaque_index(term: Term) -> Expr:
                 return value
             case Cell(tensor, index, _):
                 leaves.extend(index)
-                return tensor
+                return f"{tensor}[]"
+            case Part(value, coords, inst, over, exists):
+                leaves.extend((*coords, *(e for _, e in inst), *(c.expr for c in over)))
+                return f"{value}{''.join('=' if c.equality else '>' for c in over)}{exists}"
             case Idx(expr):
                 leaves.append(expr)
                 return "i"

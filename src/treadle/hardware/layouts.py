@@ -25,7 +25,7 @@ class _Mode(Protocol):
     def stride(self) -> int: ...
 
 
-def warpgroup_rows_of_16(columns: int) -> set[Digit]:
+def warpgroup_rows_of_16(columns: int) -> list[Digit]:
     """64 x `columns`, as accumulators and register operands of the tensor core have it: 16 rows a warp, pairs of
     columns
     a lane, four lanes a row."""
@@ -37,12 +37,15 @@ def warpgroup_rows_of_16(columns: int) -> set[Digit]:
         ("lane", 8, 0, 1),
         ("warp", 4, 0, 16),
     ]
-    return {d for d in digits if d[1] > 1}
+    return [d for d in digits if d[1] > 1]
 
 
 def matches(dist: tuple[_Mode, ...], columns: int) -> bool:
-    """Whether a distribution is that of a warpgroup's tensor-core fragment, in any order of equal kinds."""
-    return {(m.who, m.size, m.axis, m.stride) for m in dist if m.size > 1} == warpgroup_rows_of_16(columns)
+    """Whether a distribution is that of a warpgroup's tensor-core fragment. Digits of one kind are significant in
+    their order; how those of different kinds alternate says nothing."""
+    have = [(m.who, m.size, m.axis, m.stride) for m in dist if m.size > 1]
+    wanted = warpgroup_rows_of_16(columns)
+    return all([d for d in have if d[0] == who] == [d for d in wanted if d[0] == who] for who in ("slot", "lane", "warp"))
 
 
 def layout_problem(frag: Callable[[str], Any], stmt: Any, dst: Any) -> str | None:
