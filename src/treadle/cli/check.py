@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from treadle.cli.parser import Parser, argument_options, machine_file
 from treadle.driver.check import Judged, judge_file
-from treadle.driver.locate import captured, dtypes_of, locate, numbers, settings
+from treadle.driver.locate import captured, dtypes_of, locate, numbers, numbers_in, settings
 from treadle.ir.core import Program
 
 STATUS = {"verified": 0, "rejected": 1, "unknown": 2}
@@ -37,11 +37,17 @@ def run(argv: Sequence[str]) -> int:
 
 def _source(
     where: str | None, args: Sequence[str], absent: Sequence[str], sets: Sequence[str], dims: Mapping[str, int]
-) -> Program | None:
+) -> Callable[[Program], Program] | None:
+    """What captures the source anew, for the dimensions that the text's program has as numbers."""
     if where is None:
         return None
     definition = locate(where).__treadle_definition__
-    return captured(definition, dtypes_of(definition, args, absent), settings(sets), dims, absent)
+    dtypes, staged = dtypes_of(definition, args, absent), settings(sets)
+
+    def again(embedded: Program) -> Program:
+        return captured(definition, dtypes, staged, dims, absent, specialised=numbers_in(definition, embedded))
+
+    return again
 
 
 def _text(judged: Judged) -> str:

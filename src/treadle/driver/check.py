@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,13 +51,16 @@ class Judged:
         }
 
 
-def judge_text(text: str, file: str, source: Program | None = None) -> Judged:
-    """The verdict on a machine text; with `source`, its embedded program must be that one.
+def judge_text(text: str, file: str, source: Program | Callable[[Program], Program] | None = None) -> Judged:
+    """The verdict on a machine text; with `source`, its embedded program must be that one (or what a function makes of
+    it: the source captured for the same specialised dimensions).
 
     *Errors*: `machine/syntax`, `machine/form`, `machine/source-differs`.
     """
     machine = parse_machine(text, file)
     verify(machine)
+    if callable(source):
+        source = source(machine.program)
     if source is not None and print_program(source) != print_program(machine.program):
         raise SourceDiffers(
             doing=f"comparing {file} with its source",
@@ -88,6 +91,6 @@ def first_difference(a: str, b: str) -> str:
     return "programs of different length"
 
 
-def judge_file(path: Path, source: Program | None = None) -> Judged:
+def judge_file(path: Path, source: Program | Callable[[Program], Program] | None = None) -> Judged:
     """`judge_text` of a file."""
     return judge_text(path.read_text(), str(path), source)

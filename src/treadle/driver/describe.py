@@ -10,6 +10,7 @@ from treadle.driver.facts import ArrayFacts, CallFacts
 from treadle.driver.locate import captured, dtypes_of, known_dims, locate, numbers, settings
 from treadle.driver.plan import Plan
 from treadle.driver.targets import host_target, resolve
+from treadle.driver.tiles import is_side, whole_dims
 from treadle.ir.core import Program
 
 REPRESENTATIVE = 1024
@@ -32,10 +33,14 @@ def described_plan(
     found = locate(where)
     definition = found.__treadle_definition__
     extents = numbers(dims)
-    program = captured(definition, dtypes_of(definition, args, absent), settings(sets), extents, absent)
-    known_dims(program, extents)
-    facts = described_facts(program, extents)
     name = resolve(target) if target is not None else host_target()
+    dtypes, staged = dtypes_of(definition, args, absent), settings(sets)
+    program = captured(definition, dtypes, staged, extents, absent)
+    known_dims(program, extents)
+    if name.startswith("cuda"):
+        sides = {n: extents[n] for n in whole_dims(program) if is_side(extents.get(n, 0))}
+        program = captured(definition, dtypes, staged, extents, absent, specialised=sides)
+    facts = described_facts(program, extents)
     return Plan(choose(program, name, facts, (), family=family))
 
 

@@ -21,7 +21,7 @@ from treadle.driver.ready import MISS, Ready
 from treadle.driver.repeat import Repeated, all_tensors
 from treadle.driver.rooms import compile_native, planning, room
 from treadle.driver.specialisation import Specialisation
-from treadle.driver.tiles import whole_dims
+from treadle.driver.tiles import is_side, whole_dims
 from treadle.driver.variants import Interpreted, Variant, on_host
 from treadle.dtype.formats import BY_NAME
 from treadle.ir.core import Program
@@ -213,7 +213,7 @@ class Kernel:
         """Dimensions that a contraction takes whole, few enough to be the side of a tile."""
         names = whole_dims(program)
         known = known_extents(self.definition, call, tuple(names))
-        return [n for n in names if known.get(n, 0) % 16 == 0 and 16 <= known.get(n, 0) <= 256]
+        return [n for n in names if is_side(known.get(n, 0))]
 
     def _outputs(self, special: Specialisation, call: Call, allocate: bool) -> None:
         """Allocates omitted Outs (or describes them, for planning), in the dtype that the program stores."""

@@ -156,22 +156,30 @@ def known_dims(program: Program, dims: Mapping[str, int]) -> None:
             )
 
 
+def numbers_in(definition: Definition, program: Program) -> dict[str, int]:
+    """Numbers of the dimensions that a program has as numbers, and its definition as symbols."""
+    symbols = {d.name for t in definition.tensors for d in t.dims if d.identity.extent.constant is None}
+    return {d.name: d.extent.constant for d in program.dims if d.name in symbols and d.extent.constant is not None}
+
+
 def captured(
     definition: Definition,
     dtypes: Mapping[str, DType],
     staged: Mapping[str, Any],
     dims: Mapping[str, int],
     absent: Iterable[str] = (),
+    *,
+    specialised: Mapping[str, int] | None = None,
 ) -> Program:
     """The program for these dtypes and staged values, with every scalar that is not `absent`.
 
-    `dims` has the extents that Python code of the kernel asks for.
+    `dims` has the extents that Python code of the kernel asks for; `specialised` those that are numbers in any case.
 
     *Errors*: `cli/argument` for such an extent that `dims` lacks; those of capture.
     """
     scalars = {p.name for p in definition.parameters.values() if p.kind == "scalar"}
     present = frozenset(dtypes) | (scalars - {*absent})
-    fixed: dict[str, int] = {}
+    fixed = dict(specialised or {})
     while True:
         try:
             return definition.capture(dict(dtypes), dict(staged), present, extents=fixed)

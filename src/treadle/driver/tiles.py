@@ -10,6 +10,11 @@ from treadle.ir.core import Program, Region
 from treadle.ir.ops.fold import Mma
 
 
+def is_side(extent: int) -> bool:
+    """Whether an extent may be the side of a tile."""
+    return extent % 16 == 0 and 16 <= extent <= 256
+
+
 def whole_dims(program: Program) -> list[str]:
     """Names of dimensions without a constant extent that contractions take whole and that no region cuts."""
     cut: set[str] = set()
