@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.algebra.expr import Constraint, Expr, Fn, ceildiv, const, eq, ge, le, lt, maximum, minimum, of, sym
-from treadle.algebra.maps import IndexMap, box, delinearise
+from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import (
     Facts,
     Inexpressible,
@@ -111,17 +111,6 @@ def test_opaque_functions_are_any_integer_but_the_same_one() -> None:
 def test_before_is_the_lexicographic_order(a: tuple[int, int], b: tuple[int, int]) -> None:
     ways = before([const(x) for x in a], [const(x) for x in b])
     assert sum(all(c.holds({}) for c in way) for way in ways) == (1 if a < b else 0)
-
-
-def test_delinearise() -> None:
-    gap, ranges = delinearise(sym("x"), [const(3), const(4)], ["d0", "d1"])
-    for x in range(12):
-        digits = [
-            (a, b)
-            for a, b in product(range(-1, 5), repeat=2)
-            if gap.evaluate({"x": x, "d0": a, "d1": b}) == 0 and all(c.holds({"d0": a, "d1": b}) for c in ranges)
-        ]
-        assert digits == [(x // 4, x % 4)]
 
 
 def test_facts_are_shared_between_extensions() -> None:

@@ -92,7 +92,7 @@ def test_fresh_names() -> None:
     names = Names(["acc"])
     assert [names.fresh("acc") for _ in range(3)] == ["acc_1", "acc_2", "acc_3"]
     assert names.fresh("acc_2") == "acc_4" and names.fresh("x") == "x"
-    names.reserve("y")
+    assert names.fresh("y") == "y"
     other = names.fork()
     assert other.fresh("y") == "y_1" and "y_1" not in names and names.fresh("y") == "y_1"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from treadle.algebra.expr import Atom, Constraint, Expr, ExprLike, as_expr, ge, lt, of, sym
+from treadle.algebra.expr import Atom, Constraint, Expr, ExprLike, ge, lt, of, sym
 
 
 @dataclass(frozen=True)
@@ -92,15 +92,3 @@ def _not_negative(fact: Constraint) -> Atom | None:
     if len(symbols) == 1 and len(symbols[0][0]) == 1 and symbols[0][1] > 0 and fact.expr.offset <= 0:
         return symbols[0][0][0]
     return None
-
-
-def delinearise(linear: ExprLike, extents: Sequence[Expr], names: Sequence[str]) -> tuple[Expr, tuple[Constraint, ...]]:
-    """Digits of a row-major position as fresh symbols: the linear value that they stand for, and their ranges.
-
-    *Ensures*: for positive extents, every `0 <= linear < product(extents)` has exactly one digit tuple with
-    `linear == sum(digit * weight)`: division and remainder by symbolic extents need not be asked of isl.
-    """
-    total = as_expr(0)
-    for name, extent in zip(names, extents, strict=True):
-        total = total * extent + sym(name)
-    return total - as_expr(linear), box(names, extents)

@@ -9,7 +9,7 @@ _NUMBERED = re.compile(r"^(.*?)_(\d+)$")
 
 
 class Names:
-    """Hands out names that have not been handed out or reserved before; the same requests give the same names."""
+    """Hands out names that have not been handed out before; the same requests give the same names."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken: set[str] = set(taken)
@@ -17,10 +17,6 @@ class Names:
 
     def __contains__(self, name: str) -> bool:
         return name in self._taken
-
-    def reserve(self, *names: str) -> None:
-        """Keeps `names` from being handed out."""
-        self._taken.update(names)
 
     def fresh(self, want: str = "v") -> str:
         """A free name that reads like `want`: `acc`, then `acc_1`, `acc_2`."""

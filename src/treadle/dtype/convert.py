@@ -12,14 +12,12 @@ its largest number, as the GPU instruction does (ml_dtypes makes it -0).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treadle.dtype.formats import DType, bf16, f16, f32, f64
-from treadle.dtype.promote import computing
 
 Array = NDArray[Any]
 
@@ -47,13 +45,6 @@ def as_computable(array: Array, src: DType) -> Array:
     if src.is_float:
         return array if src in (f32, f64) else array.astype(np.float32)
     return array if src.name == "u64" else array.astype(np.int64)
-
-
-def round_op(function: Callable[..., Array], dtype: DType, *arrays: Array) -> Array:
-    """`function` of arrays of one float dtype: computed in f32 for f16 and bf16, then rounded once."""
-    inner = computing(dtype)
-    result = function(*(convert(a, dtype, inner) if inner != dtype else a for a in arrays))
-    return convert(result, inner, dtype)
 
 
 def bitcast(array: Array, src: DType, dst: DType) -> Array:

@@ -20,7 +20,7 @@ from treadle.ir.core import Block, Region, ScalarParam, Tensor, TileType, Value
 from treadle.lang import folds, pointwise, subscript
 from treadle.lang.dims import Dimension, PartRef
 from treadle.lang.dtypes import as_dtype
-from treadle.lang.errors import BadArgument, Gone, NeedsExtent, OutOfRange, TracedNumber, WrongDType
+from treadle.lang.errors import BadArgument, Gone, NeedsExtent, OutOfRange, WrongDType
 from treadle.lang.objects import ends
 from treadle.lang.prove import prove_nonneg
 from treadle.lang.tile import Tile
@@ -399,17 +399,3 @@ class Context:
     def var(self, x: Tile, over: Sequence[Any], ddof: int) -> Tile:
         """See `folds.var`."""
         return folds.var(self, x, over, ddof)
-
-    def staged_number(self, value: Any, what: str) -> int:
-        """A staged integer. *Errors*: `capture/traced-number`, `capture/argument`."""
-        if isinstance(value, Tile):
-            raise self.extent_wanted(value) or TracedNumber(
-                doing=f"reading {what}",
-                found=f"{value.type}, which is known only when the kernel runs",
-                expected="a staged integer",
-                hint="pass the number as a keyword-only parameter",
-                span=self.span,
-            )
-        expr = self.expr_of(value, what).constant
-        assert expr is not None
-        return expr

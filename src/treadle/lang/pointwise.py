@@ -15,7 +15,7 @@ from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, Expr, as_expr, eq, floordiv, ge, gt, le, lt, maximum, minimum
 from treadle.dtype import promote as rules
 from treadle.dtype.formats import DType, bool_, f32, i64
-from treadle.ir.core import TileType, Value
+from treadle.ir.core import Value
 from treadle.ir.ops.elementwise import ELEMENTWISE
 from treadle.lang.dims import PartRef
 from treadle.lang.errors import BadArgument, DimConflict, WrongDType
@@ -419,11 +419,6 @@ def broadcast(ctx: Context, x: Operand, dtype: DType, axes: Sequence[Part]) -> V
         return value
     every = constant(ctx, True, bool_, axes)
     return ctx.builder.elementwise("where", every, value, value)
-
-
-def coords_type(part: Part) -> TileType:
-    """The type of a tile of coordinates."""
-    return TileType(i64, (part,))
 
 
 def coords_expr(part: Part) -> Expr:

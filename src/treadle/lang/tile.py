@@ -7,7 +7,6 @@ needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from treadle.algebra.expr import Constraint, Expr, Fn, of, sym
@@ -213,8 +212,3 @@ class Tile(Operators):
 def axis_symbol(name: str) -> Expr:
     """The symbol that stands for the coordinate along a dimension in element expressions."""
     return sym(f"@{name}")
-
-
-def axis_names(type: TileType) -> Sequence[str]:
-    """The symbols' names of a tile's axes."""
-    return [f"@{a.dim.name}" for a in type.axes]
