@@ -169,8 +169,8 @@ TWINS: list[tuple[str, str, str, str, str]] = [
         "registers lie otherwise",
         "slot 16 axis 1 stride 8, lane 4 axis 1 stride 2, lane 8 axis 0 stride 1, warp 4 axis 0 stride 16)",
         "slot 16 axis 1 stride 8, lane 8 axis 0 stride 1, lane 4 axis 1 stride 2, warp 4 axis 0 stride 16)",
-        "",
-        "",
+        "J5",
+        "another thread|does not lie",
     ),
     (
         "lanes and warps exchanged",

@@ -113,6 +113,13 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
         raise Refused("J5", f"an agent of {role.threads} threads is no number of warps", {"threads": role.threads})
     if over in ("persistent", "grid") and role.agents > 1 and role.index is None:
         raise Unsure("J1", f"{role.name}: nothing tells its agents apart", missing="an index of the role")
+    before = sum(r.agents * r.threads for r in kernel.roles[: kernel.roles.index(role)])
+    grouped = any(
+        (isinstance(s, Mma) and s.atom.startswith("wgmma")) or (isinstance(s, Sync) and s.kind == "setmaxnreg")
+        for s in walk(role.body)
+    )
+    if grouped and (before % 128 or role.threads % 128):
+        raise Refused("J5", f"the agents of {role.name} are no warpgroups", {"threads": role.threads, "before": before})
     _outside(role)
     used = fragments_of(role.body)
     for frag in kernel.frags:

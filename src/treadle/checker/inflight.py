@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from treadle.algebra.expr import Expr, sym
 from treadle.checker.gpu import accesses, own_base
 from treadle.checker.rings import Rings
+from treadle.checker.threads import expressions
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
     Advance,
@@ -23,7 +24,6 @@ from treadle.machine.form import (
     FragRef,
     If,
     Kernel,
-    Load,
     Loop,
     Mma,
     Role,
@@ -47,6 +47,8 @@ class Flight:
     open: Items = frozenset()
     loads: Items = frozenset()
     fenced: bool = False
+    dirty: frozenset[str] = frozenset()  # memory written by threads, with no fence since that engines heed
+    apart: frozenset[str] = frozenset()  # fenced by each thread, and the threads did not meet since
 
     def join(self, other: Flight) -> Flight:
         """What holds of either."""
@@ -54,7 +56,14 @@ class Flight:
         nothing: Items = frozenset()
         a, b = ((nothing,) * (n - len(f.groups)) + f.groups for f in (self, other))
         groups = tuple(x | y for x, y in zip(a, b))
-        return Flight(groups, self.open | other.open, self.loads | other.loads, self.fenced and other.fenced)
+        return Flight(
+            groups,
+            self.open | other.open,
+            self.loads | other.loads,
+            self.fenced and other.fenced,
+            self.dirty | other.dirty,
+            self.apart | other.apart,
+        )
 
     @property
     def pending(self) -> Items:
@@ -92,6 +101,11 @@ class InFlight:
     def body(self, body: Body, flight: Flight) -> Flight:
         for stmt in body:
             self.at = stmt
+            busy = {n for k, n, _ in flight.pending if k in ("acc", "reg")}
+            if isinstance(stmt, Control) and busy:
+                asked = {n for e in expressions(stmt) for n in e.functions} | {getattr(stmt, "cond", None)}
+                if busy & asked:
+                    raise Refused("J2", f"{min(busy & asked)} decides while a product is writing it", {})
             if isinstance(stmt, Loop | Tasks):
                 flight = self.loop(stmt, flight)
             elif isinstance(stmt, If):
@@ -127,10 +141,17 @@ class InFlight:
         for ref, writes in accesses(stmt):
             if writes and ref.name in memory:
                 raise Refused("J2", f"{ref.name} is overwritten while a product reads it", {})
+            if writes and isinstance(stmt, Store):
+                flight = replace(flight, dirty=flight.dirty | {ref.name})
             if not writes and ref.name in self.counters:
                 flight = replace(flight, loads=flight.loads | {("ring", self.counters[ref.name], 0)})
         assigns = isinstance(getattr(stmt, "dst", None), str)
         return replace(flight, fenced=False) if assigns else flight
+
+    def whole(self, stmt: Sync) -> bool:
+        """Whether a named barrier joins all threads of the agent."""
+        everyone = sum(r.agents * r.threads for r in self.kernel.roles)
+        return dict(stmt.args)["threads"].constant == everyone or _own(stmt, self.role)
 
     def issue(self, stmt: Mma, flight: Flight) -> Flight:
         if not flight.fenced:
@@ -148,6 +169,8 @@ class InFlight:
                 items.add(("reg", x.name, 0))
             elif x.name in self.counters:
                 items.add(("ring", self.counters[x.name], 0))
+            elif x.name in flight.dirty | flight.apart:
+                raise Refused("J2", f"{x.name} was written by threads: a fence, then a barrier, then the product", {})
             else:
                 items.add(("memory", x.name, 0))
         return replace(flight, open=flight.open | items)
@@ -164,7 +187,10 @@ class InFlight:
                     raise Unsure("J2", "a wait of unknown depth", missing="a number")
                 return replace(flight, groups=flight.groups[max(0, len(flight.groups) - depth) :])
             case "fence.proxy.async" if not stmt.by:
-                return replace(flight, loads=frozenset())
+                fenced = flight.apart | flight.dirty
+                return replace(flight, loads=frozenset(), dirty=frozenset(), apart=fenced)
+            case "barrier.sync" if self.whole(stmt):
+                return replace(flight, apart=frozenset())
             case "mbar.arrive" if stmt.object is not None and stmt.object.version is not None:
                 counter = self.counters.get(stmt.object.name)
                 if counter is not None:
@@ -179,21 +205,18 @@ class InFlight:
 
 def fragments(stmt: Stmt) -> set[str]:
     """Fragments that a statement reads or writes."""
-    found: set[str] = set()
+    found: set[str] = {n for e in expressions(stmt) for n in e.functions}
     dst = getattr(stmt, "dst", None)
     if isinstance(dst, str):
         found.add(dst)
     if isinstance(stmt, Compute):
         found |= {x.name for x in stmt.args if isinstance(x, FragRef)}
-        found |= set(stmt.expr.functions) if stmt.expr is not None else set()
     elif isinstance(stmt, Fold):
         found |= {x.name for x in (stmt.src, stmt.acc) if x is not None}
     elif isinstance(stmt, Store):
-        found.add(stmt.src.name)
+        found |= {x.name for x in (stmt.src, stmt.mask) if x is not None}
     elif isinstance(stmt, Mma):
         found |= {x.name for x in (stmt.a, stmt.b, stmt.acc) if isinstance(x, FragRef)}
-    elif isinstance(stmt, Load):
-        found |= {n for e in stmt.src.index for n in e.functions}
     return found
 
 

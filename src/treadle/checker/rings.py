@@ -79,7 +79,9 @@ class Rings:
                 )
         everyone = sum(r.agents * r.threads for r in self.kernel.roles)
         many = len(self.kernel.roles) > 1
-        if self.kernel.barriers or (many and any(is_meeting(s, everyone) for r in self.kernel.roles for s in walk(r.body))):
+        if self.kernel.barriers or (
+            many and any(is_meeting(s, everyone) for r in self.kernel.roles for s in walk(r.body))
+        ):
             self._setup()
         for role in producers:
             for other in consumers:

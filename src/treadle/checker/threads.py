@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from treadle.algebra.expr import Atom, Expr, Fn, sym
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
-    Body,
     Compute,
     Fold,
     Frag,
@@ -118,7 +117,9 @@ class Locality:
         """The thread of each element of `made` holds the element of `name` at `coords`."""
         held = self.frags[name]
         digits = tuple(
-            m for m in held.dist if m.who in ("lane", "warp") and m.axis is not None and m.size > 1 and m.axis not in free
+            m
+            for m in held.dist
+            if m.who in ("lane", "warp") and m.axis is not None and m.size > 1 and m.axis not in free
         )
         if not digits or (held.dist == made.dist and coords == _identity(len(made.shape)) and not free):
             return
@@ -161,17 +162,6 @@ def expressions(s: object) -> Iterator[Expr]:
             yield from ref.index
         elif isinstance(ref, tuple):  # numbers of a synchronisation
             yield ref[1]
-
-
-def reassigned_bounds(body: Body) -> tuple[Loop, str] | None:
-    """A loop whose own body assigns a fragment that its bounds read: which value counts is not said."""
-    for s in walk(body):
-        if isinstance(s, Loop):
-            read = s.lo.functions | s.hi.functions | s.step.functions
-            for inner in walk(s.body):
-                if isinstance(inner, Load | Compute | Fold | Mma) and inner.dst in read:
-                    return s, inner.dst
-    return None
 
 
 def _identity(rank: int) -> Coords:

@@ -45,7 +45,9 @@ def matches(dist: tuple[_Mode, ...], columns: int) -> bool:
     their order; how those of different kinds alternate says nothing."""
     have = [(m.who, m.size, m.axis, m.stride) for m in dist if m.size > 1]
     wanted = warpgroup_rows_of_16(columns)
-    return all([d for d in have if d[0] == who] == [d for d in wanted if d[0] == who] for who in ("slot", "lane", "warp"))
+    return all(
+        [d for d in have if d[0] == who] == [d for d in wanted if d[0] == who] for who in ("slot", "lane", "warp")
+    )
 
 
 def layout_problem(frag: Callable[[str], Any], stmt: Any, dst: Any) -> str | None:
