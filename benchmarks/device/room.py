@@ -59,6 +59,16 @@ def ran_as(kernel: Any, args: tuple[Any, ...], staged: Mapping[str, Any]) -> Any
     return special._variant(call, special._block(call))
 
 
+def first_choice(kernel: Any, args: tuple[Any, ...], staged: Mapping[str, Any]) -> Any:
+    """A call bound to the plan that is best before anything is compiled, also where its cubin was rejected late."""
+    from treadle.driver.cuda_variant import CudaBound
+    from treadle.driver.variants import load
+
+    special, call = kernel.prepare(args, dict(staged))
+    variant = load(kernel.plan(*args, **staged).record, special.signature)
+    return CudaBound(variant.kernel, special._block(call), call.outs)
+
+
 def described(variant: Any) -> dict[str, Any]:
     """Plan, verdict, hash of the machine text, compile times."""
     found: dict[str, Any] = {"plan": variant.plan, "verdict": variant.verdict["status"]}

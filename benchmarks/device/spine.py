@@ -19,7 +19,20 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
 import torch  # noqa: E402
-from room import DEVICE, Checks, clock, described, exactly, host_us, inside, interleaved, median, ran_as, within  # noqa: E402
+from room import (
+    DEVICE,
+    Checks,
+    clock,
+    described,
+    exactly,
+    first_choice,
+    host_us,
+    inside,
+    interleaved,
+    median,
+    ran_as,
+    within,
+)  # noqa: E402
 from spine_kernels import gather, ranges, same  # noqa: E402
 
 import treadle as td  # noqa: E402
@@ -301,11 +314,17 @@ def time_rows(flush: torch.Tensor, rounds: int, bandwidth: float) -> list[dict[s
                 "copy": lambda x=x, z=z: z.copy_(x),
                 "torch": lambda x=x, s=s: torch.softmax(x, 1, out=s),
             }
+            late = ran_as(softmax, (x, y), {}).record.meta["late_rejections"]
+            if late:
+                calls["rejected late"] = first_choice(softmax, (x, y), {})
             samples = interleaved(calls, rounds, flush)
             name = f"softmax/{'bf16' if dtype is BF else 'f32'}/4096x{n}"
             share = 2 * x.numel() * x.element_size() / median(samples["ours"]) * 1e6 / bandwidth
             row = row_of(name, samples, ("copy",), ran_as(softmax, (x, y), {}), copy_share=share)
             row["torch_us"] = median(samples["torch"])
+            if late:
+                row["rejected_late_us"] = median(samples["rejected late"])
+                print("  rejected late:", row["rejected_late_us"], row["notes"], flush=True)
             rows.append(row)
     return rows
 
