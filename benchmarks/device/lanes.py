@@ -1,17 +1,19 @@
 """Rows over lanes and the attention plan on a Hopper GPU: every point of the plans, values first, then times.
 
 `python benchmarks/device/lanes.py make` plans and compiles (no GPU needed) to benchmarks/build/lanes;
-`python benchmarks/device/lanes.py run OUT.json [attention]` runs there, beside a copy of the same bytes and cuDNN. *Method*: medians
-of events, calls in random order, 512 MiB overwritten before each; values against float64 within a derived bound.
+`python benchmarks/device/lanes.py run OUT.json` runs there, beside copies and cuDNN. *Method*: medians of
+events, calls in random order, 512 MiB overwritten before each; values against float64 within a derived bound.
 """
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import pathlib
 import re
 import sys
+from functools import partial
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -22,25 +24,15 @@ ROWS = 4096
 COLUMNS = (1024, 4096, 8192, 32768)
 KINDS = {"bf16": "softmax_bf16", "f32": "softmax"}
 WARPS = (1, 4, 8, 16, 32)
-ATTENTION = (False, True) if "attention" in sys.argv else ()
-
-
-def points(columns: int) -> list[tuple[int, bool]]:
-    """(warps, held) worth a try."""
-    return [(w, True) for w in WARPS if 8 <= columns // (32 * w) <= 64]
+ATTENTION = (False, True)
 
 
 def make() -> None:
     """Texts and cubins."""
-    import emit_make
-    from emit_make import compiled, sample
-
-    import treadle as td
-    from treadle.lib.attention import attention
-    from treadle.machine.text import print_machine
-    from treadle.plan.facts import contiguous
-    from treadle.targets.cuda.rows import Rows
-
+    td, emit_make = importlib.import_module("treadle"), importlib.import_module("emit_make")
+    attention = importlib.import_module("treadle.lib.attention").attention
+    print_machine, contiguous, Rows = emit_make.print_machine, emit_make.contiguous, emit_make.Rows
+    compiled, sample = emit_make.compiled, emit_make.sample
     BUILD.mkdir(parents=True, exist_ok=True)
     for old in BUILD.iterdir():
         old.unlink()
@@ -49,10 +41,10 @@ def make() -> None:
     for (kind, name), columns in itertools.product(KINDS.items(), COLUMNS):
         source = sample(name)
         facts = contiguous(source, "cuda:sm_90a", {"M": ROWS, "N": columns})
-        for (warps, held), ahead in itertools.product(points(columns), (False, True)):
-            point = {"warps": warps, "held": held, "ahead": ahead}
+        for warps in (w for w in WARPS if 8 <= columns // (32 * w) <= 64):
+            point = {"warps": warps, "held": True}
             machine = family.build(source, facts, point, family.guard(source, facts, point))
-            key = f"{kind}_{columns}_{warps}_{int(held)}_{int(ahead)}"
+            key = f"{kind}_{columns}_{warps}"
             compiled(key, print_machine(machine))
             manifest.append([key, kind, columns])
             print(key, flush=True)
@@ -99,18 +91,14 @@ def check_rows(torch: Any, loaded: Any, kind: str, columns: int) -> dict[str, An
 
 def run(out: str) -> None:
     """Values, then times."""
-    import emit_check
-    import torch
-    from emit_check import Loaded, interleaved
-    from room import clock
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
+    torch, emit_check = importlib.import_module("torch"), importlib.import_module("emit_check")
+    Loaded, interleaved, clock = emit_check.Loaded, emit_check.interleaved, importlib.import_module("room").clock
+    SDPBackend, sdpa_kernel = emit_check.SDPBackend, emit_check.sdpa_kernel
     emit_check.BUILD = BUILD
     report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "clock": clock(), "rows": {}, "attention": {}}
     flush = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
-    big = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(2)]
-    report["copy_2GiB_us"] = interleaved({"copy": lambda: big[1].copy_(big[0])}, 10, flush)["copy"]
-    del big
+    big = torch.empty(2, 1 << 30, dtype=torch.uint8, device="cuda")
+    report["copy_1GiB_us"] = interleaved({"copy": partial(big[1].copy_, big[0])}, 10, flush)["copy"]
     manifest = json.loads((BUILD / "manifest.json").read_text())
     try:
         for kind, columns in itertools.product(KINDS, COLUMNS):
@@ -123,11 +111,6 @@ def run(out: str) -> None:
                 one = Loaded(key)
                 checks[key] = check_rows(torch, one, kind, columns)
                 calls[key] = one.bind({"M": ROWS, "N": columns}, {"X": x, "Y": y})
-                if "_1_1_" not in key:
-                    launch = one.emitted.launches[0]
-                    fit = one.module.function(launch.kernel, shared=launch.shared).resident(launch.threads)
-                    grid(one, min(fit, ROWS) if key.endswith("_1") else ROWS)
-                    calls[f"{key} grid"] = one.bind({"M": ROWS, "N": columns}, {"X": x, "Y": y})
             times = interleaved(calls, 25, flush)
             share = {k: round(times["copy"] / v, 3) for k, v in times.items()}
             report["rows"][f"{kind}_{columns}"] = {"us": times, "share_of_copy": share, "checks": checks}
@@ -161,20 +144,10 @@ def run(out: str) -> None:
         pathlib.Path(out).write_text(json.dumps(report, indent=1))
 
 
-def grid(one: Any, rows: int) -> None:
-    """The same kernel with a workgroup a row."""
-    from dataclasses import replace
-
-    from treadle.algebra.expr import const
-
-    launches = tuple(replace(launch, grid=const(rows)) for launch in one.emitted.launches)
-    one.emitted = replace(one.emitted, launches=launches)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["make"]:
+    if sys.argv[1:] == ["make"]:
         make()
-    elif len(sys.argv) >= 3 and sys.argv[1] == "run":
+    elif len(sys.argv) == 3 and sys.argv[1] == "run":
         run(sys.argv[2])
     else:
         raise SystemExit(__doc__)

@@ -28,7 +28,7 @@ def test_neighbours_move_together_where_the_guard_allows() -> None:
 def test_a_mask_stands_before_the_access() -> None:
     made = source("x = load X[0, $0] where $0 < N fill -inf", ROW)
     assert re.search(r"uint4 v\d+ = \{.*0xff800000u", made)
-    assert re.search(r"if \(\(t0 \+ 4\) <= n_N\) v\d+ = ", made)
+    assert re.search(r"if \(\(t0 \+ 1\) <= n_N\) v\d+ = ", made)
 
 
 def test_one_replica_stores() -> None:

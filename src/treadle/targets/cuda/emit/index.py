@@ -245,7 +245,7 @@ class Symbols:
         by = self.render(expr - expr.offset).by
         if by > 1:
             # Neighbours that cannot differ have the same text.
-            expr = expr - expr.offset % by
+            expr = expr - expr.offset % by + (by - 1)
             value = self.render(expr)
         positive = Expr(tuple((m, c) for m, c in expr.terms if c > 0))
         negative = -Expr(tuple((m, c) for m, c in expr.terms if c < 0))
