@@ -9,32 +9,43 @@ from collections.abc import Callable
 
 import numpy as np
 
-from treadle.driver.targets import host_target
+from treadle.driver.targets import features_of, host_target
+from treadle.dtype.formats import DType, bf16, f32
 from treadle.runtime.cpu import load_object
 from treadle.toolchain.features import LEVELS
 from treadle.toolchain.llvm import compile_ir
 
 ACCUMULATORS = 24
+PAIRS = frozenset({"avx512_bf16"})
 STEPS = 200_000
 
 
 @functools.cache
-def fma_loop() -> tuple[Callable[[], None], float]:
-    """A loop in registers on one core, and how many floating-point operations it does (f32)."""
+def fma_loop(pairs: bool = False) -> tuple[Callable[[], None], float]:
+    """A loop in registers on one core, and how many floating-point operations it does.
+
+    f32 multiply-adds, or with `pairs` products of pairs of bf16 summed in f32.
+    """
     level = host_target().partition(":")[2]
     lanes = 8 if level == "avx2" else 16
     count = 12 if level == "avx2" else ACCUMULATORS
     vector = f"<{lanes} x float>"
     phis = "\n".join(f"  %a{i} = phi {vector} [ zeroinitializer, %start ], [ %b{i}, %loop ]" for i in range(count))
-    steps = "\n".join(
-        f"  %b{i} = call {vector} @llvm.fma.v{lanes}f32({vector} %x, {vector} %x, {vector} %a{i})" for i in range(count)
-    )
+    small = f"<{2 * lanes} x bfloat>"
+    if pairs:
+        name, operands = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}", f"{vector} %a{{i}}, {small} %y, {small} %y"
+        taken = f"{vector}, {small}, {small}"
+    else:
+        name, operands = f"llvm.fma.v{lanes}f32", f"{vector} %x, {vector} %x, {vector} %a{{i}}"
+        taken = f"{vector}, {vector}, {vector}"
+    steps = "\n".join(f"  %b{i} = call {vector} @{name}({operands.format(i=i)})" for i in range(count))
     sums = "\n".join(f"  %s{i} = fadd {vector} {'%b0' if i == 1 else f'%s{i - 1}'}, %b{i}" for i in range(1, count))
     text = f"""
 define float @peak(i64 %n, float %v) nounwind "prefer-vector-width"="512" "min-legal-vector-width"="{32 * lanes}" {{
 start:
   %x0 = insertelement {vector} poison, float %v, i64 0
   %x = shufflevector {vector} %x0, {vector} poison, <{lanes} x i32> zeroinitializer
+  %y = bitcast {vector} %x to {small}
   br label %loop
 loop:
   %i = phi i64 [ 0, %start ], [ %j, %loop ]
@@ -48,18 +59,21 @@ end:
   %r = extractelement {vector} %s{count - 1}, i64 0
   ret float %r
 }}
-declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})
+declare {vector} @{name}({taken})
 """
-    features = LEVELS["avx2" if level == "avx2" else "avx512"]
+    features = LEVELS["avx2" if level == "avx2" else "avx512"] | (PAIRS if pairs else frozenset[str]())
     code = compile_ir(text, cpu_features=features, name="peak").object
     loaded = load_object(code, ["peak"], name="peak", features=features)
     call = loaded.function("peak", ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64, ctypes.c_float))
-    return lambda: call(STEPS, 1e-9), 2.0 * lanes * count * STEPS
+    return lambda: call(STEPS, 1e-9), (4.0 if pairs else 2.0) * lanes * count * STEPS
 
 
-def peak_flops(repeats: int = 5) -> float:
-    """f32 operations a second of one core, the best of a few."""
-    run, work = fma_loop()
+def peak_flops(dtype: DType = f32, repeats: int = 5) -> float:
+    """Operations a second of one core's vector units on inputs of a dtype, summed in f32; the best of a few.
+
+    Without an instruction for products of that dtype they are f32 operations. Matrix units are not measured.
+    """
+    run, work = fma_loop(dtype == bf16 and features_of(host_target()) >= PAIRS)
     return work / min(_seconds(run) for _ in range(repeats))
 
 

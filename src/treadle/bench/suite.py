@@ -83,7 +83,7 @@ def run_case(case: Case, peers: list[str] | None, rounds: int) -> Iterator[Row]:
     variant = case.kernel.variants[-1]
     seconds = variant.record.meta["seconds"]
     threads = workers()
-    limit = max(case.flops / (threads * peak_flops()), case.bytes / (threads * copy_bandwidth()))
+    limit = max(case.flops / (threads * peak_flops(case.dtype)), case.bytes / (threads * copy_bandwidth()))
     sides: dict[str, Callable[[], Any]] = {}
     for name, make in peers_of(case, peers, threads).items():
         theirs = empty(case.output, case.dtype.name)

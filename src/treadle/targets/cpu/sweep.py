@@ -23,8 +23,10 @@ from treadle.targets.cpu.rates import rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 
 ROWS = (16, 4, 1, 64, 256)
-STREAM_FROM = 24 << 20
+STREAM_FROM = 40 << 20
 """Bytes stored from which non-temporal stores win: the output does not stay in the last cache anyway."""
+WAIT = 0.5
+"""The part of a task for which a worker is idle at the end."""
 
 
 class VectorSweep:
@@ -51,6 +53,7 @@ class VectorSweep:
             Axis("vector", (4 * lanes, 2 * lanes, lanes)),
             Axis("rows", ROWS if has_rows else (1,)),
             Axis("columns", (4096, 1024)),
+            Axis("stream", (shape.stored_bytes >= STREAM_FROM,)),
             Axis("workers", worker_counts(facts)),
         ]
 
@@ -75,7 +78,6 @@ class VectorSweep:
                 # Rows are shared out from the innermost argument outwards.
                 cuts[key] = max(1, min(left, shape.extent(arg.domain.dim) or 1))
                 left = max(1, left // cuts[key])
-        stream = shape.stored_bytes >= STREAM_FROM
         return Choices(
             cuts=cuts,
             tasks=frozenset(shape.tasks),
@@ -83,7 +85,7 @@ class VectorSweep:
             vector=vector,
             slots=2 * width,
             fuse=True,
-            store_tags=("stream",) if stream else (),
+            store_tags=("stream",) if point["stream"] else (),
         )
 
     def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
@@ -101,8 +103,9 @@ class VectorSweep:
         waves = -(-tasks // workers)
         even = tasks / (waves * workers) if tasks else 1.0
         size = shape.bytes
+        idle = WAIT * compute / max(tasks, 1) if workers > 1 else 0.0
         return CostVector(
-            compute=compute / (workers * even),
+            compute=compute / (workers * even) + idle,
             memory=traffic(rate, size, workers) * share / even,
             launch=(rate.fork if workers > 1 else 0.0) + waves * rate.task + rows * 1e-9,
         )
