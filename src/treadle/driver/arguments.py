@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from treadle.algebra.expr import sym
 from treadle.driver.errors import ArgumentMissing, DTypeWrong, LikeWrong
+from treadle.driver.packed import held_as, in_bytes, in_elements
 from treadle.dtype.formats import DType, named
 from treadle.lang.definition import Definition, Parameter
 from treadle.lang.dtypes import as_dtype
@@ -38,9 +39,10 @@ class Like:
 
     def view(self, name: str) -> ArrayView:
         """As an argument that lies apart from all others, at an address with that alignment and no more."""
-        strides = contiguous(self.shape) if self.strides is None else self.strides
+        shape = in_bytes(self.dtype, self.shape)
+        strides = contiguous(shape) if self.strides is None else self.strides
         address = (next(_places) << _PLACE_BITS) + self.align
-        return ArrayView(address, self.shape, strides, self.dtype.name, "cpu", True, self)
+        return ArrayView(address, shape, strides, held_as(self.dtype).name, "cpu", True, self)
 
 
 def like(dtype: Any, *shape: int, strides: tuple[int, ...] | None = None, align: int = 16) -> Like:
@@ -52,6 +54,8 @@ def like(dtype: Any, *shape: int, strides: tuple[int, ...] | None = None, align:
     extents, steps = _whole(shape, "extents"), None if strides is None else _whole(strides, "strides")
     if any(n < 0 for n in extents) or (steps is not None and len(steps) != len(extents)):
         raise _no_array(f"extents {extents}, strides {steps}", "extents of at least 0, and one stride for each")
+    if kind.packed and steps is not None:
+        raise _no_array(f"strides of {kind}", "none: a packed array's rows are whole bytes, one after the other")
     size = kind.bits // 8 or 1
     if align < size or align & (align - 1):
         raise _no_array(f"align={align}", f"a power of two, at least the element size of {size} bytes")
@@ -237,14 +241,20 @@ def frozen(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple((name, freeze(value)) for name, value in sorted(values.items()))
 
 
+def _packed(dtype: DType | None) -> bool:
+    return dtype is not None and dtype.packed
+
+
 def known_extents(definition: Definition, call: Call, names: tuple[str, ...]) -> dict[str, int]:
     """Extents of the named dimensions, as far as a call's arguments tell them directly."""
     found: dict[str, int] = {}
-    for parameter in definition.tensors:
+    # Packed arrays last: the others' extents are exact.
+    for parameter in sorted(definition.tensors, key=lambda p: _packed(p.dtype)):
         seen = call.views.get(parameter.name)
         if seen is None or len(seen.shape) != len(parameter.dims):
             continue
-        for dimension, extent in zip(parameter.dims, seen.shape, strict=True):
+        shape = seen.shape if parameter.dtype is None else in_elements(parameter.dtype, seen.shape)
+        for dimension, extent in zip(parameter.dims, shape, strict=True):
             symbols = dimension.identity.extent.symbols
             if len(symbols) == 1 and dimension.identity.extent == sym(next(iter(symbols))):
                 name = next(iter(symbols))

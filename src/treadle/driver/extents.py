@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from treadle.algebra.expr import Expr, sym
 from treadle.base.source import Span
 from treadle.driver.errors import ExtentConflict, ExtentUnknown, RankWrong, RequirementBroken
+from treadle.driver.packed import element_shapes
 from treadle.ir.core import Program, Tensor
 from treadle.ir.extents import only_symbol, told_extents
 
@@ -25,11 +26,16 @@ class Told:
 def solve(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """Symbol -> extent, for all dimensions of the program.
 
-    `shapes` has the arguments that were passed. A product axis gives a factor's extent when the others are known.
+    `shapes` has the arguments that were passed, those of 4-bit dtypes in bytes. A product axis gives a factor's extent
+    when the others are known.
     *Errors*: `call/rank`, `call/extent-conflict`, `call/extent-unknown`, `call/require`.
     """
-    axes = [told for t in program.tensors if t.name in shapes for told in _axes_of(program, t, shapes[t.name])]
-    known = told_extents(program, shapes)
+    present = [t for t in program.tensors if t.name in shapes]
+    for tensor in present:
+        _check_rank(program, tensor, shapes[tensor.name])
+    elements = element_shapes(program, shapes)
+    axes = [told for t in present for told in _axes_of(t, elements[t.name])]
+    known = told_extents(program, elements)
     _one_extent_each(program, axes, known)
     for told in axes:
         _check_axis(program, known, told)
@@ -37,7 +43,7 @@ def solve(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
     return known
 
 
-def _axes_of(program: Program, tensor: Tensor, shape: tuple[int, ...]) -> list[Told]:
+def _check_rank(program: Program, tensor: Tensor, shape: tuple[int, ...]) -> None:
     if len(shape) != len(tensor.dims):
         raise RankWrong(
             doing=f"calling {program.name}",
@@ -46,6 +52,9 @@ def _axes_of(program: Program, tensor: Tensor, shape: tuple[int, ...]) -> list[T
             hint="reshape the argument",
             span=tensor.span,
         )
+
+
+def _axes_of(tensor: Tensor, shape: tuple[int, ...]) -> list[Told]:
     return [
         Told(f"axis {i} of {tensor.name}", tensor.span, dim.extent, extent)
         for i, (dim, extent) in enumerate(zip(tensor.dims, shape, strict=True))

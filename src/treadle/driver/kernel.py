@@ -17,6 +17,7 @@ import numpy as np
 from treadle.driver.arguments import Call, Like, bind_arguments, frozen, known_extents
 from treadle.driver.extents import shape_of, solve
 from treadle.driver.outputs import fresh, refuse_read
+from treadle.driver.packed import held_as, in_bytes
 from treadle.driver.ready import MISS, Ready
 from treadle.driver.repeat import Repeated, all_tensors
 from treadle.driver.rooms import compile_native, planning, room
@@ -88,7 +89,7 @@ class Kernel:
     def reference(self, *args: Any, **staged: Any) -> Any:
         """What a call does, by the reference interpreter: no planner, no generated code. Returns the Outs."""
         special, call = self.prepare(args, staged)
-        with on_host(call) as arrays:
+        with on_host(special.program, call) as arrays:
             room("interpreter").evaluate(special.program, arrays, call.scalars, extents=call.extents)
         return call.outs
 
@@ -97,7 +98,7 @@ class Kernel:
         given = {n for n in bind_arguments(self.definition, args, staged, described=False).views}
         special, call = self.prepare(args, staged)
         fresh_ones = {t.name for t in special.program.tensors if t.name not in given}
-        with on_host(call) as arrays:
+        with on_host(special.program, call) as arrays:
             return room("sanitize").sanitize(special.program, arrays, call.scalars, call.extents, fresh=fresh_ones)
 
     # ---- planning
@@ -227,7 +228,8 @@ class Kernel:
                     raise refuse_read(program, tensor.name)
                 if allocate:
                     given = call.arrays.values()
-                    made = fresh(program.name, tensor.name, shape, tensor.dtype.name, call.device, given)
+                    held, dtype = in_bytes(tensor.dtype, shape), held_as(tensor.dtype)
+                    made = fresh(program.name, tensor.name, held, dtype.name, call.device, given)
                     call.give(tensor.name, made)
                 else:
                     call.views[tensor.name] = Like(BY_NAME[tensor.dtype.name], shape).view(tensor.name)

@@ -11,6 +11,7 @@ from treadle.driver.arguments import Call
 from treadle.driver.errors import ArgumentsOverlap, UniversalUnknown
 from treadle.driver.facts import ArrayFacts, CallFacts, holds
 from treadle.driver.outputs import read_first
+from treadle.driver.packed import held_as
 from treadle.driver.record import Record, fetch, keep, record_key
 from treadle.driver.rooms import planning, room
 from treadle.driver.targets import Place, place_of
@@ -36,7 +37,7 @@ class Specialisation:
         self.variants: list[Variant] = []
         self.interpreted: dict[str, Interpreted] = {}
         self._found: dict[bytes, Variant | Interpreted] = {}
-        tensors = [TensorParam(t.name, t.dtype.name, len(t.dims), t.out) for t in self.program.tensors]
+        tensors = [TensorParam(t.name, held_as(t.dtype).name, len(t.dims), t.out) for t in self.program.tensors]
         scalars = [ScalarParam(s.name, s.value.type.dtype.name) for s in self.program.scalars]
         self.signature = Signature((*tensors, *scalars))
         self.packer = Packer(self.signature)

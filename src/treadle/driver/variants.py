@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.driver.arguments import Call
 from treadle.driver.facts import ArrayFacts, CallFacts, holds
+from treadle.driver.packed import element_arrays
 from treadle.driver.record import Record
 from treadle.driver.rooms import room
 from treadle.ir.core import Program
@@ -59,13 +60,12 @@ class Variant:
 
 
 @contextmanager
-def on_host(call: Call) -> Generator[dict[str, Any]]:
-    """The call's arrays as NumPy arrays: in place, or copied here from a GPU and at the end back."""
-    if call.device == "cpu":
-        yield call.as_numpy()
-        return
-    with room("cuda").images(call.views) as arrays:
-        yield arrays
+def on_host(program: Program, call: Call) -> Generator[dict[str, Any]]:
+    """The call's arrays as the interpreter takes them: in place, or copied (from a GPU, 4-bit ones) and at the end
+    back."""
+    here = nullcontext(call.as_numpy()) if call.device == "cpu" else room("cuda").images(call.views)
+    with here as arrays, element_arrays(program, call.extents, arrays) as whole:
+        yield whole
 
 
 class Interpreted:
@@ -92,7 +92,7 @@ class Interpreted:
 
     def run(self, program: Program, call: Call) -> None:
         """Evaluates the program on the call's own arrays; those of a GPU are copied here and back."""
-        with on_host(call) as arrays:
+        with on_host(program, call) as arrays:
             room("interpreter").evaluate(program, arrays, call.scalars, extents=call.extents)
 
 
