@@ -341,6 +341,8 @@ class Between:
             self.at = stmt
             if isinstance(stmt, Loop | Tasks):
                 self.body(stmt.body)
+                if isinstance(stmt, Tasks):  # of other tasks' elements of tensors, `order` knows that they are others
+                    self.state = {n: p for n, p in self.state.items() if n not in self.source.stored}
                 self.body(stmt.body)  # once more, behind what an iteration leaves
             elif isinstance(stmt, If):
                 before = {k: v.copy() for k, v in self.state.items()}
