@@ -13,6 +13,9 @@ from typing import Any
 
 import torch
 
+from treadle.driver.cuda_variant import CudaBound
+from treadle.driver.variants import load
+
 Call = Callable[[], Any]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 """Without a GPU the checks run on the CPU's plans: a trial of this script, no result."""
@@ -61,9 +64,6 @@ def ran_as(kernel: Any, args: tuple[Any, ...], staged: Mapping[str, Any]) -> Any
 
 def first_choice(kernel: Any, args: tuple[Any, ...], staged: Mapping[str, Any]) -> Any:
     """A call bound to the plan that is best before anything is compiled, also where its cubin was rejected late."""
-    from treadle.driver.cuda_variant import CudaBound
-    from treadle.driver.variants import load
-
     special, call = kernel.prepare(args, dict(staged))
     variant = load(kernel.plan(*args, **staged).record, special.signature)
     return CudaBound(variant.kernel, special._block(call), call.outs)

@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
 import torch  # noqa: E402
-from room import (
+from room import (  # noqa: E402
     DEVICE,
     Checks,
     clock,
@@ -32,7 +32,7 @@ from room import (
     median,
     ran_as,
     within,
-)  # noqa: E402
+)
 from spine_kernels import gather, ranges, same  # noqa: E402
 
 import treadle as td  # noqa: E402
