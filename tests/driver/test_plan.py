@@ -139,6 +139,8 @@ def test_planning_needs_no_arrays() -> None:
 def test_pins() -> None:
     plan = k.linear_gelu.plan(A, B, where=[td.atom("acc", "fma")], target="cpu:avx2")
     assert plan.decisions.point["atom"] == "fma"
+    alone = k.linear_gelu.plan(A, B, where=td.atom("acc", "fma"), target="cpu:avx2")
+    assert alone.decisions.to_json() == plan.decisions.to_json()
     for pin in (td.atom("acc", "wgmma"), td.place("acc", "shared"), td.versions("X", 9), td.tile(zz=3)):
         with pytest.raises(TreadleError) as caught:
             k.linear_gelu.plan(A, B, where=[pin], target="cpu:avx2")

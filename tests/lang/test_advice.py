@@ -10,7 +10,7 @@ import pytest
 
 import treadle as td
 from treadle.lang.advice import advice
-from treadle.lang.errors import PythonError
+from treadle.lang.errors import ObservedBlock, PythonError
 
 M, N = td.dims("M N")
 
@@ -87,3 +87,14 @@ def test_advice(write: Callable[..., Any], says: str) -> None:
 
 def test_other_exceptions_have_none() -> None:
     assert advice(IndexError("list index out of range")) is None
+
+
+def test_a_fold_without_names_takes_all() -> None:
+    @td.kernel
+    def total(X: td.Tensor[M, N], Y: td.Out[M]):
+        for m in td.parallel(M):
+            Y[m] = X[m, N].sum()
+
+    with pytest.raises(ObservedBlock) as caught:
+        total(np.ones((2, 3), np.float32))
+    assert "no name means all" in (caught.value.hint or "")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -103,10 +102,10 @@ class Kernel:
 
     # ---- planning
 
-    def plan(self, *args: Any, target: str | None = None, where: Sequence[Any] = (), **staged: Any) -> Any:
+    def plan(self, *args: Any, target: str | None = None, where: Any = (), **staged: Any) -> Any:
         """The plan for these arguments (arrays, or `td.like`), as a `Plan`. Needs no device.
 
-        `where` pins decisions: `td.tile(...)`, `td.place(...)`, `td.atom(...)`, `td.versions(...)`.
+        `where` pins decisions, one or several: `td.tile(...)`, `td.place(...)`, `td.atom(...)`, `td.versions(...)`.
         """
         kind = target.partition(":")[0] if target is not None else None
         special, call = self.prepare(args, staged, allocate=False, kind=kind)

@@ -159,10 +159,12 @@ def _runs_here(target: str) -> None:
             )
 
 
-def plan_call(kernel: Kernel, special: Specialisation, call: Call, target: str | None, where: Sequence[Pin]) -> Plan:
-    """The plan for a call, on the arguments' device unless a target is named."""
+def plan_call(
+    kernel: Kernel, special: Specialisation, call: Call, target: str | None, where: Pin | Sequence[Pin]
+) -> Plan:
+    """The plan for a call, on the arguments' device unless a target is named; `where` is a pin or several."""
     name = resolve(target) if target is not None else place_of(call.device).target
-    built = choose(special.program, name, special.facts(call), where)
+    built = choose(special.program, name, special.facts(call), (where,) if isinstance(where, Pin) else where)
     return Plan(built, kernel, special)
 
 

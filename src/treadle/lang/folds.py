@@ -44,7 +44,7 @@ def along(ctx: Context, doing: str, x: Tile, over: Sequence[Any]) -> tuple[Dim, 
     for d in found:
         axis = x.type.axis(d)
         assert axis is not None
-        not_observed(ctx, doing, axis)
+        not_observed(ctx, doing, axis, "" if over else "name the dimensions to fold over: no name means all; or ")
     return tuple(dict.fromkeys(found))
 
 
@@ -81,8 +81,8 @@ def _named(ctx: Context, doing: str, x: Tile, item: Any) -> list[Dim]:
     return [part.dim]
 
 
-def not_observed(ctx: Context, doing: str, axis: Part) -> None:
-    """*Errors*: `block/observed` along an open block of `parallel`."""
+def not_observed(ctx: Context, doing: str, axis: Part, first: str = "") -> None:
+    """*Errors*: `block/observed` along an open block of `parallel`; `first` begins its advice."""
     block = ctx.open_parts.get(axis)
     if block is None:
         return
@@ -90,7 +90,8 @@ def not_observed(ctx: Context, doing: str, axis: Part) -> None:
         doing=doing,
         found=f"the open block {block} of {axis.dim} of a td.parallel",
         expected="a result that no block size changes",
-        hint=f"name the whole dimension {axis.dim}, fix the size with .by, or iterate with td.reduce({axis.dim})",
+        hint=f"{first}name the whole dimension {axis.dim}, fix the size with .by, "
+        f"or iterate with td.reduce({axis.dim})",
         span=ctx.span,
     )
 
