@@ -14,6 +14,7 @@ from treadle.algebra.expr import Expr
 from treadle.base.source import keep_text
 from treadle.dtype.formats import BY_NAME, DType
 from treadle.ir.guard import Absent, Aligned, Bound, Disjoint, Divisible, Fact, Guard, Injective, Pitch, Unit
+from treadle.ir.parser import parse_program
 from treadle.machine.expressions import MachineTokens, read_constraints, read_expr
 from treadle.machine.form import (
     Barrier,
@@ -36,7 +37,6 @@ from treadle.machine.form import (
     TensorMap,
 )
 from treadle.machine.parse_statement import StatementReader
-from treadle.machine.program_text import program_from_text
 
 FORMATS = (1,)
 
@@ -109,7 +109,8 @@ class _Parser:
             ledger.append(line.string("the text of a ledger entry"))
             line.end()
         self._open("program")
-        program = program_from_text(self._embedded(), self.file)
+        # Errors count lines within the embedded program.
+        program = parse_program(self._embedded(), f"<the program in {self.file}>")
         self.scalars = {name for s in program.scalars for name in (s.name, s.value.name)}
         self._open("guard")
         guard = Guard(tuple(self._fact(tokens) for tokens in self.lines()))

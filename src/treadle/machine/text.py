@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from treadle.algebra.expr import Constraint, Expr, sym
 from treadle.base.text import Writer, quoted
 from treadle.ir.guard import Bound, Divisible, Fact
-from treadle.machine.expressions import show
+from treadle.ir.printer import print_program
+from treadle.machine.expression_text import show
 from treadle.machine.form import (
     Advance,
     Barrier,
@@ -46,7 +47,6 @@ from treadle.machine.form import (
     TensorMap,
     Version,
 )
-from treadle.machine.program_text import program_text
 
 
 def print_machine(program: MachineProgram) -> str:
@@ -86,7 +86,7 @@ class _Printer(Writer):
         for entry in program.numerics:
             self.line(f"numerics {quoted(entry)}")
         with self.indent("program {", "}"):
-            self.lines(program_text(program.program))
+            self.lines(print_program(program.program))
         with self.indent("guard {", "}"):
             for fact in program.guard.facts:
                 self.put(fact, fact_text(fact))
