@@ -300,6 +300,10 @@ OWN_RELEASE = (
 )
 
 JUNK = RING.replace("  frag acc f32", f"  frag junk bf16[]{ALL}\n  frag acc f32")
+JOINED = RING.replace(
+    "sync mbar.arrive empty{c - 1} by warp",
+    "sync barrier.sync (id = w + 1, threads = 128)\n          sync mbar.arrive empty{c - 1} by elect",
+).replace("count 8", "count 2")
 PARITY = """      loop j = 0 .. 2 step 1 {
         r = load B[j] where j < N fill 0
         if r() - 2*(r() // 2) == j {
@@ -356,6 +360,7 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("steps of a let that another role has too", OWN_RELEASE, "let often = 1", "let often = 2", "J3"),
     ("a slot of a ring written by threads", JUNK, "        advance p", "        junk = copy 0.0\n        store A{p}[0, 0] = junk where K < 0\n        advance p", "J2"),
     ("a staging slot read after its step", JUNK, "        advance e\n", "        advance e\n        junk = load S{e - 1}[w, 0, 0]\n", "J2"),
+    ("given back by one thread for all", JOINED, "sync barrier.sync (id = w + 1, threads = 128)\n", "", "J2"),
     ("a named barrier of the next consumer", RING, "(id = w + 1, threads = 128)", "(id = w + 2, threads = 128)", "J5"),
 ]  # fmt: skip
 

@@ -48,6 +48,7 @@ class Flight:
     loads: Items = frozenset()
     fenced: bool = False
     dirty: frozenset[str] = frozenset()  # memory written by threads, with no fence since that engines heed
+    unmet: Items = frozenset()  # reads of ring slots ("load": plain ones) since the agent's threads last met
     apart: frozenset[str] = frozenset()  # fenced by each thread, and the threads did not meet since
 
     def join(self, other: Flight) -> Flight:
@@ -62,6 +63,7 @@ class Flight:
             self.loads | other.loads,
             self.fenced and other.fenced,
             self.dirty | other.dirty,
+            self.unmet | other.unmet,
             self.apart | other.apart,
         )
 
@@ -74,9 +76,12 @@ class Flight:
         """After a ring moved on."""
 
         def older(items: Items) -> Items:
-            return frozenset((k, n, min(a + 1, 8)) if (k, n) == ("ring", counter) else (k, n, a) for k, n, a in items)
+            return frozenset(
+                (k, n, min(a + 1, 8)) if n == counter and k in ("ring", "load") else (k, n, a) for k, n, a in items
+            )
 
-        return replace(self, groups=tuple(map(older, self.groups)), open=older(self.open), loads=older(self.loads))
+        groups = tuple(map(older, self.groups))
+        return replace(self, groups=groups, open=older(self.open), loads=older(self.loads), unmet=older(self.unmet))
 
 
 @dataclass
@@ -144,7 +149,10 @@ class InFlight:
             if writes and isinstance(stmt, Store):
                 flight = replace(flight, dirty=flight.dirty | {ref.name})
             if not writes and ref.name in self.counters:
-                flight = replace(flight, loads=flight.loads | {("ring", self.counters[ref.name], 0)})
+                counter = self.counters[ref.name]
+                flight = replace(
+                    flight, loads=flight.loads | {("ring", counter, 0)}, unmet=flight.unmet | {("load", counter, 0)}
+                )
         assigns = isinstance(getattr(stmt, "dst", None), str)
         return replace(flight, fenced=False) if assigns else flight
 
@@ -173,7 +181,8 @@ class InFlight:
                 raise Refused("J2", f"{x.name} was written by threads: a fence, then a barrier, then the product", {})
             else:
                 items.add(("memory", x.name, 0))
-        return replace(flight, open=flight.open | items)
+        rings = {i for i in items if i[0] == "ring"}
+        return replace(flight, open=flight.open | items, unmet=flight.unmet | rings)
 
     def sync(self, stmt: Sync, flight: Flight) -> Flight:
         match stmt.kind:
@@ -190,7 +199,7 @@ class InFlight:
                 fenced = flight.apart | flight.dirty
                 return replace(flight, loads=frozenset(), dirty=frozenset(), apart=fenced)
             case "barrier.sync" if self.whole(stmt):
-                return replace(flight, apart=frozenset())
+                return replace(flight, apart=frozenset(), unmet=flight.unmet & flight.pending)
             case "mbar.arrive" if stmt.object is not None and stmt.object.version is not None:
                 counter = self.counters.get(stmt.object.name)
                 if counter is not None:
@@ -198,6 +207,10 @@ class InFlight:
                     late = [i for i in flight.pending | flight.loads if i[:2] == ("ring", counter) and i[2] == behind]
                     if behind is None or late:
                         raise Refused("J2", f"{stmt.object.name}: given back while the slot may still be read", {})
+                    # A thread's arrival speaks for itself, and for the products of its warp.
+                    others = {"elect": ("ring", "load"), "warp": ("load",)}.get(stmt.by, ())
+                    if any(i[0] in others and i[1:] == (counter, behind) for i in flight.unmet):
+                        raise Refused("J2", f"{stmt.object.name}: given back for threads that have not met", {})
                 return flight
             case _:
                 return flight
