@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from treadle.algebra.dims import Dim, Part
+from treadle.algebra.dims import Dim
 from treadle.algebra.expr import (
     Constraint,
     Expr,
@@ -254,11 +254,6 @@ def reference(got: Got, slots: Sequence[str]) -> FragRef | Number:
     if tuple(slots) == got.slots:
         return FragRef(got.source)
     return FragRef(got.source, tuple(sym(f"${list(slots).index(s)}") for s in got.slots))
-
-
-def part_key(part: Part, frame: Frame) -> PartKey:
-    """A part with its bounds in machine expressions."""
-    return part.dim, frame.subst(part.lo), frame.subst(part.hi)
 
 
 def in_range(expr: Expr, lo: ExprLike, hi: ExprLike) -> tuple[Constraint, ...]:
