@@ -251,3 +251,25 @@ def test_kernel(name: str) -> None:
 def test_no_promise_is_broken(name: str) -> None:
     kernel, args, staged, _ = CASES[name]
     assert kernel.sanitize(*args, **staged) == []
+
+
+@td.kernel
+def extrema(ids: td.Tensor[M, i32], X: td.Tensor[M], High: td.Out[N], Low: td.Out[N]):
+    for m in td.parallel(M):
+        at = td.in_range(ids[m], N)
+        High.max_at(at, X[m], where=X[m] != 0)
+        Low.min_at(at, X[m])
+
+
+def test_collisions_of_extrema() -> None:
+    """Several elements at one place: the largest and the smallest stay, with what stood there before."""
+    ids = RNG.integers(0, 5, 40).astype(np.int32)
+    x = RNG.integers(-9, 10, 40).astype(np.float32)
+    start = np.array([100, -100, 0, 3, -3, 7], np.float32)
+    high, low = start.copy(), start.copy()
+    np.maximum.at(high, ids[x != 0], x[x != 0])
+    np.minimum.at(low, ids, x)
+    for run in (extrema.reference, extrema):
+        got = start.copy(), start.copy()
+        run(ids, x, *got)
+        assert (got[0] == high).all() and (got[1] == low).all()
