@@ -8,7 +8,7 @@ from typing import Any
 
 from treadle.base.errors import LimitError
 from treadle.driver.arguments import Call
-from treadle.driver.errors import ArgumentsOverlap, UniversalUnknown
+from treadle.driver.errors import ArgumentsOverlap, UniversalUnknown, UniversalUnverified
 from treadle.driver.facts import ArrayFacts, CallFacts, holds
 from treadle.driver.outputs import read_first
 from treadle.driver.packed import held_as
@@ -155,7 +155,7 @@ class Specialisation:
             variant = self._make(facts, cls, UNIVERSAL if full else None, place)
         except LimitError as error:
             return self._interpret(f"no machine program: {' '.join(error.found.split())}")
-        except UniversalUnknown as error:
+        except (UniversalUnknown, UniversalUnverified) as error:
             return self._interpret(f"the universal plan is not verified: {' '.join(error.found.split())}")
         variant.classes.add(cls)
         variant.planned.add(cls)
