@@ -93,7 +93,7 @@ def make() -> None:
                 saved |= {f"want.{n}": bits(a) for n, a in expected(source, arrays, small).items()}
                 began = time.time()
                 run = simulate(machine, {n: a.copy() for n, a in arrays.items()}, seed=1)
-                if run.clean:
+                if run.clean and not any("by the hardware" in line for line in machine.numerics):
                     saved |= {f"same.{n}": bits(run.outputs[n]) for n in run.outputs if f"want.{n}" in saved}
                 print(key, small, f"{time.time() - began:.1f} s", run.findings[:1])
                 np.savez(BUILD / f"{key}.{number}.npz", **saved)

@@ -11,7 +11,7 @@ from math import lcm
 
 from treadle.algebra.expr import Expr, sym
 from treadle.machine.form import Advance, Let, Role, Stmt, Sync, walk
-from treadle.targets.cuda.emit.control import expressions, versions
+from treadle.targets.cuda.emit.mentions import expressions, versions
 
 MOST_PERIOD = 1 << 16
 

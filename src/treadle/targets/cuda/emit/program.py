@@ -12,11 +12,12 @@ from treadle.ir.guard import Bound, Divisible, Guard
 from treadle.machine.form import Copy, Kernel, Launch, MachineProgram, Mma, Role, Store, Sync, Tasks, walk
 from treadle.math.table import FUNCTIONS
 from treadle.targets.cuda.emit.arith import Arith
-from treadle.targets.cuda.emit.control import Bodies, unrolled_variables
+from treadle.targets.cuda.emit.control import Bodies
 from treadle.targets.cuda.emit.counters import periods, private
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
 from treadle.targets.cuda.emit.flight import landings
 from treadle.targets.cuda.emit.index import FAR, INT_MAX, Known, Symbols, declared, symbol
+from treadle.targets.cuda.emit.mentions import unrolled_variables
 from treadle.targets.cuda.emit.names import cname
 from treadle.targets.cuda.emit.prelude import Prelude
 from treadle.targets.cuda.emit.scope import Head, KernelSetting, Scope, bit_symbols
