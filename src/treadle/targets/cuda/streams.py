@@ -261,9 +261,7 @@ class Streams:
             not holds(Bound(Constraint(depth_of(stream) - 1)), shape.facts) or not in_place(stream)
         ):
             return True
-        if point["staged"] and not all(
-            holds(f, shape.facts) for op in stored(stream, 16) for f in store_facts(op)
-        ):
+        if point["staged"] and not all(holds(f, shape.facts) for op in stored(stream, 16) for f in store_facts(op)):
             return True
         if point["staged"] and not stored(stream, 16):
             return True
