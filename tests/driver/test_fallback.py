@@ -68,11 +68,13 @@ def test_a_universal_plan_that_is_unknown(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_universal_plan_that_is_rejected_never_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = judged(monkeypatch, "rejected")
-    for call in (kernel, kernel.plan, kernel.bind):
-        with pytest.raises(TreadleError) as caught:
-            call(X)
-        assert caught.value.code == "plan/universal-unverified"
-    assert kernel.variants == []
+    with pytest.raises(TreadleError) as caught:
+        kernel.plan(X)
+    assert caught.value.code == "plan/universal-unverified"
+    with pytest.warns(RuntimeWarning, match="reference interpreter"):
+        assert (kernel(X) == 2 * X).all()
+    assert (kernel.bind(X)() == 2 * X).all()
+    assert [v.verdict["status"] for v in kernel.variants] == ["none"]
 
 
 def test_a_plan_that_its_target_cannot_say_gives_way_to_the_universal_one(monkeypatch: pytest.MonkeyPatch) -> None:
