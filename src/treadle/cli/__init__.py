@@ -37,7 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     module = importlib.import_module(f"treadle.cli.{words[0]}")
     try:
-        return int(module.run(words[1:]))
+        status = int(module.run(words[1:]))
+        # What is still buffered goes out here, where a reader that has had enough is no error.
+        sys.stdout.flush()
+        return status
     except TreadleError as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
