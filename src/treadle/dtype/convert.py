@@ -102,8 +102,10 @@ def round_to(values: NDArray[np.float64], dst: DType, saturate: bool = False) ->
 
 
 def _float_to_float(array: Array, src: DType, dst: DType, saturate: bool) -> Array:
-    if dst == f64 or (dst == f32 and not saturate) or (dst == f16 and not saturate):
+    if dst in (f16, f32, f64) and not saturate:
         return as_computable(array, src).astype(dst.numpy)
+    if dst == f64:
+        return np.clip(as_computable(array, src).astype(np.float64), -f64.finite_max, f64.finite_max)
     if dst == bf16 and src != f64 and not saturate:
         # From f32 the library rounds once; from f64 it would round twice, through f32.
         return as_computable(array, src).astype(dst.numpy)

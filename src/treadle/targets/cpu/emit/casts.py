@@ -92,7 +92,8 @@ class Casts:
         if to == a.dtype:
             return a
         if a.dtype == f32 and to == f64:
-            return self._conv("fpext", a, f64)
+            wide = self._conv("fpext", a, f64)
+            return self._clamped(wide, f64) if saturate else wide
         if a.dtype == f64:
             if to == f32:
                 return self._conv("fptrunc", a, f32)

@@ -50,6 +50,9 @@ def _from_float(value: Val, to: DType, prelude: Prelude, saturate: bool) -> Val:
         low, high = (number(sign * float(to.finite_max), inner).text for sign in (-1, 1))
         text = f"{prelude.use('within')}({text}, {low}, {high})"
     if to == f64:
+        if saturate:
+            low, high = (number(sign * float(f64.finite_max), f64).text for sign in (-1, 1))
+            return Val(f"{prelude.use('within')}<double>((double)({text}), {low}, {high})", f64)
         return Val(f"(double)({text})", f64)
     if to == f32:
         return Val(text if inner == f32 else f"(float)({text})", f32)
