@@ -30,6 +30,8 @@ class Num:
     value: Array
     off: Array
 
+    __array_ufunc__ = None  # an array on the left leaves the operation to this class
+
     @property
     def bound(self) -> Array:
         return SLACK * self.off + TINY

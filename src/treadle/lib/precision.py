@@ -13,6 +13,11 @@ def wide(x):
     return x if x.dtype == f64 else x.to(f32)
 
 
+def computing(*dtypes):
+    """The dtype that `wide` gives values of these: f64 if one is f64, else f32."""
+    return f64 if any(d == f64 for d in dtypes) else f32
+
+
 def state(*dtypes):
     """The dtype of an accumulator for products of these: f64 with f64, i32 of integers, else f32."""
     if any(d == f64 for d in dtypes):
