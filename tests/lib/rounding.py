@@ -1,9 +1,9 @@
 """Numbers with the rounding errors that f32 arithmetic may have made: oracles that derive their own bounds.
 
 A `Num` holds float64 values and, element by element, a first-order bound on how far a computation in f32 may be from
-them: running error analysis (Higham, Accuracy and Stability of Numerical Algorithms, section 3.3). Operations add `U` of
-their result to what their operands bring; functions of the class "2ulp" add 4 U; a sum of n terms in any order adds (n -
-1) U of the sum of magnitudes. `SLACK` covers products of errors. Fused multiply-adds only make errors smaller.
+them: running error analysis (Higham, Accuracy and Stability of Numerical Algorithms, section 3.3). Operations add `U`
+of their result to what their operands bring; functions of the class "2ulp" add 4 U; a sum of n terms in any order adds
+(n - 1) U of the sum of magnitudes. `SLACK` covers products of errors. Fused multiply-adds only make errors smaller.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Activations: functions of one value with their slopes, the kernels that apply them, and gates.
 
 The functions take a tile inside a kernel and are inlined, so that any kernel with an `act=` takes them: `linear(x, w,
-act=mish)`. `td.relu`, `td.gelu` (erf form), `td.sigmoid`, `td.silu`, `td.softplus` and `td.tanh` are the language's own. A function
-with parameters is bound by a Python function: `def mine(x): return leaky_relu(x, 0.2)`.
+act=mish)`.
+`td.relu`, `td.gelu` (erf form), `td.sigmoid`, `td.silu`, `td.softplus` and `td.tanh` are the language's own. A
+function with parameters is bound by a Python function: `def mine(x): return leaky_relu(x, 0.2)`.
 """
 
 from __future__ import annotations

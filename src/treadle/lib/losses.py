@@ -1,6 +1,7 @@
 """Losses: of labels (cross-entropy) and of elements, with the gradients behind them.
 
-A loss of elements is a function of a prediction and a target, with its slope; `loss`, `mean_loss` and `loss_backward` apply them.
+A loss of elements is a function of a prediction and a target, with its slope; `loss`, `mean_loss` and `loss_backward`
+apply them.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def huber_slope(p, t, delta=1.0):
 
 
 def bce_with_logits(p, t):
-    """`max(p, 0) - p t + log(1 + exp(-|p|))`: binary cross-entropy of the probability `sigmoid(p)`, without overflow."""
-    return td.maximum(p, 0) - p * t + td.log1p(td.exp(-td.abs(p)))
+    """`max(p, 0) - p t + log(1 + exp(-|p|))`: binary cross-entropy of the probability `sigmoid(p)`, without
+    overflow.""" return td.maximum(p, 0) - p * t + td.log1p(td.exp(-td.abs(p)))
 
 
 def bce_with_logits_slope(p, t):
@@ -84,8 +85,8 @@ def loss(P: td.Tensor[M, N], target: td.Tensor[M, N], L: td.Out[M, N] = None, *,
 
 @td.kernel
 def mean_loss(P: td.Tensor[M, N], target: td.Tensor[M, N], L: td.Out[()] = None, *, of=squared_error):
-    """The mean of `of(P, target)` over all elements; NaN where there is none. *Shapes*: P, target [M, N]; L is a scalar."""
-    total = td.full(value=0, dtype=computing(P.dtype, target.dtype))
+    """The mean of `of(P, target)` over all elements; NaN where there is none. *Shapes*: P, target [M, N]; L is a
+    scalar.""" total = td.full(value=0, dtype=computing(P.dtype, target.dtype))
     for m in td.reduce(M):
         total = total + of(wide(P[m, N]), wide(target[m, N])).sum()
     L[()] = total / (M.extent * N.extent)

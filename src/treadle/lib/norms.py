@@ -1,7 +1,7 @@
 """Normalisation: of rows, groups and batches, with a residual added before, and the gradients behind each.
 
-A backward kernel takes the input of its forward kernel and computes the statistics again: the input is read anyway. Gradients of scale
-and shift are sums over the rows, taken while the rows pass.
+A backward kernel takes the input of its forward kernel and computes the statistics again: the input is read anyway.
+Gradients of scale and shift are sums over the rows, taken while the rows pass.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def layernorm_backward(
 def rmsnorm(X: td.Tensor[M, N], scale: td.Tensor[N] = None, Y: td.Out[M, N] = None, *, eps=1e-6, offset=0.0):
     """`Y = X / sqrt(mean(X^2) + eps) (scale + offset)` of each row.
 
-    *Shapes*: X, Y [M, N]; scale [N] or None. *Source*: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019, section 4.
+    *Shapes*: X, Y [M, N]; scale [N] or None. *Source*: Zhang and Sennrich, "Root Mean Square Layer Normalization",
+    2019, section 4.
     """
     for m in td.parallel(M):
         x = wide(X[m, N])
@@ -187,7 +188,8 @@ def groupnorm(
 
     `groups=1` normalises over all channels; as many groups as channels is instance normalisation.
     *Shapes*: X, Y [B, C, S], C a multiple of groups, S all places of the image; scale, shift [C] or None.
-    *Errors*: `array/extent` where groups does not divide C. *Source*: Wu and He, "Group Normalization", 2018, section 3.1.
+    *Errors*: `array/extent` where groups does not divide C. *Source*: Wu and He, "Group Normalization", 2018, section
+    3.1.
     """
     td.let(G, groups)
     for b, g in td.parallel(B.each, G.each):
