@@ -127,6 +127,7 @@ class _Machine:
     def block(self, block: Block) -> None:
         """Runs the operations of a block."""
         for op in block.ops:
+            self.watcher.reach(op, self)
             rule = _RULES.get(type(op))
             if rule is None:
                 raise NoMeaning(
@@ -137,6 +138,7 @@ class _Machine:
                     span=op.span,
                 )
             rule(self, op)
+        self.watcher.reach(block, self)
 
     def blocks_of(self, arg: RegionArg) -> list[tuple[int, int]]:
         """The consecutive ranges of an argument of a region, in the order in which it runs."""

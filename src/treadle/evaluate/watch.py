@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from treadle.algebra.dims import Part
+from treadle.algebra.expr import Expr
 from treadle.base.source import Span
-from treadle.ir.core import Op, Region, Tensor
+from treadle.evaluate.tiles import Tile
+from treadle.ir.core import Block, Op, Region, Tensor
 
 Index = tuple[Any, ...]
 
@@ -34,8 +37,22 @@ class Finding:
         return f"{self.code}: {self.message}{place}{also}"
 
 
+class State(Protocol):
+    """What a watcher may read of a run: values and tensors by name, the ranges of parts, numbers of expressions."""
+
+    values: dict[str, Tile]
+    arrays: Mapping[str, NDArray[Any]]
+
+    def range(self, part: Part) -> tuple[int, int]: ...
+
+    def number(self, expr: Expr) -> Any: ...
+
+
 class Silent:
     """The watcher that sees nothing."""
+
+    def reach(self, place: Op | Block, state: State) -> None:
+        """An operation runs next, or the end of a block is reached."""
 
     def enter(self, region: Region, instance: Mapping[str, tuple[int, int]]) -> None:
         """An instance of a region begins."""

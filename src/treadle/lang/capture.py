@@ -94,6 +94,8 @@ class Interpreter(Statements):
     def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if isinstance(fn, functools.partial):
             return self.call(fn.func, [*fn.args, *args], {**fn.keywords, **kwargs})  # type: ignore[arg-type]
+        if fn is breakpoint:
+            return self.trail.stop()
         definition = getattr(fn, "__treadle_definition__", None)
         if definition is not None:
             return self.inlined(f"{definition.name}", lambda: self.inline_kernel(self, definition, args, kwargs))
@@ -165,12 +167,14 @@ class Interpreter(Statements):
     def run(self, frame: Frame, node: FunctionNode) -> Any:
         """Executes a function's body in a prepared frame and gives what it returns."""
         self.no_generator(frame, node)
-        if isinstance(node, ast.Lambda):
-            return self.eval(frame, node.body)
-        try:
-            self.block(frame, node.body)
-        except Returned as done:
-            return done.value
+        with self.trail.calling(frame, node):
+            if isinstance(node, ast.Lambda):
+                self.trail.step(frame, node.body)
+                return self.eval(frame, node.body)
+            try:
+                self.block(frame, node.body)
+            except Returned as done:
+                return done.value
         return None
 
     def no_generator(self, frame: Frame, node: FunctionNode) -> None:

@@ -14,6 +14,7 @@ from treadle.base.source import Span, source_line
 from treadle.dtype.formats import DType, f32
 from treadle.ir.core import Program, ScalarParam, Tensor, TileType, Value
 from treadle.ir.rewrite import drop_dead, rename
+from treadle.ir.trail import keep_trail
 from treadle.ir.verifier import verify
 from treadle.lang import pointwise
 from treadle.lang.capture import Interpreter
@@ -35,6 +36,7 @@ from treadle.lang.staging import freeze
 from treadle.lang.state import current
 from treadle.lang.subscript import TensorRef
 from treadle.lang.tile import Tile
+from treadle.lang.trail import Recorder, values_by_name
 
 MAX_GUESSES = 4
 
@@ -160,12 +162,12 @@ class Definition:
             ctx = Context(self.name, extents)
             token = current.set(ctx)
             try:
-                program = self._once(ctx, dtypes, values, here, guess)
+                program, trail = self._once(ctx, dtypes, values, here, guess)
             finally:
                 current.reset(token)
             stored = {n: d for n, d in ctx.stored_dtypes.items() if guess.get(n, f32) != d}
             if not stored:
-                return self._finished(ctx, program)
+                return self._finished(ctx, program, trail)
             guess |= stored
         raise BadArgument(
             doing=f"capturing {self.name}",
@@ -182,14 +184,15 @@ class Definition:
         values: dict[str, Any],
         here: frozenset[str],
         guess: dict[str, DType],
-    ) -> Program:
+    ) -> tuple[Program, Recorder]:
         names: dict[str, Any] = {}
         ctx.builder.span = self.span
         for p in self.parameters.values():
             names[p.name] = self._bound(ctx, p, dtypes, values, here, guess)
         node = function_node(self.fn)
         frame = _frame(self.fn, node, names)
-        result = Interpreter(ctx, inline_kernel).run(frame, node)
+        interpreter = Interpreter(ctx, inline_kernel)
+        result = interpreter.run(frame, node)
         if result is not None:
             raise BadArgument(
                 doing=f"capturing {self.name}",
@@ -198,7 +201,7 @@ class Definition:
                 hint="add a parameter Y: td.Out[...] = None and store: Y[...] = value",
                 span=self.span,
             )
-        return Program(
+        program = Program(
             name=self.name,
             dims=ctx.program_dims,
             tensors=ctx.tensors,
@@ -211,6 +214,7 @@ class Definition:
             numerics=dict(asdict(self.numerics)),
             span=self.span,
         )
+        return program, interpreter.trail
 
     def _bound(
         self,
@@ -246,7 +250,7 @@ class Definition:
         ctx.tensors.append(tensor)
         return TensorRef(ctx, tensor, known=declared is not None or p.kind == "tensor")
 
-    def _finished(self, ctx: Context, program: Program) -> Program:
+    def _finished(self, ctx: Context, program: Program, trail: Recorder) -> Program:
         if not ctx.stored:
             raise NoEffect(
                 doing=f"capturing {self.name}",
@@ -255,8 +259,11 @@ class Definition:
                 hint="store the result: Y[m, n] = value",
                 span=self.span,
             )
+        order = trail.order(program)
         drop_dead(program)
+        before = values_by_name(program)
         rename(program)
+        keep_trail(program, trail.settled(order, before))
         verify(program, pass_name="capture")
         return program
 

@@ -19,6 +19,7 @@ from treadle.lang.merging import Merge
 from treadle.lang.objects import python_operator
 from treadle.lang.source import span_of
 from treadle.lang.tile import Tile
+from treadle.lang.trail import Recorder
 
 BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: python_operator("add"),
@@ -67,6 +68,7 @@ class Expressions(ABC):
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
+        self.trail = Recorder(ctx.builder)
 
     # ---- what the classes above this one do
 

@@ -254,6 +254,7 @@ class RegionCapture:
                 bound = [b(body) for b in self.binders]
                 self.bind(bound)
                 self.interp.block(frame, self.node.body)
+                self.interp.trail.step(frame, self.node)
         finally:
             frame.nest.pop()
             ctx.regions.pop()

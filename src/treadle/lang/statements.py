@@ -67,6 +67,7 @@ class Statements(Expressions):
         if method is None:
             raise self.unsupported(frame, node)
         self.at(frame, node)
+        self.trail.step(frame, node)
         try:
             method(frame, node)
         except (TreadleError, *JUMPS):
