@@ -48,7 +48,8 @@ def huber_slope(p, t, delta=1.0):
 
 def bce_with_logits(p, t):
     """`max(p, 0) - p t + log(1 + exp(-|p|))`: binary cross-entropy of the probability `sigmoid(p)`, without
-    overflow.""" return td.maximum(p, 0) - p * t + td.log1p(td.exp(-td.abs(p)))
+    overflow."""
+    return td.maximum(p, 0) - p * t + td.log1p(td.exp(-td.abs(p)))
 
 
 def bce_with_logits_slope(p, t):
@@ -86,7 +87,8 @@ def loss(P: td.Tensor[M, N], target: td.Tensor[M, N], L: td.Out[M, N] = None, *,
 @td.kernel
 def mean_loss(P: td.Tensor[M, N], target: td.Tensor[M, N], L: td.Out[()] = None, *, of=squared_error):
     """The mean of `of(P, target)` over all elements; NaN where there is none. *Shapes*: P, target [M, N]; L is a
-    scalar.""" total = td.full(value=0, dtype=computing(P.dtype, target.dtype))
+    scalar."""
+    total = td.full(value=0, dtype=computing(P.dtype, target.dtype))
     for m in td.reduce(M):
         total = total + of(wide(P[m, N]), wide(target[m, N])).sum()
     L[()] = total / (M.extent * N.extent)
@@ -101,7 +103,9 @@ def loss_backward(
     slope=squared_error_slope,
     scale=1.0,
 ):
-    """`dP = slope(P, target) scale`; behind `mean_loss`, scale is 1 over the number of elements. *Shapes*: all [M, N]."""
+    """`dP = slope(P, target) scale`; behind `mean_loss`, scale is 1 over the number of elements. *Shapes*: all [M,
+    N].
+    """
     for m, n in td.parallel(M, N):
         dP[m, n] = slope(wide(P[m, n]), wide(target[m, n])) * scale
 

@@ -235,7 +235,8 @@ def batchnorm(
     *,
     eps=1e-5,
 ):
-    """`Y = (X - mean) / sqrt(var + eps) scale + shift`, all by channel: batch normalisation with statistics that are given.
+    """`Y = (X - mean) / sqrt(var + eps) scale + shift`, all by channel: batch normalisation with statistics that are
+    given.
 
     *Shapes*: X, Y [B, N, S]; mean, var [N]; scale, shift [N] or None. *Source*: Ioffe and Szegedy, 2015, algorithm 2.
     """
