@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from treadle.dtype.formats import DType
 from treadle.machine.form import Barrier, Buffer
 from treadle.simulate.expression import Functions, evaluate
-from treadle.simulate.findings import Findings, NotSimulated
+from treadle.simulate.findings import Findings
 from treadle.simulate.memory import Arena, View, granule_of, row_major
 
 
@@ -61,13 +61,6 @@ def lay_out(
     slots: list[Slot] = []
     top = 0
     for buffer in sorted(buffers, key=lambda b: b.offset is None):
-        if buffer.dtype.packed:
-            raise NotSimulated(
-                doing="laying out the buffers of a machine program",
-                found=f"buffer {buffer.name} of {buffer.dtype}",
-                expected="a dtype of whole bytes",
-                hint="keep 4-bit data in a u8 buffer",
-            )
         line = lines.get(id(buffer), 0)
         shape = tuple(int(evaluate(e, env, functions)) for e in buffer.shape)
         if buffer.versions:

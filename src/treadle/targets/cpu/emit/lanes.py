@@ -1,7 +1,8 @@
 """Vectors of elements: LLVM types of dtypes, constants, and the rearrangements of lanes.
 
 In registers a bool is an i1; f16 and bf16 are their 16 bits as integers, because only conversions touch them and their
-rounding is written out (`arith.py`). In memory a bool is a byte that is 0 or 1.
+rounding is written out (`arith.py`). A 4-bit element is a byte: i4 with its sign extended, others with zeros above. In
+memory a bool is a byte that is 0 or 1; 4-bit elements lie two in a byte in tensors (`nibbles.py`), one in a buffer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import numpy as np
 
 from treadle.dtype.convert import convert
 from treadle.dtype.formats import DType, bool_, f32, f64, from_numpy
-from treadle.targets.cpu.emit.errors import unsupported
 from treadle.targets.cpu.emit.text import Function, Int
 
 
@@ -45,9 +45,12 @@ def lane_type(dtype: DType) -> str:
         return "float"
     if dtype == f64:
         return "double"
-    if dtype.packed:
-        raise unsupported(f"a fragment of {dtype}", "a dtype of whole bytes")
-    return f"i{dtype.bits}"
+    return f"i{max(8, dtype.bits)}"
+
+
+def memory_bytes(dtype: DType) -> int:
+    """Bytes of one element in a buffer or a frame."""
+    return max(1, dtype.bits // 8)
 
 
 def memory_type(dtype: DType) -> str:

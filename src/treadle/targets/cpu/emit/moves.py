@@ -13,7 +13,8 @@ from treadle.machine.form import Fill
 from treadle.targets.cpu.emit.arith import Arith
 from treadle.targets.cpu.emit.errors import unsupported
 from treadle.targets.cpu.emit.index import Point
-from treadle.targets.cpu.emit.lanes import Lanes, Vec, constant, vector
+from treadle.targets.cpu.emit.lanes import Lanes, Vec, constant, memory_bytes, vector
+from treadle.targets.cpu.emit.nibbles import Nibbles
 from treadle.targets.cpu.emit.places import Place, Spot
 from treadle.targets.cpu.emit.text import Function
 
@@ -26,15 +27,18 @@ class Moves:
         self.lanes = lanes
         self.arith = arith
         self.streamed = False
+        self.nibbles = Nibbles(fn, lanes, arith)
 
     def fetch(self, place: Place, point: Point, active: str | None, fill: Fill) -> Vec:
         """Elements at a point; inactive lanes have the fill."""
         dtype = place.memory.dtype
+        if place.memory.packed:
+            return self.nibbles.fetch(place, point, active, fill)
         spot = place.at(point)
         if point.lanes is None:
             return self._fetch_one(place, spot, active, fill)
         n = point.lanes
-        size = dtype.itemsize
+        size = memory_bytes(dtype)
         kind = vector(place.kind, n)
         if spot.step == 0:
             some = None if active is None else self._any(active, n)
@@ -60,7 +64,7 @@ class Moves:
 
     def _fetch_whole(self, place: Place, spot: Spot, n: int) -> Vec:
         """A contiguous vector. An odd number of lanes is one masked access; LLVM would split it into several."""
-        size, wide = place.memory.dtype.itemsize, padded(n)
+        size, wide = memory_bytes(place.memory.dtype), padded(n)
         if wide == n or size < 4:
             text = self.fn.value(f"load {vector(place.kind, n)}, ptr {spot.pointer}, align {size}")
             return self._typed(text, place.memory.dtype, n)
@@ -73,7 +77,7 @@ class Moves:
         return self.lanes.shuffle(self._typed(text, place.memory.dtype, wide), None, list(range(n)))
 
     def _fetch_one(self, place: Place, spot: Spot, active: str | None, fill: Fill) -> Vec:
-        dtype, size = place.memory.dtype, place.memory.dtype.itemsize
+        dtype, size = place.memory.dtype, memory_bytes(place.memory.dtype)
         if active is None:
             return self._typed(self.fn.value(f"load {place.kind}, ptr {spot.pointer}, align {size}"), dtype, None)
         yes, done, before = self.fn.label("load"), self.fn.label("loaded"), self.fn.block
@@ -87,8 +91,11 @@ class Moves:
 
     def put(self, place: Place, point: Point, value: Vec, active: str | None, stream: bool = False) -> None:
         """Stores the active lanes."""
+        if place.memory.packed:
+            self.nibbles.put(place, point, value, active)
+            return
         spot = place.at(point)
-        size = place.memory.dtype.itemsize
+        size = memory_bytes(place.memory.dtype)
         text, kind = self._to_memory(value)
         if point.lanes is None:
             self._guarded(active, lambda: self.fn.do(f"store {kind} {text}, ptr {spot.pointer}, align {size}"))
@@ -117,7 +124,7 @@ class Moves:
             )
 
     def _put_padded(self, place: Place, value: Vec, spot: Spot) -> None:
-        n, size = value.lanes or 1, place.memory.dtype.itemsize
+        n, size = value.lanes or 1, memory_bytes(place.memory.dtype)
         wide = self.lanes.widen(value, padded(n))
         self.fn.call(
             "void",
@@ -146,6 +153,8 @@ class Moves:
 
     def prefetch(self, place: Place, point: Point, elements: int) -> None:
         """Asks for the line `elements` further, without an access."""
+        if place.memory.packed:
+            return
         pointer = place.at(point).pointer
         ahead = self.fn.value(f"getelementptr {place.kind}, ptr {pointer}, i64 {elements}")
         self.fn.call("void", "llvm.prefetch.p0", [("ptr", ahead), ("i32", "0"), ("i32", "3"), ("i32", "1")])
@@ -154,6 +163,8 @@ class Moves:
 
     def accumulate(self, place: Place, point: Point, value: Vec, active: str | None, effect: str) -> None:
         """Atomic updates, lane by lane, for stores that may collide."""
+        if place.memory.packed:
+            raise unsupported(f"an atomic {effect} of {place.memory.dtype}", "an update of whole bytes")
         n = point.lanes
         for i in range(1 if n is None else n):
             one = self.lanes.element(value, i)

@@ -21,7 +21,10 @@ from treadle.targets.cpu.emit.text import Int
 
 @dataclass(frozen=True)
 class Memory:
-    """A tensor or buffer in one function: its base, and the steps of each axis and of a version, in elements."""
+    """A tensor or buffer in one function: its base, and the steps of each axis and of a version, in elements.
+
+    `packed`: two elements share a byte along the last axis, and the steps count bytes.
+    """
 
     name: str
     dtype: DType
@@ -29,6 +32,7 @@ class Memory:
     strides: tuple[Int, ...]
     versions: int = 0
     version_step: Int = 0
+    packed: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,19 +56,29 @@ class Place:
         self.kind = memory_type(memory.dtype)
         self._subscripts = ref.index
         self._base = self._versioned(ref)
+        self._strides = memory.strides
+        self._first: Int = 0
         self.steps: tuple[Int, ...] | None = None
+        if memory.packed and memory.strides:
+            # In half bytes; along the last axis elements follow one another where bytes do.
+            self._strides = (*(self.fn.mul(2, s) for s in memory.strides[:-1]), 1)
+            if memory.strides[-1] != 1:
+                return
         parts = [split(e, rank) for e in ref.index]
         known = [p for p in parts if p is not None]
         if len(known) == len(parts):
             base: Int = 0
-            for p, stride in zip(known, memory.strides):
+            for p, stride in zip(known, self._strides):
                 base = self.fn.add(base, self.fn.mul(index.value(p.rest), stride))
-            self._base = self._offset(self._base, base)
+            if memory.packed:
+                self._first = base
+            else:
+                self._base = self._offset(self._base, base)
             self.steps = tuple(self._step([p.factors[i] for p in known]) for i in range(rank))
 
     def _step(self, factors: Sequence[Expr]) -> Int:
         total: Int = 0
-        for f, stride in zip(factors, self.memory.strides):
+        for f, stride in zip(factors, self._strides):
             if f != ZERO:
                 total = self.fn.add(total, self.fn.mul(self.index.value(f), stride))
         return total
@@ -93,6 +107,27 @@ class Place:
             step = 0 if point.axis is None else self.steps[point.axis]
             return Spot(self._offset(self._base, total), step)
         return self._general(point)
+
+    def half(self, point: Point) -> Int:
+        """The number of half bytes from `base` to a point's first lane. Requires: packed memory."""
+        total = self._first
+        if self.steps is not None:
+            for step, a in zip(self.steps, point.at):
+                total = self.fn.add(total, self.fn.mul(step, a))
+            return total
+        for number, (e, stride) in enumerate(zip(self._subscripts, self._strides)):
+            at = self.index.value(e, point)
+            if number == len(self._strides) - 1:
+                # The byte by its own step, then which half of it.
+                byte = self.fn.mul(self.fn.mul(self.fn.floordiv(at, 2), 2), self.memory.strides[-1])
+                at = self.fn.add(byte, at % 2 if isinstance(at, int) else self.fn.value(f"and i64 {at}, 1"))
+            total = self.fn.add(total, self.fn.mul(at, stride))
+        return total
+
+    @property
+    def base(self) -> str:
+        """The address that `half` counts from."""
+        return self._base
 
     def _general(self, point: Point) -> Spot:
         first: Int = 0

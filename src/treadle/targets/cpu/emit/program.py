@@ -120,12 +120,17 @@ class _Program:
         for tensor in self.tensors:
             starts[tensor.name] = number
             number += 1 + 2 * len(tensor.dims)
-        for source in extent_sources(self.source, self.tensors):
+        # Bytes tell only how many elements there are room for: what other arguments tell is exact.
+        exact_first = sorted(self.tensors, key=lambda t: t.dtype.packed)
+        packed = {t.name: len(t.dims) - 1 for t in self.tensors if t.dtype.packed}
+        for source in extent_sources(self.source, exact_first):
             if source.tensor is None:
                 assert source.expr is not None
                 scope.symbols[source.symbol] = source.expr
                 continue
             extent = self._word(scope.fn, starts[source.tensor] + 1 + source.axis)
+            if packed.get(source.tensor) == source.axis:
+                extent = scope.fn.value(f"shl i64 {extent}, 1")
             if source.divisor != ONE:
                 # No positive extent divides by zero: an empty factor makes the axis empty, and its quotient 0.
                 divisor = scope.fn.smax(scope.value(source.divisor), 1)
@@ -143,7 +148,9 @@ class _Program:
             strides = [
                 1 if (tensor.name, i) in unit else self._word(scope.fn, number + 1 + rank + i) for i in range(rank)
             ]
-            scope.memories[tensor.name] = Memory(tensor.name, tensor.dtype, base, tuple(strides))
+            scope.memories[tensor.name] = Memory(
+                tensor.name, tensor.dtype, base, tuple(strides), packed=tensor.dtype.packed
+            )
             number += 1 + 2 * rank
         for scalar in self.source.scalars:
             value = self._scalar(scope.fn, number, scalar)

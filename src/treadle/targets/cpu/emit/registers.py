@@ -8,7 +8,7 @@ from treadle.algebra.expr import Expr
 from treadle.machine.form import Frag, FragRef
 from treadle.targets.cpu.emit.errors import ill_formed, unsupported
 from treadle.targets.cpu.emit.index import IndexWriter, Point, coordinate, split
-from treadle.targets.cpu.emit.lanes import Lanes, Vec, chunks, lane_type, memory_type, vector
+from treadle.targets.cpu.emit.lanes import Lanes, Vec, chunks, lane_type, memory_bytes, memory_type, vector
 from treadle.targets.cpu.emit.layouts import Layout, vector_axis
 from treadle.targets.cpu.emit.text import Function, Int
 
@@ -101,7 +101,7 @@ class Registers:
 
     def _load_memory(self, pointer: str, frag: Frag, lanes: int | None) -> Vec:
         kind = vector(memory_type(frag.dtype), lanes)
-        text = self.fn.value(f"load {kind}, ptr {pointer}, align {frag.dtype.itemsize}")
+        text = self.fn.value(f"load {kind}, ptr {pointer}, align {memory_bytes(frag.dtype)}")
         if frag.dtype.is_bool:
             text = self.fn.value(f"trunc {kind} {text} to {vector('i1', lanes)}")
         return Vec(text, frag.dtype, lanes)
@@ -267,7 +267,7 @@ class Registers:
             kind = vector("i8", value.lanes)
             text = self.fn.value(f"zext {value.type} {text} to {kind}")
         offset = sum(a * p for a, p in zip(point.at, self._pitches(frag.shape)))
-        self.fn.do(f"store {kind} {text}, ptr {self._element_pointer(name, offset)}, align {frag.dtype.itemsize}")
+        self.fn.do(f"store {kind} {text}, ptr {self._element_pointer(name, offset)}, align {memory_bytes(frag.dtype)}")
 
     def fetch(self, name: str, point: Point) -> Vec:
         """The value at one of the fragment's own points."""

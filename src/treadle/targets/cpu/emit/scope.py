@@ -16,7 +16,7 @@ from treadle.targets.cpu.emit.access import Access
 from treadle.targets.cpu.emit.arith import Arith
 from treadle.targets.cpu.emit.folds import Folds
 from treadle.targets.cpu.emit.index import Counter, IndexWriter, Known
-from treadle.targets.cpu.emit.lanes import Lanes, Vec
+from treadle.targets.cpu.emit.lanes import Lanes, Vec, memory_bytes
 from treadle.targets.cpu.emit.layouts import Layout
 from treadle.targets.cpu.emit.moves import Moves
 from treadle.targets.cpu.emit.places import Memory
@@ -103,7 +103,9 @@ class Scope:
             count = max(1, buffer.versions)
             for n in buffer.shape:
                 count *= n.constant or 0
-            self.add_buffer(buffer, self.fn.alloca(f"[{count * buffer.dtype.itemsize} x i8]", max(64, buffer.align)))
+            self.add_buffer(
+                buffer, self.fn.alloca(f"[{count * memory_bytes(buffer.dtype)} x i8]", max(64, buffer.align))
+            )
 
     def add_placed_buffers(self, base: str, offsets: dict[str, Expr]) -> None:
         """Buffers at offsets from a base."""
@@ -130,7 +132,9 @@ class Scope:
             strides = tuple(frame.int(s) for s in memory.strides)
             step = frame.int(memory.version_step)
             base = frame.pointer(memory.base)
-            inner.memories[memory.name] = Memory(memory.name, memory.dtype, base, strides, memory.versions, step)
+            inner.memories[memory.name] = Memory(
+                memory.name, memory.dtype, base, strides, memory.versions, step, memory.packed
+            )
         for name, value in self.registers.constants.items():
             inner.registers.constants[name] = frame.vector(value)
         for name in self.setting.captured:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from treadle.algebra.expr import ZERO, Expr, as_expr, const, floordiv, maximum
 from treadle.machine.form import Buffer, MachineProgram, Role, Tasks, walk
 from treadle.targets.cpu.emit.errors import unsupported
+from treadle.targets.cpu.emit.lanes import memory_bytes
 from treadle.targets.cpu.emit.layouts import memory_operands
 
 ALIGNMENT = 64
@@ -62,7 +63,7 @@ def buffer_elements(buffer: Buffer) -> Expr:
 
 def buffer_bytes(buffer: Buffer) -> Expr:
     """Bytes of all versions."""
-    return buffer_elements(buffer) * (buffer.dtype.itemsize * max(1, buffer.versions))
+    return buffer_elements(buffer) * (memory_bytes(buffer.dtype) * max(1, buffer.versions))
 
 
 def plan_buffers(program: MachineProgram, lets: Mapping[str, Expr]) -> BufferPlan:
