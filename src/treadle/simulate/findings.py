@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from treadle.base.errors import LimitError, UserError
+from treadle.base.errors import UserError
 
 
 class WrongArguments(UserError):
     """Arguments that do not fit the program or its guard."""
 
     code = "simulate/arguments"
-
-
-class NotSimulated(LimitError):
-    """A statement that the simulator has no meaning for."""
-
-    code = "simulate/unsupported"
 
 
 @dataclass(frozen=True)
