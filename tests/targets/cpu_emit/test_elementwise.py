@@ -18,7 +18,7 @@ from treadle.ir.ops.elementwise import ELEMENTWISE
 from treadle.machine.form import Compute, Frag, FragRef, Load, Loop, MemRef, Store
 from treadle.math.numpy_ops import apply as expanded
 from treadle.math.table import expansion
-from treadle.targets.cpu.emit.errors import EmitUnsupported
+from treadle.targets.cpu.emit.errors import EmitIllFormed, EmitUnsupported
 
 FLOATS = (f16, bf16, f32, f64)
 INTEGERS = (i8, i16, i32, i64, u8, u32, u64)
@@ -155,6 +155,19 @@ def test_functions_of_f64_are_refused() -> None:
         elementwise("exp", (f64,), f64, HOST_LEVELS[-1])
 
 
-def test_formats_without_registers_are_refused() -> None:
-    with pytest.raises(EmitUnsupported, match="f8e4m3"):
-        elementwise("cast", (BY_NAME["f8e4m3"],), f32, HOST_LEVELS[-1])
+def test_formats_without_arithmetic_are_refused() -> None:
+    with pytest.raises(EmitIllFormed, match="add of f8e4m3"):
+        elementwise("add", (BY_NAME["f8e4m3"],) * 2, BY_NAME["f8e4m3"], HOST_LEVELS[-1])
+
+
+@pytest.mark.parametrize("level", HOST_LEVELS)
+@pytest.mark.parametrize("name", ["f8e4m3", "f8e5m2", "f8e8m0"])
+def test_fp8_there_and_back(name: str, level: str) -> None:
+    """Every code; the conversions of every dtype are in tests/numerics."""
+    d = BY_NAME[name]
+    codes = np.arange(256, dtype=np.uint8).view(d.numpy)
+    wide, back = np.zeros(256, np.float32), np.zeros(256, d.numpy)
+    elementwise("cast", (d,), f32, level)(A0=codes, Y=wide)
+    assert same(wide, convert(codes, d, f32), f32)
+    elementwise("cast", (f32,), d, level)(A0=wide, Y=back)
+    assert np.array_equal(back.view(np.uint8), convert(wide, f32, d).view(np.uint8))

@@ -2,19 +2,19 @@
 
 Rounding to bf16 is written in integers: the hardware's instruction for it flushes subnormals. Rounding to f16 is the
 hardware's, from f32, which rounds once. What has more bits than f32 is first rounded to the target's precision in f64
-itself, so that nothing is rounded twice.
+itself, so that nothing is rounded twice. fp8 and f4e2m1 go through f32 (`small.py`); i4 and u4 stand in registers as
+the i8 and u8 of the same value.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from treadle.dtype.formats import DType, bf16, bool_, f16, f32, f64
-from treadle.targets.cpu.emit.errors import ill_formed, unsupported
+from treadle.dtype.formats import DType, bf16, bool_, f8e8m0, f16, f32, f64, i8, u8
+from treadle.targets.cpu.emit.errors import ill_formed
 from treadle.targets.cpu.emit.lanes import Lanes, Vec, constant, lane_type, vector
+from treadle.targets.cpu.emit.small import decoded, encoded, encoded_power
 from treadle.targets.cpu.emit.text import Function
-
-_SIMPLE = (f16, bf16, f32, f64)
 
 
 class Casts:
@@ -28,11 +28,16 @@ class Casts:
         """The value converted."""
         if a.dtype == to:
             return a
-        for dtype in (a.dtype, to):
-            if dtype.is_float and dtype not in _SIMPLE:
-                raise unsupported(f"a conversion from {a.dtype} to {to}", "f16, bf16, f32, f64, integers and bool")
+        if a.dtype.is_float and a.dtype.bits <= 8:
+            a = decoded(self, a)
+        elif a.dtype.packed:
+            a = replace(a, dtype=_in_a_byte(a.dtype))
+        if a.dtype == to and not (saturate and to.is_float):
+            return a
         if to.is_bool:
             return self._nonzero(a)
+        if to.is_int and to.packed:
+            return self._packed_integer(a, to, saturate)
         if a.dtype.is_float:
             return self._between_floats(a, to, saturate) if to.is_float else self._to_integer(a, to)
         return self._from_integer(a, to, saturate) if to.is_float else self._between_integers(a, to, saturate)
@@ -42,6 +47,8 @@ class Casts:
         if a.dtype.bits != to.bits or a.dtype.is_bool or to.is_bool:
             raise ill_formed(f"a bitcast of {a.dtype} to {to}", "two dtypes of one width, bool not among them")
         result = Vec("", to, a.lanes)
+        if to.packed:
+            return replace(result, text=self._four_bits(a.text, to, a.lanes))
         if a.type == result.type:
             return replace(result, text=a.text)
         return replace(result, text=self.fn.value(f"bitcast {a.type} {a.text} to {result.type}"))
@@ -52,16 +59,16 @@ class Casts:
         result = Vec("", to, a.lanes)
         return replace(result, text=self.fn.value(f"{verb} {a.type} {a.text} to {result.type}"))
 
-    def _raw(self, verb: str, text: str, source: str, to: str, lanes: int | None) -> str:
+    def raw(self, verb: str, text: str, source: str, to: str, lanes: int | None) -> str:
         return self.fn.value(f"{verb} {vector(source, lanes)} {text} to {vector(to, lanes)}")
 
-    def _op(self, verb: str, kind: str, a: str, b: str, lanes: int | None) -> str:
+    def op(self, verb: str, kind: str, a: str, b: str, lanes: int | None) -> str:
         return self.fn.value(f"{verb} {vector(kind, lanes)} {a}, {b}")
 
-    def _number(self, kind: str, number: int | str, lanes: int | None) -> str:
+    def number(self, kind: str, number: int | str, lanes: int | None) -> str:
         return str(number) if lanes is None else f"splat ({kind} {number})"
 
-    def _choose(self, condition: str, kind: str, a: str, b: str, lanes: int | None) -> str:
+    def choose(self, condition: str, kind: str, a: str, b: str, lanes: int | None) -> str:
         v = vector(kind, lanes)
         return self.fn.value(f"select {vector('i1', lanes)} {condition}, {v} {a}, {v} {b}")
 
@@ -70,7 +77,7 @@ class Casts:
             wide = self.to_f32(a) if a.dtype in (f16, bf16) else a
             text = self.fn.value(f"fcmp une {wide.type} {wide.text}, {constant(wide.dtype, 0.0, a.lanes).text}")
         else:
-            text = self.fn.value(f"icmp ne {a.type} {a.text}, {self._number(lane_type(a.dtype), 0, a.lanes)}")
+            text = self.fn.value(f"icmp ne {a.type} {a.text}, {self.number(lane_type(a.dtype), 0, a.lanes)}")
         return Vec(text, bool_, a.lanes)
 
     # ---- floats
@@ -78,11 +85,11 @@ class Casts:
     def to_f32(self, a: Vec) -> Vec:
         """f16 and bf16 widened, exactly."""
         if a.dtype == bf16:
-            wide = self._raw("zext", a.text, "i16", "i32", a.lanes)
-            high = self._op("shl", "i32", wide, self._number("i32", 16, a.lanes), a.lanes)
-            return Vec(self._raw("bitcast", high, "i32", "float", a.lanes), f32, a.lanes)
-        half = self._raw("bitcast", a.text, "i16", "half", a.lanes)
-        return Vec(self._raw("fpext", half, "half", "float", a.lanes), f32, a.lanes)
+            wide = self.raw("zext", a.text, "i16", "i32", a.lanes)
+            high = self.op("shl", "i32", wide, self.number("i32", 16, a.lanes), a.lanes)
+            return Vec(self.raw("bitcast", high, "i32", "float", a.lanes), f32, a.lanes)
+        half = self.raw("bitcast", a.text, "i16", "half", a.lanes)
+        return Vec(self.raw("fpext", half, "half", "float", a.lanes), f32, a.lanes)
 
     def _between_floats(self, a: Vec, to: DType, saturate: bool) -> Vec:
         if a.dtype in (f16, bf16):
@@ -97,54 +104,58 @@ class Casts:
         if a.dtype == f64:
             if to == f32:
                 return self._conv("fptrunc", a, f32)
+            if to == f8e8m0:
+                return encoded_power(self, a)
             a = self._conv("fptrunc", self._rounded_f64(a, to), f32)
         return self._narrow(a, to)
 
     def _narrow(self, a: Vec, to: DType) -> Vec:
-        """f32 to f16 or bf16."""
+        """f32 to a format of fewer bits."""
         n = a.lanes
+        if to.bits <= 8:
+            return encoded(self, a, to)
         if to == f16:
-            half = self._raw("fptrunc", a.text, "float", "half", n)
-            return Vec(self._raw("bitcast", half, "half", "i16", n), f16, n)
-        bits = self._raw("bitcast", a.text, "float", "i32", n)
-        upper = self._op("lshr", "i32", bits, self._number("i32", 16, n), n)
-        odd = self._op("and", "i32", upper, self._number("i32", 1, n), n)
-        carry = self._op("add", "i32", odd, self._number("i32", 0x7FFF, n), n)
-        rounded = self._op("lshr", "i32", self._op("add", "i32", bits, carry, n), self._number("i32", 16, n), n)
-        sign = self._op("and", "i32", upper, self._number("i32", 0x8000, n), n)
-        quiet = self._op("or", "i32", sign, self._number("i32", 0x7FC0, n), n)
+            half = self.raw("fptrunc", a.text, "float", "half", n)
+            return Vec(self.raw("bitcast", half, "half", "i16", n), f16, n)
+        bits = self.raw("bitcast", a.text, "float", "i32", n)
+        upper = self.op("lshr", "i32", bits, self.number("i32", 16, n), n)
+        odd = self.op("and", "i32", upper, self.number("i32", 1, n), n)
+        carry = self.op("add", "i32", odd, self.number("i32", 0x7FFF, n), n)
+        rounded = self.op("lshr", "i32", self.op("add", "i32", bits, carry, n), self.number("i32", 16, n), n)
+        sign = self.op("and", "i32", upper, self.number("i32", 0x8000, n), n)
+        quiet = self.op("or", "i32", sign, self.number("i32", 0x7FC0, n), n)
         nan = self.fn.value(f"fcmp uno {a.type} {a.text}, {a.text}")
-        chosen = self._choose(nan, "i32", quiet, rounded, n)
-        return Vec(self._raw("trunc", chosen, "i32", "i16", n), bf16, n)
+        chosen = self.choose(nan, "i32", quiet, rounded, n)
+        return Vec(self.raw("trunc", chosen, "i32", "i16", n), bf16, n)
 
     def _clamped(self, a: Vec, to: DType) -> Vec:
         """Within the finite range of `to`; NaN stays."""
         for predicate, limit in (("ogt", float(to.finite_max)), ("olt", -float(to.finite_max))):
             bound = constant(a.dtype, limit, a.lanes)
             beyond = self.fn.value(f"fcmp {predicate} {a.type} {a.text}, {bound.text}")
-            a = replace(a, text=self._choose(beyond, lane_type(a.dtype), bound.text, a.text, a.lanes))
+            a = replace(a, text=self.choose(beyond, lane_type(a.dtype), bound.text, a.text, a.lanes))
         return a
 
     def _rounded_f64(self, a: Vec, to: DType) -> Vec:
         """f64 rounded to the precision of `to`, subnormals too, kept in f64. Infinities and NaN stay what they are."""
         n = a.lanes
         cut = 52 - to.mantissa
-        bits = self._raw("bitcast", a.text, "double", "i64", n)
-        lowest = self._op("lshr", "i64", bits, self._number("i64", cut, n), n)
-        odd = self._op("and", "i64", lowest, self._number("i64", 1, n), n)
-        carry = self._op("add", "i64", odd, self._number("i64", (1 << (cut - 1)) - 1, n), n)
-        kept = self._op("and", "i64", self._op("add", "i64", bits, carry, n), self._number("i64", -(1 << cut), n), n)
-        normal = self._raw("bitcast", kept, "i64", "double", n)
+        bits = self.raw("bitcast", a.text, "double", "i64", n)
+        lowest = self.op("lshr", "i64", bits, self.number("i64", cut, n), n)
+        odd = self.op("and", "i64", lowest, self.number("i64", 1, n), n)
+        carry = self.op("add", "i64", odd, self.number("i64", (1 << (cut - 1)) - 1, n), n)
+        kept = self.op("and", "i64", self.op("add", "i64", bits, carry, n), self.number("i64", -(1 << cut), n), n)
+        normal = self.raw("bitcast", kept, "i64", "double", n)
         # Adding and taking away 1.5 * 2^52 units of the smallest subnormal rounds to a multiple of it.
         magic = constant(f64, 1.5 * 2.0**52 * to.smallest, n).text
         size = self.fn.call(a.type, f"llvm.fabs.{_mangled('f64', n)}", [a.typed])
-        moved = self._op("fsub", "double", self._op("fadd", "double", size, magic, n), magic, n)
+        moved = self.op("fsub", "double", self.op("fadd", "double", size, magic, n), magic, n)
         signed = self.fn.call(a.type, f"llvm.copysign.{_mangled('f64', n)}", [(a.type, moved), a.typed])
         least = constant(f64, 2.0**to.min_exponent, n).text
         small = self.fn.value(f"fcmp olt {a.type} {size}, {least}")
-        text = self._choose(small, "double", signed, normal, n)
+        text = self.choose(small, "double", signed, normal, n)
         special = self.fn.value(f"fcmp uge {a.type} {size}, {constant(f64, float('inf'), n).text}")
-        return replace(a, text=self._choose(special, "double", a.text, text, n))
+        return replace(a, text=self.choose(special, "double", a.text, text, n))
 
     # ---- integers
 
@@ -167,17 +178,17 @@ class Casts:
         """A 64-bit integer in f64, exact or cut off with the last bit set: a later rounding is then the only one."""
         n = a.lanes
         signed = a.dtype.kind == "int"
-        head = self._op("ashr" if signed else "lshr", "i64", a.text, self._number("i64", 11, n), n)
-        low = self._op("and", "i64", a.text, self._number("i64", 0x7FF, n), n)
-        some = self.fn.value(f"icmp ne {a.type} {low}, {self._number('i64', 0, n)}")
-        bit = self._raw("zext", some, "i1", "i64", n)
+        head = self.op("ashr" if signed else "lshr", "i64", a.text, self.number("i64", 11, n), n)
+        low = self.op("and", "i64", a.text, self.number("i64", 0x7FF, n), n)
+        some = self.fn.value(f"icmp ne {a.type} {low}, {self.number('i64', 0, n)}")
+        bit = self.raw("zext", some, "i1", "i64", n)
         verb = "sitofp" if signed else "uitofp"
-        cut = self._conv(verb, replace(a, text=self._op("or", "i64", head, bit, n)), f64)
-        scaled = self._op("fmul", "double", cut.text, constant(f64, 2048.0, n).text, n)
+        cut = self._conv(verb, replace(a, text=self.op("or", "i64", head, bit, n)), f64)
+        scaled = self.op("fmul", "double", cut.text, constant(f64, 2048.0, n).text, n)
         exact = self._conv(verb, a, f64)
         size = self.fn.call(exact.type, f"llvm.fabs.{_mangled('f64', n)}", [exact.typed])
         fits = self.fn.value(f"fcmp olt {exact.type} {size}, {constant(f64, 2.0**53, n).text}")
-        return replace(exact, text=self._choose(fits, "double", exact.text, scaled, n))
+        return replace(exact, text=self.choose(fits, "double", exact.text, scaled, n))
 
     def _between_integers(self, a: Vec, to: DType, saturate: bool) -> Vec:
         if a.dtype.is_bool:
@@ -190,6 +201,21 @@ class Casts:
             return self._conv("trunc", a, to)
         return self._conv("sext" if a.dtype.kind == "int" else "zext", a, to)
 
+    def _packed_integer(self, a: Vec, to: DType, saturate: bool) -> Vec:
+        """To i4 or u4: floats saturate, integers wrap or are clamped."""
+        if a.dtype.is_float:
+            a, saturate = self._to_integer(a, _in_a_byte(to)), True
+        if saturate:
+            a = self._clamped_integer(a, to)
+        whole = self._between_integers(a, _in_a_byte(to), False)
+        return Vec(self._four_bits(whole.text, to, a.lanes), to, a.lanes)
+
+    def _four_bits(self, text: str, to: DType, n: int | None) -> str:
+        """The low four bits as a register has them: of i4 with the sign above, else zero."""
+        if to.kind != "int":
+            return self.op("and", "i8", text, self.number("i8", 15, n), n)
+        return self.op("ashr", "i8", self.op("shl", "i8", text, self.number("i8", 4, n), n), self.number("i8", 4, n), n)
+
     def _clamped_integer(self, a: Vec, to: DType) -> Vec:
         low, high = int(a.dtype.finite_min), int(a.dtype.finite_max)
         sign = "s" if a.dtype.kind == "int" else "u"
@@ -199,6 +225,11 @@ class Casts:
                 bound = constant(a.dtype, limit, a.lanes)
                 a = replace(a, text=self.fn.call(a.type, f"llvm.{sign}{how}.{name}", [a.typed, bound.typed]))
         return a
+
+
+def _in_a_byte(dtype: DType) -> DType:
+    """The integer dtype that a 4-bit one's register is."""
+    return i8 if dtype.kind == "int" else u8
 
 
 def _mangled(kind: str, lanes: int | None) -> str:
