@@ -86,10 +86,21 @@ class Kernel:
         return special.bind(call)
 
     def reference(self, *args: Any, **staged: Any) -> Any:
-        """What a call does, by the reference interpreter: no planner, no generated code. Returns the Outs."""
+        """What a call does, by the reference interpreter: no planner, no generated code. Returns the Outs.
+
+        Under a Python debugger, and where the kernel says `breakpoint()`, the lines of the kernel run in a frame of
+        their own, with its names at hand as NumPy arrays.
+        """
         special, call = self.prepare(args, staged)
-        with on_host(special.program, call) as arrays:
-            room("interpreter").evaluate(special.program, arrays, call.scalars, extents=call.extents)
+        stepping = room("stepping")
+        seen = stepping.wants_stepping(special.program)
+        evaluate = stepping.evaluate_stepping if seen else room("interpreter").evaluate
+        try:
+            with on_host(special.program, call) as arrays:
+                evaluate(special.program, arrays, call.scalars, extents=call.extents)
+        finally:
+            if seen:
+                stepping.resume_tracing()
         return call.outs
 
     def sanitize(self, *args: Any, **staged: Any) -> list[Any]:

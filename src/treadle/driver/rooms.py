@@ -16,6 +16,7 @@ _HEAVY = {
     "build": "treadle.driver.build",
     "plan": "treadle.driver.plan",
     "interpreter": "treadle.evaluate.interpreter",
+    "stepping": "treadle.evaluate.stepping",
     "sanitize": "treadle.evaluate.sanitize",
     "cuts": "treadle.evaluate.cuts",
     "llvm": "treadle.toolchain.llvm",

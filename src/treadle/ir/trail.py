@@ -8,7 +8,7 @@ compared, embedded or planned from, and a program that was parsed has none.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,8 @@ class Trail:
 
     before: dict[Op, list[Step]] = field(default_factory=dict[Op, list[Step]])
     at_end: dict[Block, list[Step]] = field(default_factory=dict[Block, list[Step]])
+    mapped: Callable[[Any, Callable[[Any, Any], Any]], Any] = lambda x, change: change((), x)
+    """Changes the leaves of what a name holds, lists and dataclasses entered."""
 
     def steps(self) -> list[Step]:
         """All of them, in no particular order."""

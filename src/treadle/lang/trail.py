@@ -74,7 +74,7 @@ class Recorder:
     def settled(self, order: dict[Block, list[Op]], before: dict[str, Value]) -> Trail:
         """The trail of a program whose dead operations were dropped since `order`, and whose values were renamed:
         `before` has them by their names of the capture."""
-        trail = Trail()
+        trail = Trail(mapped=mapped)
         names = {old: v.name for old, v in before.items()}
         for block, ops in order.items():
             left = {id(op) for op in block.ops}
