@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from treadle.simulate.tape import Log
+
 Ints = NDArray[np.int64]
 
 
@@ -74,11 +76,13 @@ class Order:
 
 @dataclass
 class Strand:
-    """Something that accesses memory: its number, its order, whether it is of the asynchronous proxy."""
+    """Something that accesses memory: its number, its order, whether it is of the asynchronous proxy; where what it
+    does is recorded, if that is wanted."""
 
     number: int
     order: Order
     proxy: bool = False
+    log: Log | None = None
 
     @property
     def now(self) -> int:

@@ -22,6 +22,7 @@ from treadle.simulate.clocks import Strand, Strands
 from treadle.simulate.fragments import Fragment, slots_of
 from treadle.simulate.memory import ASYNC, DEFINED, NEVER, UNDEFINED
 from treadle.simulate.schedule import Steps, Wait
+from treadle.simulate.tape import Contracted
 from treadle.simulate.thread import Thread
 
 Array = NDArray[Any]
@@ -76,6 +77,9 @@ def issue_contract(thread: Thread, item: Mma) -> None:
         thread.settle(thread.fragment(name))
         thread.fragment(name).flying += 1
     strand = thread.world.strands.fresh(thread.strand.order, proxy=True)
+    if thread.strand.log is not None:
+        strand.log = thread.strand.log.fresh()
+        thread.strand.log.add(Contracted(item.atom, thread.line, strand.log))
     thread.strand.tick()
     steps = _later(thread, item, held, sources, work, before, strand)
     thread.world.scheduler.spawn(f"{item.atom} of line {thread.line}", steps, engine=True)

@@ -1,18 +1,19 @@
-"""Control: bodies, loops, conditionals, tasks, and the statements that wait."""
+"""Control: bodies, loops, conditionals, tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from treadle.machine.form import Body, Control, Copy, If, Loop, Mma, Stmt, Sync, Tasks, Version
-from treadle.machine.vocabulary import ASYNC_ATOMS, ATOMS, ENGINES, SYNC
-from treadle.simulate.barriers import Groups, Named
+from treadle.machine.vocabulary import ASYNC_ATOMS, ATOMS, ENGINES
 from treadle.simulate.clocks import Order, Strand
 from treadle.simulate.contractions import contract, issue_contract
-from treadle.simulate.engines import issue_copy, phased
+from treadle.simulate.engines import issue_copy
 from treadle.simulate.schedule import Steps, Wait
+from treadle.simulate.sync import synchronise
+from treadle.simulate.tape import Forked
 from treadle.simulate.thread import Thread
 
 
@@ -48,9 +49,10 @@ def _statement(thread: Thread, item: Stmt) -> Steps:
                 thread.report("protocol", "a tile contraction without a tile configuration")
             (issue_contract if family in ASYNC_ATOMS else contract)(thread, item)
         case Sync():
-            yield from _sync(thread, item)
+            yield from synchronise(thread, item)
         case _:
             thread.execute(item)
+    thread.mark("step")
     yield None
 
 
@@ -142,8 +144,11 @@ def _set(thread: Thread, item: Tasks, counts: tuple[int, ...], number: int) -> N
 
 def _renew(thread: Thread, order: Order) -> Strand:
     """A strand for one task, and nothing left in fragments and local memory from the last."""
+    log = thread.strand.log
     thread.fragments, thread.local = {}, {}
-    return thread.world.strands.fresh(order)
+    strand = thread.world.strands.fresh(order)
+    strand.log = log
+    return strand
 
 
 def _apart(thread: Thread, item: Tasks, counts: tuple[int, ...], total: int) -> Steps:
@@ -155,14 +160,18 @@ def _apart(thread: Thread, item: Tasks, counts: tuple[int, ...], total: int) -> 
     stride = world.grid * thread.role.agents * unit
     base = (thread.group.number * thread.role.agents + thread.agent) * unit
     start, done = outer.release(), Order()
+    thread.mark("apart")
     for offset in own:
         for number in range(base + offset, total, stride):
             thread.strand = _renew(thread, start)
+            thread.mark("task")
             _set(thread, item, counts, number)
             yield from run_body(thread, item.body)
             done.join(thread.strand.order)
+            thread.mark("task over")
     thread.strand = outer
     outer.order.join(done)
+    thread.mark("apart over")
 
 
 def _fork(thread: Thread, item: Tasks, counts: tuple[int, ...], total: int) -> Steps:
@@ -173,11 +182,16 @@ def _fork(thread: Thread, item: Tasks, counts: tuple[int, ...], total: int) -> S
         world.scheduler.rng.shuffle(queue)
     start, done = thread.strand.release(), Order()
     left = [world.workers]
+    log = thread.strand.log
+    logs = [] if log is None else [log.fresh() for _ in range(total)]
+    if log is not None:
+        log.add(Forked(thread.line, logs))
 
     def worker() -> Steps:
         while queue:
             number = queue.pop(0)
             strand = world.strands.fresh(start)
+            strand.log = None if log is None else logs[number]
             task = Thread(world, thread.group, thread.role, thread.agent, thread.warp, strand, dict(thread.env))
             _set(task, item, counts, number)
             yield from run_body(task, item.body)
@@ -191,204 +205,15 @@ def _fork(thread: Thread, item: Tasks, counts: tuple[int, ...], total: int) -> S
     thread.strand.order.join(done)
 
 
-# ---- synchronisation
-
-
-def _sync(thread: Thread, item: Sync) -> Steps:
-    shape = SYNC.get(item.kind)
-    handler = _HANDLERS.get(item.kind)
-    if shape is None or handler is None:
-        raise thread.fatal("form", f"no kind of synchronisation {item.kind}")
-    numbers = {name: thread.number(expr) for name, expr in item.args}
-    if thread.by and shape.whole:
-        thread.report("protocol", f"{item.kind} is executed by all threads of an agent together")
-    wrong = [n for n, v in numbers.items() if v < 0 and n != "phase"]
-    if wrong or numbers.get("read", 0) > 1:
-        raise thread.fatal("form", f"{item.kind}: {wrong[0] if wrong else 'read'} is out of range")
-    missing = [n for n in shape.required if n not in numbers]
-    if missing:
-        raise thread.fatal("form", f"{item.kind} lacks its {missing[0]}")
-    if shape.has_object and item.object is None:
-        raise thread.fatal("form", f"{item.kind} names no barrier")
-    yield from handler(thread, item, numbers)
-
-
-def _arrivals(thread: Thread, item: Sync) -> int:
-    return 1 if item.by in ("elect", "warp") else thread.lanes
-
-
-def _mbar_init(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-    assert item.object is not None
-    if item.by != "elect" and (thread.warps > 1 or thread.lanes > 1):
-        thread.report("protocol", f"{item.object.name} is initialised by more than one thread")
-    if item.object.version is not None:
-        barriers = [phased(thread, item.object)]
-    else:
-        barriers = [b for (name, _), b in thread.group.phased.items() if name == item.object.name]
-        if not barriers:
-            raise thread.fatal("form", f"no barrier {item.object.name}")
-    for barrier in barriers:
-        barrier.initialise(thread.strand, thread.line)
-    yield None
-
-
-def _mbar_expect(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-    assert item.object is not None
-    barrier = phased(thread, item.object)
-    barrier.usable(thread.strand, thread.line)
-    arrivals = _arrivals(thread, item)
-    barrier.expect(numbers["bytes"] * arrivals, thread.line)
-    barrier.arrive(arrivals, thread.strand.release(), thread.line)
-    yield None
-
-
-def _mbar_arrive(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-    assert item.object is not None
-    barrier = phased(thread, item.object)
-    barrier.usable(thread.strand, thread.line)
-    barrier.arrive(_arrivals(thread, item) * numbers.get("count", 1), thread.strand.release(), thread.line)
-    yield None
-
-
-def _mbar_wait(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-    assert item.object is not None
-    barrier = phased(thread, item.object)
-    barrier.usable(thread.strand, thread.line)
-    parity = numbers["phase"]
-    yield Wait(lambda: barrier.over(parity), f"{barrier.name}, phase of parity {parity & 1}", thread.line)
-    thread.strand.order.join(barrier.released)
-
-
-def _named(thread: Thread, numbers: dict[str, int]) -> Named:
-    number = numbers["id"]
-    if not 0 <= number < 16:
-        raise thread.fatal("resource", f"named barrier {number}: there are 16")
-    if number not in thread.group.named:
-        thread.group.named[number] = Named(f"named barrier {number}", thread.world.findings)
-    return thread.group.named[number]
-
-
-def _barrier_sync(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-    barrier = _named(thread, numbers)
-    mine = barrier.arrive(thread.lanes, numbers["threads"], thread.strand.release(), thread.line)
-    text = f"{barrier.name} ({barrier.threads} threads)"
-    yield Wait(lambda: mine in barrier.released, text, thread.line)
-    thread.strand.order.join(barrier.released[mine])
-
-
-def _barrier_arrive(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-    _named(thread, numbers).arrive(thread.lanes, numbers["threads"], thread.strand.release(), thread.line)
-    yield None
-
-
-def _fence_proxy(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-    for held in thread.fragments.values():
-        thread.settle(held)
-    thread.strand.fence()
-    yield None
-
-
-def _fence_init(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-    for barrier in thread.group.phased.values():
-        number, count = barrier.initialiser
-        if barrier.initialised and thread.strand.order.seen.at(number) >= count:
-            barrier.fenced = True
-    thread.strand.tick()
-    yield None
-
-
-def _wgmma_fence(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-    thread.touched.clear()
-    yield None
-
-
-def _commit(groups: Callable[[Thread], Groups]) -> Callable[[Thread, Sync, dict[str, int]], Steps]:
-    def commit(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-        groups(thread).commit()
-        yield None
-
-    return commit
-
-
-def _await(thread: Thread, groups: Groups, depth: int, what: str, *, read: bool) -> Steps:
-    covered = groups.covered(depth)
-    yield Wait(groups.ready(depth, read=read), f"{what} until at most {depth} groups are unfinished", thread.line)
-    for work in covered:
-        for trace in (work.read_trace,) if read else (work.read_trace, work.done_trace):
-            if trace is not None:
-                thread.strand.order.join(trace)
-
-
-def _bulk_wait(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-    read = bool(numbers.get("read", 0))
-    yield from _await(thread, thread.bulk, numbers["depth"], item.kind, read=read)
-    if read:
-        for work in thread.bulk.covered(numbers["depth"]):
-            work.fragments = ("read",)
-    else:
-        thread.bulk.forget(numbers["depth"])
-
-
-def _cpasync_wait(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-    yield from _await(thread, thread.cpasync, numbers["depth"], item.kind, read=False)
-    thread.cpasync.forget(numbers["depth"])
-
-
-def _wgmma_wait(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-    covered = thread.wgmma.covered(numbers["depth"])
-    yield from _await(thread, thread.wgmma, numbers["depth"], item.kind, read=False)
-    for work in covered:
-        for name in work.fragments:
-            thread.fragment(name).flying -= 1
-    thread.wgmma.forget(numbers["depth"])
-
-
-def _registers(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-    count = numbers["registers"]
-    if count % 8 or not 24 <= count <= 256:
-        thread.report("resource", f"{count} registers: a multiple of 8 from 24 to 256 is needed")
-    yield None
-
-
-def _nothing(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-    yield None
-
-
-def _amx(configured: bool) -> Callable[[Thread, Sync, dict[str, int]], Steps]:
-    def configure(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
-        thread.configured = configured
-        yield None
-
-    return configure
-
-
-_HANDLERS: dict[str, Callable[[Thread, Sync, dict[str, int]], Steps]] = {
-    "mbar.init": _mbar_init,
-    "mbar.expect": _mbar_expect,
-    "mbar.arrive": _mbar_arrive,
-    "mbar.wait": _mbar_wait,
-    "barrier.sync": _barrier_sync,
-    "barrier.arrive": _barrier_arrive,
-    "fence.proxy.async": _fence_proxy,
-    "fence.mbar_init": _fence_init,
-    "wgmma.fence": _wgmma_fence,
-    "wgmma.commit": _commit(lambda t: t.wgmma),
-    "wgmma.wait": _wgmma_wait,
-    "bulk.commit": _commit(lambda t: t.bulk),
-    "bulk.wait": _bulk_wait,
-    "cpasync.commit": _commit(lambda t: t.cpasync),
-    "cpasync.wait": _cpasync_wait,
-    "setmaxnreg": _registers,
-    "prefetch": _nothing,
-    "amx.config": _amx(True),
-    "amx.release": _amx(False),
-}
-
-
 def run_thread(thread: Thread) -> Steps:
     """A thread from its first statement to its end, with what must be over by then."""
-    world = thread.world
     yield from run_body(thread, thread.role.body)
+    finish(thread)
+
+
+def finish(thread: Thread) -> None:
+    """The end of a thread."""
+    world = thread.world
     for work in thread.wgmma.pending:
         world.findings.add("protocol", work.line, "the thread ends before this contraction was waited for")
     for work in thread.bulk.pending:

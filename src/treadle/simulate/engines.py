@@ -18,6 +18,7 @@ from treadle.simulate.barriers import Phased, Work
 from treadle.simulate.clocks import Strands
 from treadle.simulate.memory import ASYNC, DEFINED, GENERIC, NEVER, UNDEFINED, View
 from treadle.simulate.schedule import Steps
+from treadle.simulate.tape import Copied
 from treadle.simulate.thread import Thread
 
 Array = NDArray[Any]
@@ -115,7 +116,12 @@ def _copy(
     proxy = item.engine != "cp.async"
     kind = ASYNC if proxy else GENERIC
     world, line, group = thread.world, thread.line, thread.group
+    size = int(np.prod(item.box)) * source[0].dtype.numpy.itemsize
     strand = world.strands.fresh(thread.strand.order, proxy=proxy)
+    if thread.strand.log is not None:
+        strand.log = thread.strand.log.fresh()
+        signal = next((key for key, known in group.phased.items() if known is barrier), None)
+        thread.strand.log.add(Copied(item.engine, line, signal, size, strand.log))
     thread.strand.tick()
 
     def steps() -> Steps:
@@ -153,7 +159,7 @@ def _copy(
         work.done, work.done_trace = True, Strands.trace(strand)
         if barrier is not None:
             group.loads -= 1
-            barrier.landed(int(np.prod(item.box)) * src.dtype.numpy.itemsize, work.done_trace)
+            barrier.landed(size, work.done_trace)
         world.strands.retire(strand)
 
     return steps()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from treadle.dtype.formats import DType
 from treadle.simulate.clocks import Strand
 from treadle.simulate.findings import Findings
+from treadle.simulate.tape import What
 
 Array = NDArray[Any]
 Index = tuple[Array, ...]
@@ -89,6 +90,13 @@ class Arena:
         self.written_line: Array = np.zeros(count if tracked else 0, np.int64)
         self.written_as: Array = np.zeros(count if tracked else 0, np.int8)
         self.readers = Readers(count if tracked else 0)
+
+    def tell(self, strand: Strand, what: What, at: Array, line: int, kind: int) -> None:
+        """Records an access where the strand keeps a log."""
+        if strand.log is not None:
+            tape = strand.log.tape
+            tape.whole &= kind != ATOMIC  # what an atomic update finds is in no read
+            tape.access(strand.log, what, self, len(self.state), at, line, kind)
 
     def check(self, at: Array, strand: Strand, line: int, what: str, *, reads: bool, atomic: bool) -> None:
         """Reports conflicting accesses of other strands that no order puts before this one."""
@@ -191,6 +199,7 @@ class View:
             at = distinct(self.granules(index), len(self.arena.state))
             self.arena.check(at, strand, line, "read", reads=False, atomic=False)
             self.arena.readers.record(at, strand, line, kind)
+            self.arena.tell(strand, "read", at, line, kind)
         values = self.array[index] if index else self.array.reshape(1).copy()
         return np.atleast_1d(values), self.states(index)
 
@@ -207,6 +216,7 @@ class View:
             self.arena.check(at, strand, line, "write", reads=True, atomic=kind == ATOMIC)
             self.arena.writer[at], self.arena.written_at[at] = strand.number, strand.now
             self.arena.written_line[at], self.arena.written_as[at] = line, kind
+            self.arena.tell(strand, "write", at, line, kind)
         count = max(1, self.dtype.numpy.itemsize // self.arena.granule)
         self.arena.state[granules] = np.repeat(states, count)
         if index:

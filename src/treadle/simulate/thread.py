@@ -31,7 +31,8 @@ from treadle.simulate.clocks import Strand
 from treadle.simulate.expression import evaluate, holds
 from treadle.simulate.findings import Stop
 from treadle.simulate.fragments import Fragment, fresh, order
-from treadle.simulate.memory import ATOMIC, DEFINED, NEVER, UNDEFINED, View, distinct
+from treadle.simulate.memory import ATOMIC, DEFINED, GENERIC, NEVER, UNDEFINED, View, distinct
+from treadle.simulate.tape import Mark
 from treadle.simulate.world import Workgroup, World
 
 Array = NDArray[Any]
@@ -99,6 +100,11 @@ class Thread:
 
     def report(self, code: str, message: str) -> None:
         self.world.findings.add(code, self.line, message)
+
+    def mark(self, what: Mark) -> None:
+        """Tells the log, where there is one, how far the thread is."""
+        if self.strand.log is not None:
+            self.strand.log.add(what)
 
     # ---- expressions
 
@@ -174,7 +180,9 @@ class Thread:
     def settle(self, held: Fragment) -> None:
         """The fragment's values are being used: what it was loaded from has arrived."""
         for view, index in held.pending:
-            view.arena.readers.arrive(distinct(view.granules(index), len(view.arena.state)), self.strand)
+            at = distinct(view.granules(index), len(view.arena.state))
+            view.arena.readers.arrive(at, self.strand)
+            view.arena.tell(self.strand, "arrive", at, self.line, GENERIC)
         held.pending.clear()
 
     def _grain(self, name: str, held: Fragment, *, reading: bool) -> None:

@@ -1,0 +1,144 @@
+"""What every thread and engine of one run did, event by event: enough to run the same threads in another order.
+
+An event is an access of memory that threads share (which granules, and whose writes a read saw), a synchronisation
+with its numbers, the start of an asynchronous operation, the fork of tasks, or the end of a statement. Values are not
+kept: a thread's next event depends on what it has read, and a replay (`replay.py`) goes on only while every read sees
+the writes that it saw here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treadle.machine.form import Sync
+
+Array = NDArray[Any]
+Key = tuple[int, int, str, int, int]
+"""A thread: number of the launch, of the workgroup, role, agent, warp."""
+
+
+What = Literal["read", "write", "arrive"]
+"""Kinds of access. "arrive": the values of an earlier read have been used, so it is over."""
+
+
+@dataclass(eq=False)
+class Access:
+    """An access of the granules `at` (each once) of arena number `arena`. `seen`: for a read, the number of the last
+    write of each granule, -1 for none. `number`: for a write, its own."""
+
+    what: What
+    arena: int
+    at: Array
+    line: int = 0
+    kind: int = 0
+    seen: Array | None = None
+    number: int = 0
+
+
+@dataclass(eq=False)
+class Synchronised:
+    """A synchronisation that was gone through. `version`: of its barrier; `numbers`: its arguments."""
+
+    item: Sync
+    line: int
+    numbers: dict[str, int]
+    version: int
+
+
+@dataclass(eq=False)
+class Copied:
+    """A copy that was started: `barrier` and `bytes` are what it signals; `log` is what the engine did."""
+
+    engine: str
+    line: int
+    barrier: tuple[str, int] | None
+    bytes: int
+    log: Log
+
+
+@dataclass(eq=False)
+class Contracted:
+    """An asynchronous contraction that was started."""
+
+    atom: str
+    line: int
+    log: Log
+
+
+@dataclass(eq=False)
+class Forked:
+    """Tasks handed to a pool of workers, each with its log."""
+
+    line: int
+    tasks: list[Log]
+
+
+Mark = Literal["step", "apart", "task", "task over", "apart over"]
+"""The end of a statement; tasks of single threads or warps: begin of all, of one, end of one, of all."""
+Entry = Access | Synchronised | Copied | Contracted | Forked | Mark
+
+
+@dataclass(eq=False)
+class Log:
+    """The events of one thread, task or operation of an engine, in order."""
+
+    tape: Tape
+    entries: list[Entry] = field(default_factory=list[Entry])
+
+    def add(self, entry: Entry) -> None:
+        """Appends an event."""
+        self.entries.append(entry)
+
+    def fresh(self) -> Log:
+        """A log for something that this thread starts."""
+        return Log(self.tape)
+
+
+@dataclass(eq=False)
+class Tape:
+    """All logs of a run. `sizes`: granules of each arena. `whole`: whether everything that was done can be replayed."""
+
+    threads: dict[Key, Log] = field(default_factory=dict[Key, Log])
+    sizes: list[int] = field(default_factory=list[int])
+    accesses: list[Access] = field(default_factory=list[Access])
+    whole: bool = True
+    _writes: int = 0
+    _last: list[Array] = field(default_factory=list[Array])
+    _arenas: dict[int, int] = field(default_factory=dict[int, int])
+    _held: list[object] = field(default_factory=list[object])
+
+    def thread(self, key: Key) -> Log:
+        """The log of a thread that begins."""
+        log = self.threads[key] = Log(self)
+        return log
+
+    def access(
+        self,
+        log: Log,
+        what: Literal["read", "write", "arrive"],
+        arena: object,
+        size: int,
+        at: Array,
+        line: int,
+        kind: int,
+    ) -> None:
+        """Records an access of an arena of `size` granules."""
+        number = self._arenas.get(id(arena))
+        if number is None:
+            number = self._arenas[id(arena)] = len(self.sizes)
+            self._held.append(arena)  # its identity is not given to another
+            self.sizes.append(size)
+            self._last.append(np.full(size, -1, np.int32))
+        entry = Access(what, number, at, line, kind)
+        if what == "read":
+            entry.seen = self._last[number][at]
+        elif what == "write":
+            entry.number = self._writes
+            self._last[number][at] = self._writes
+            self._writes += 1
+        self.accesses.append(entry)
+        log.add(entry)
