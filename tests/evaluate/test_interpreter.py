@@ -9,7 +9,8 @@ from tests.evaluate.programs import block_mean_wrong, contraction, row_maximum, 
 from treadle.dtype.formats import bf16, f32, i8
 from treadle.evaluate import scalar
 from treadle.evaluate.cuts import Even, Random
-from treadle.evaluate.interpreter import OutOfRange, evaluate
+from treadle.evaluate.interpreter import evaluate
+from treadle.evaluate.machine import OutOfRange
 from treadle.evaluate.sanitize import sanitize
 
 CUTS = [Even(1), Even(3), Even(1 << 40), Random(0), Random(1)]

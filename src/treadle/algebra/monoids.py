@@ -64,6 +64,7 @@ MONOIDS: dict[str, BuiltinMonoid] = {
     "min": BuiltinMonoid("min", "minimum", idempotent=True),
     "and": BuiltinMonoid("and", "and", idempotent=True),
     "or": BuiltinMonoid("or", "or", idempotent=True),
+    "xor": BuiltinMonoid("xor", "xor"),
 }
 """By the name that `Reduce.monoid` and the machine's `Fold.monoid` use."""
 

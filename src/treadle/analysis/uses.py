@@ -78,9 +78,8 @@ class Uses:
             self.home[id(op)] = block
             for value in op.results:
                 self.of_value[value.name] = value
-            if isinstance(op, Region):
-                for value in op.carried:
-                    self.of_value[value.name] = value
+            for value in op.parameters:
+                self.of_value[value.name] = value
             if isinstance(op, Store):
                 self.stored.setdefault(op.tensor.name, []).append(op)
                 self.store_number[id(op)] = len(self.store_number)

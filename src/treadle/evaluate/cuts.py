@@ -21,6 +21,10 @@ class Cuts(Protocol):
         """The order in which independent instances run."""
         ...
 
+    def groups(self, count: int) -> Sequence[int]:
+        """Positive sizes of the groups in which `count` instances of a `reduce`, or states of a fold, are folded."""
+        ...
+
 
 class Even:
     """Blocks of one size (the last one shorter), instances in order."""
@@ -35,6 +39,9 @@ class Even:
     def shuffled(self, items: list[T]) -> list[T]:
         return items
 
+    def groups(self, count: int) -> Sequence[int]:
+        return [count]
+
 
 class Random:
     """Blocks of random sizes, a few to an argument, instances in random order; the same for the same seed."""
@@ -48,6 +55,9 @@ class Random:
         points: list[int] = sorted(self.random.permutation(extent - 1)[: blocks - 1].tolist())
         edges = [0, *(p + 1 for p in points), extent]
         return [b - a for a, b in zip(edges, edges[1:], strict=False)]
+
+    def groups(self, count: int) -> Sequence[int]:
+        return self.sizes("", count) if count else []
 
     def shuffled(self, items: list[T]) -> list[T]:
         return [items[i] for i in self.random.permutation(len(items))]

@@ -30,6 +30,15 @@ def _rsqrt(x: Array) -> Array:
     return 1.0 / np.sqrt(x)
 
 
+def _maximum(a: Array, b: Array) -> Array:
+    """The second where it is greater or NaN, else the first: of two zeros the first. NumPy takes either."""
+    return np.where((b > a) | np.isnan(b), b, a)
+
+
+def _minimum(a: Array, b: Array) -> Array:
+    return np.where((b < a) | np.isnan(b), b, a)
+
+
 # Computed in the operation's own arithmetic (f32 for f16 and bf16).
 _DIRECT: dict[str, Callable[..., Array]] = {
     "add": np.add,
@@ -38,8 +47,8 @@ _DIRECT: dict[str, Callable[..., Array]] = {
     "div": np.divide,
     "floordiv": np.floor_divide,
     "mod": np.mod,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
+    "maximum": _maximum,
+    "minimum": _minimum,
     "neg": np.negative,
     "abs": np.abs,
     "shl": np.left_shift,
@@ -119,7 +128,7 @@ def identity(monoid: str, dtype: DType) -> Any:
     return dtype.numpy.type(0 if monoid == "or" else low)
 
 
-_MERGE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
+_MERGE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "and": "and", "or": "or", "xor": "xor"}
 
 
 def merge(monoid: str, dtype: DType, a: Array, b: Array, nan: str = "propagate") -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ class Tile:
         return int(value) if np.ndim(value) == 0 else np.asarray(value).astype(np.int64)
 
 
-def spread(data: Array, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> Array:
+def spread(data: Array, have: tuple[Hashable, ...], want: tuple[Hashable, ...]) -> Array:
     """`data` with axes along `have` re-ordered as in `want`, with length-1 axes where `have` lacks a dimension."""
     order = [have.index(d) for d in want if d in have]
     moved = data.transpose(order) if data.ndim else data

@@ -14,13 +14,26 @@ from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Expr
 from treadle.base.source import Span
 from treadle.dtype.formats import DType
-from treadle.ir.core import AxisSub, Block, If, Op, Order, Region, RegionArg, RegionKind, Tensor, TileType, Value
+from treadle.ir.core import (
+    AxisSub,
+    Block,
+    If,
+    Merge,
+    Op,
+    Order,
+    Region,
+    RegionArg,
+    RegionKind,
+    Tensor,
+    TileType,
+    Value,
+)
 from treadle.ir.errors import IRStructure
-from treadle.ir.infer import result_type
+from treadle.ir.infer import result_type, result_types
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full, Index
-from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
+from treadle.ir.ops.fold import ArgReduce, Fold, Mma, Reduce, Scan, Sort
 
 AnyOp = TypeVar("AnyOp", bound=Op)
 
@@ -120,6 +133,37 @@ class Builder:
 
     def mma(self, a: Value, b: Value, acc: Value) -> Value:
         return self.emit(Mma(a=a, b=b, acc=acc)).result
+
+    def fold(
+        self, sources: Sequence[Value], dims: Sequence[Dim], merge: Merge, *, order: Order = "unordered"
+    ) -> list[Value]:
+        """One result a leaf of the state."""
+        return self.several(Fold(sources=tuple(sources), dims=tuple(dims), merge=merge, order=order))
+
+    def scan(
+        self,
+        sources: Sequence[Value],
+        dim: Dim,
+        merge: Merge | str,
+        *,
+        exclusive: bool = False,
+        reverse: bool = False,
+        order: Order = "ordered",
+    ) -> list[Value]:
+        """One result a leaf of the state, with the axis along `dim`."""
+        op = Scan(sources=tuple(sources), dim=dim, merge=merge, exclusive=exclusive, reverse=reverse, order=order)
+        return self.several(op)
+
+    def sort(self, source: Value, dim: Dim, *, to: Part | None = None, descending: bool = False) -> list[Value]:
+        """The sorted elements and the coordinates they come from."""
+        return self.several(Sort(source=source, dim=dim, to=to, descending=descending))
+
+    def several(self, op: Fold | Scan | Sort) -> list[Value]:
+        """Appends an operation with several results."""
+        op.results = [self.value(type) for type in result_types(op)]
+        op.span = op.span or self.span
+        self.block.ops.append(op)
+        return op.results
 
     # ---- showing and testing
 

@@ -62,13 +62,17 @@ class Value:
 
 @dataclass(eq=False)
 class Tensor:
-    """A tensor parameter: a strided view with one axis a dimension. `role` is how the body uses it."""
+    """A tensor parameter: a strided view with one axis a dimension.
+
+    `hidden`: no parameter of the user's kernel, but one that `expand` added: see `Hidden`.
+    """
 
     name: str
     dims: tuple[Dim, ...]
     dtype: DType
     out: bool = False
     optional: bool = False
+    hidden: bool = False
     span: Span | None = None
 
     def __str__(self) -> str:
@@ -132,6 +136,11 @@ class Op:
         """Nested blocks."""
         return ()
 
+    @property
+    def parameters(self) -> tuple[Value, ...]:
+        """Values that no operation defines and that nested blocks take: carried values, the states of a merge."""
+        return ()
+
 
 @dataclass(eq=False)
 class Block:
@@ -174,6 +183,41 @@ class RegionArg:
         return sym(self.name)
 
 
+@dataclass(eq=False)
+class Merge:
+    """How two states of a fold become one: a monoid of the user as blocks of the program.
+
+    `left` and `right` are the leaves of two states, the one visited first on the left; `body` yields the merged leaves,
+    `identity` those of the state that changes nothing. Both blocks may use values defined before the operation, and
+    have no effects. `laws` "declared": the author says that it is associative and that the identity is one; "none":
+    only the exact chains are lawful. `states`, in a region, are the numbers of the carried values that are its leaves.
+    """
+
+    name: str
+    left: list[Value]
+    right: list[Value]
+    body: Block
+    identity: Block
+    commutative: bool = False
+    laws: str = "declared"
+    states: tuple[int, ...] = ()
+
+    @property
+    def types(self) -> list[TileType]:
+        """The types of the leaves of a state."""
+        return [v.type for v in self.left]
+
+    @property
+    def blocks(self) -> tuple[Block, Block]:
+        """Identity and merge."""
+        return (self.identity, self.body)
+
+    @property
+    def parameters(self) -> tuple[Value, ...]:
+        """The leaves of both states."""
+        return (*self.left, *self.right)
+
+
 RegionKind = Literal["parallel", "serial", "pipeline", "reduce"]
 
 
@@ -184,7 +228,8 @@ class Region(Op):
     `inits[i]` enters as `carried[i]`, `body.yields[i]` is its value after an iteration, `results[i]` after the region.
     For `serial`, `pipeline` and `reduce` these are loop-carried values (for `reduce`: reduction states). For `parallel`
     they are outer tiles assembled part by part: an instance starts from the entry value, and the result is the entry
-    value with every part that an `Insert` of an instance covered replaced.
+    value with every part that an `Insert` of an instance covered replaced. `merges` say how partial states of a
+    `reduce` are merged where the user's monoids update them; states without one are updated by a built-in monoid.
     """
 
     kind: RegionKind
@@ -197,6 +242,7 @@ class Region(Op):
     stages: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])  # (name, index of its first op)
     scope: str | None = None
     versions: int | None = None
+    merges: list[Merge] = field(default_factory=list[Merge])
 
     @property
     def operands(self) -> tuple[Value, ...]:
@@ -204,7 +250,11 @@ class Region(Op):
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        return (self.body,)
+        return (self.body, *(b for m in self.merges for b in m.blocks))
+
+    @property
+    def parameters(self) -> tuple[Value, ...]:
+        return (*self.carried, *(v for m in self.merges for v in m.parameters))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -225,12 +275,26 @@ class If(Op):
         return (self.then, self.orelse)
 
 
+@dataclass(frozen=True)
+class Hidden:
+    """A tensor that the caller of an expanded program adds to the user's arguments, zero-filled, and reads afterwards.
+
+    `kind` "check": an i32 element for each `td.check`, not 0 where it failed; `messages` and `spans` are theirs.
+    """
+
+    tensor: Tensor
+    kind: Literal["check"]
+    messages: tuple[str, ...]
+    spans: tuple[Span | None, ...]
+
+
 @dataclass(eq=False)
 class Program:
     """A captured kernel for fixed dtypes, ranks and staged values.
 
     `lets` are extents defined by `td.let` (name -> expression); `requires` are facts checked at the call;
     `staged` records staged values for messages and the cache key; `numerics` is the kernel's numerical contract.
+    `hidden` are tensors that `expand` added; a captured program has none.
     """
 
     name: str
@@ -243,20 +307,20 @@ class Program:
     staged: dict[str, str] = field(default_factory=dict[str, str])
     numerics: dict[str, str | bool | None] = field(default_factory=dict[str, str | bool | None])
     span: Span | None = None
+    hidden: list[Hidden] = field(default_factory=list[Hidden])
 
     def tensor(self, name: str) -> Tensor:
         """The tensor parameter of that name."""
         return next(t for t in self.tensors if t.name == name)
 
     def definitions(self) -> dict[str, Op]:
-        """Value name -> the operation that defines it (carried values: their region; scalar parameters: absent)."""
+        """Value name -> the operation that defines it (parameters of its blocks too; scalar parameters: absent)."""
         table: dict[str, Op] = {}
         for op in self.body.walk():
             for value in op.results:
                 table[value.name] = op
-            if isinstance(op, Region):
-                for value in op.carried:
-                    table[value.name] = op
+            for value in op.parameters:
+                table[value.name] = op
         return table
 
 

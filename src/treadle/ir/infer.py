@@ -10,7 +10,7 @@ from treadle.ir.core import AxisSub, Op, Sub, TileType, Value
 from treadle.ir.errors import IRType
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.elementwise import ELEMENTWISE, Bitcast, Cast, Coords, Elementwise, Index
-from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
+from treadle.ir.ops.fold import ArgReduce, Fold, Mma, Reduce, Scan, Sort
 
 
 def join_axes(groups: Iterable[Sequence[Part]]) -> tuple[Part, ...]:
@@ -76,6 +76,45 @@ def result_type(op: Op) -> TileType | None:
             return _mma(op)
         case _:
             return None
+
+
+def result_types(op: Fold | Scan | Sort) -> list[TileType]:
+    """The types of the results of an operation that may have several.
+
+    *Errors*: `ir/type` where the operands do not fit the operation.
+    """
+    if isinstance(op, Sort):
+        part = op.source.type.axis(op.dim)
+        if part is None:
+            raise wrong("typing sort", f"dimension {op.dim} of {op.source.type}")
+        to = part if op.to is None else op.to
+        axes = tuple(to if a is part else a for a in op.source.type.axes)
+        return [TileType(op.source.type.dtype, axes), TileType(i64, axes)]
+    folded = op.dims if isinstance(op, Fold) else (op.dim,)
+    every = join_axes(v.type.axes for v in op.sources)
+    if not folded or any(all(a.dim is not d for a in every) for d in folded):
+        raise wrong(f"typing {op.keyword}", f"dimensions {', '.join(map(str, folded))} of {', '.join(map(str, every))}")
+    if isinstance(op, Scan) and isinstance(op.merge, str):
+        if len(op.sources) != 1:
+            raise wrong("typing scan", f"{len(op.sources)} sources with the built-in {op.merge}")
+        return [op.sources[0].type]
+    assert not isinstance(op.merge, str)
+    leaves = op.merge.types
+    if len(leaves) != len(op.sources):
+        raise wrong(f"typing {op.keyword}", f"{len(op.sources)} sources for states of {len(leaves)} leaves")
+    for source, leaf in zip(op.sources, leaves):
+        kept = [a for a in source.type.axes if a.dim not in folded]
+        if source.type.dtype != leaf.dtype or any(a not in leaf.axes for a in kept):
+            raise wrong(f"typing {op.keyword}", f"a source {source.type} for a leaf {leaf}")
+    if isinstance(op, Fold):
+        return leaves
+    return [_scanned(op, source.type, leaf) for source, leaf in zip(op.sources, leaves)]
+
+
+def _scanned(op: Scan, source: TileType, leaf: TileType) -> TileType:
+    """The leaf with the scanned axis: where the source has it, else last."""
+    axes = (*leaf.axes, op.part)
+    return source if set(source.axes) == set(axes) else TileType(leaf.dtype, axes)
 
 
 def _elementwise(op: Elementwise) -> TileType:

@@ -14,6 +14,7 @@ from treadle.ir.core import (
     AxisSub,
     Block,
     If,
+    Merge,
     Op,
     Order,
     Program,
@@ -29,7 +30,7 @@ from treadle.ir.core import (
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import ELEMENTWISE, Bitcast, Cast, Coords, Elementwise, Full, Index
-from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
+from treadle.ir.ops.fold import ArgReduce, Fold, Mma, Reduce, Scan, Sort
 
 ORDERS = ("unordered", "ordered", "fold_left", "fold_right")
 KINDS = ("parallel", "serial", "pipeline", "reduce")
@@ -162,7 +163,7 @@ class _Reader:
             if not tokens.at("]"):
                 tokens.expect(",")
         out, optional = tokens.accept("out"), tokens.accept("optional")
-        made = Tensor(name, tuple(dims), dtype, out, optional)
+        made = Tensor(name, tuple(dims), dtype, out, optional, tokens.accept("hidden"))
         self.tensors[name] = made
         return made
 
@@ -184,6 +185,8 @@ class _Reader:
                 tokens.next()
                 region.stages.append((tokens.string(), len(block.ops)))
                 tokens.end()
+            elif region is not None and tokens.accept("merge"):
+                region.merges.append(self.merge(line, tokens))
             elif tokens.accept("yield"):
                 block.yields = self.value_list(tokens)
                 tokens.end()
@@ -205,16 +208,22 @@ class _Reader:
         else:
             results: list[Value] = []
             if tokens.peek().text.startswith("%"):
-                name = tokens.next().text
-                tokens.expect(":")
-                type = self.type(tokens)
+                results = self.typed_list(tokens)
                 tokens.expect("=")
-                results = [self.fresh(tokens, name, type)]
-            op = self.simple(tokens, results[0].type if results else None)
+            op = self.simple(line, tokens, results[0].type if results else None)
             op.results = results
             op.span = line.span
             block.ops.append(op)
             tokens.end()
+
+    def typed_list(self, tokens: Tokens) -> list[Value]:
+        """New values with their types, separated by commas."""
+        found: list[Value] = []
+        while not found or tokens.accept(","):
+            name = tokens.name("a value")
+            tokens.expect(":")
+            found.append(self.fresh(tokens, name, self.type(tokens)))
+        return found
 
     def region(self, block: Block, line: Line, tokens: Tokens) -> None:
         name = tokens.name("the region's name")
@@ -291,7 +300,7 @@ class _Reader:
 
     # ---- simple operations
 
-    def simple(self, tokens: Tokens, type: TileType | None) -> Op:
+    def simple(self, line: Line, tokens: Tokens, type: TileType | None) -> Op:
         word = tokens.name("an operation")
         if word in ELEMENTWISE:
             return Elementwise(fn=word, args=tuple(self.value_list(tokens)))
@@ -316,6 +325,10 @@ class _Reader:
                 return self.store(tokens)
             case "reduce" | "argreduce":
                 return self.fold(word, tokens)
+            case "fold" | "scan":
+                return self.user_fold(word, line, tokens)
+            case "sort":
+                return self.sort(tokens)
             case "mma":
                 args = self.value_list(tokens)
                 if len(args) != 3:
@@ -354,6 +367,76 @@ class _Reader:
         if word == "argreduce":
             return ArgReduce(source=source, dims=tuple(dims), monoid=monoid, nan=nan)
         return Reduce(source=source, dims=tuple(dims), monoid=monoid, order=cast(Order, order), nan=nan)
+
+    def user_fold(self, word: str, line: Line, tokens: Tokens) -> Op:
+        sources = tuple(self.value_list(tokens))
+        tokens.expect("over")
+        dims = [self.known_dim(tokens)]
+        while tokens.accept(","):
+            dims.append(self.known_dim(tokens))
+        if word == "scan" and not tokens.at("merge"):
+            merge: Merge | str = tokens.name("a monoid")
+        else:
+            tokens.expect("merge")
+            merge = self.merge_head(tokens)
+        exclusive, backward = tokens.accept("exclusive"), tokens.accept("reverse")
+        order = self.word(tokens, ORDERS) if tokens.accept("order") else ("ordered" if word == "scan" else "unordered")
+        if isinstance(merge, Merge):
+            tokens.end()
+            self.merge_blocks(line, merge)
+        if word == "fold":
+            assert isinstance(merge, Merge)
+            return Fold(sources=sources, dims=tuple(dims), merge=merge, order=cast(Order, order))
+        return Scan(
+            sources=sources,
+            dim=dims[0],
+            merge=merge,
+            exclusive=exclusive,
+            reverse=backward,
+            order=cast(Order, order),
+        )
+
+    def merge(self, line: Line, tokens: Tokens) -> Merge:
+        """A `merge` line of a region and the blocks below it."""
+        merge = self.merge_head(tokens)
+        tokens.expect("states")
+        states = [tokens.integer()]
+        while tokens.accept(","):
+            states.append(tokens.integer())
+        merge.states = tuple(states)
+        tokens.end()
+        self.merge_blocks(line, merge)
+        return merge
+
+    def merge_head(self, tokens: Tokens) -> Merge:
+        merge = Merge(tokens.name("the monoid's name"), [], [], Block(), Block())
+        merge.commutative = tokens.accept("commutative")
+        if tokens.accept("laws"):
+            merge.laws = tokens.string()
+        return merge
+
+    def merge_blocks(self, head: Line, merge: Merge) -> None:
+        for line in self.lines.block(head):
+            tokens = self.lines.tokens(line)
+            if tokens.accept("identity"):
+                tokens.end()
+                merge.identity = self.block(line)
+                continue
+            tokens.expect("with")
+            for side in (merge.left, merge.right):
+                tokens.expect("(")
+                side += self.typed_list(tokens)
+                tokens.expect(")")
+            tokens.end()
+            merge.body = self.block(line)
+            return
+
+    def sort(self, tokens: Tokens) -> Sort:
+        source = self.value(tokens)
+        tokens.expect("over")
+        dim = self.known_dim(tokens)
+        to = self.part(tokens) if tokens.accept("to") else None
+        return Sort(source=source, dim=dim, to=to, descending=tokens.accept("descending"))
 
     def constant(self, tokens: Tokens) -> float | int | bool | None:
         if tokens.accept("uninitialised"):

@@ -11,6 +11,17 @@
           %0: f32[m] = reduce add %x over K
           store Y[m] = %0
 
+A monoid of the user is written below the operation that it folds with:
+
+          %m: f32[m], %s: f32[m] = fold %x, %one over K merge lse commutative
+            identity
+              %1: f32[m] = full -inf
+              %2: f32[m] = full 0.0
+              yield %1, %2
+            with (%a: f32[m], %b: f32[m]) (%c: f32[m], %d: f32[m])
+              ...
+              yield %e, %f
+
 A part is written by name where it is a whole dimension (`M`) or the block of a region argument in scope (`m`), else as
 `M[lo : hi]`. An index that could be read as such a name stands in parentheses.
 """
@@ -22,11 +33,11 @@ import math
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Expr
 from treadle.base.text import Writer, quoted
-from treadle.ir.core import AxisSub, Block, If, Op, Program, Region, RegionArg, Sub, TileType, Value
+from treadle.ir.core import AxisSub, Block, If, Merge, Op, Program, Region, RegionArg, Sub, TileType, Value
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full, Index
-from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
+from treadle.ir.ops.fold import ArgReduce, Fold, Mma, Reduce, Scan, Sort
 
 
 def print_program(program: Program) -> str:
@@ -101,6 +112,7 @@ class _Printer:
                 self.out.line(f"require {fact}")
             for t in p.tensors:
                 flags = (" out" if t.out else "") + (" optional" if t.optional else "")
+                flags += " hidden" if t.hidden else ""
                 self.out.line(f"tensor {t.name}: {t.dtype}[{', '.join(map(str, t.dims))}]{flags}")
             for s in p.scalars:
                 self.out.line(f"scalar {s.name}: {s.value.type.dtype} = {s.value}")
@@ -126,8 +138,19 @@ class _Printer:
         elif isinstance(op, If):
             self.conditional(op)
         else:
-            head = f"{self.typed(op.result)} = " if op.results else ""
+            head = f"{', '.join(map(self.typed, op.results))} = " if op.results else ""
             self.out.line(head + self.simple(op))
+            if isinstance(op, Fold | Scan) and isinstance(op.merge, Merge):
+                with self.out.indent():
+                    self.merge(op.merge)
+
+    def merge(self, merge: Merge) -> None:
+        """The blocks of a monoid."""
+        with self.out.indent("identity"):
+            self.block(merge.identity)
+        left, right = (", ".join(map(self.typed, side)) for side in (merge.left, merge.right))
+        with self.out.indent(f"with ({left}) ({right})"):
+            self.block(merge.body)
 
     def region(self, op: Region) -> None:
         text = f"region {op.name} {op.kind} ({', '.join(map(self.arg, op.args))})"
@@ -144,6 +167,9 @@ class _Printer:
         self.out.line(text)
         self.scope.extend(op.args)
         with self.out.indent():
+            for merge in op.merges:
+                with self.out.indent(f"merge {merge_text(merge)} states {', '.join(map(str, merge.states))}"):
+                    self.merge(merge)
             self.block(op.body, op.stages)
         del self.scope[len(self.scope) - len(op.args) :]
 
@@ -191,6 +217,17 @@ class _Printer:
                 order = f" order {op.order}" if isinstance(op, Reduce) and op.order != "unordered" else ""
                 nan = f" nan {op.nan}" if op.nan != "propagate" else ""
                 return f"{op.keyword} {op.monoid} {op.source} over {', '.join(map(str, op.dims))}{order}{nan}"
+            case Fold():
+                sources, dims = ", ".join(map(str, op.sources)), ", ".join(map(str, op.dims))
+                return f"fold {sources} over {dims} merge {merge_text(op.merge)}{_order(op.order, 'unordered')}"
+            case Scan():
+                sources = ", ".join(map(str, op.sources))
+                how = op.merge if isinstance(op.merge, str) else f"merge {merge_text(op.merge)}"
+                flags = (" exclusive" if op.exclusive else "") + (" reverse" if op.reverse else "")
+                return f"scan {sources} over {op.dim} {how}{flags}{_order(op.order, 'ordered')}"
+            case Sort():
+                to = "" if op.to is None else f" to {self.part(op.to)}"
+                return f"sort {op.source} over {op.dim}{to}{' descending' if op.descending else ''}"
             case Mma():
                 return f"mma {op.a}, {op.b}, {op.acc}"
             case Print():
@@ -233,6 +270,16 @@ class _Printer:
             if text in self.dim_names or any(text == a.name and a.kind == "block" for a in self.scope):
                 text = f"({text})"
         return f"in_range({text})" if sub.promised else text
+
+
+def merge_text(merge: Merge) -> str:
+    """The head of a monoid: its name and laws."""
+    laws = "" if merge.laws == "declared" else f" laws {quoted(merge.laws)}"
+    return merge.name + (" commutative" if merge.commutative else "") + laws
+
+
+def _order(order: str, usual: str) -> str:
+    return "" if order == usual else f" order {order}"
 
 
 def _tail(word: str, value: Value | None) -> str:

@@ -13,9 +13,12 @@ from typing import Any
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Atom, Constraint, Expr, Fn, of
 from treadle.base.names import Names
-from treadle.ir.core import Block, If, Op, Program, Region, RegionArg, Sub, TileType, Value
+from treadle.ir.core import Block, Op, Program, Region, RegionArg, Sub, TileType, Value
 from treadle.ir.ops.access import Store
 from treadle.ir.ops.debug import Check, Print
+
+NOT_EDITED = ("results", "carried", "span", "body", "then", "orelse", "stages", "merge", "merges")
+"""Fields of operations that hold what they define, or blocks, which are walked by themselves."""
 
 ValueChange = Callable[[Value], Value]
 ExprChange = Callable[[Expr], Expr]
@@ -86,7 +89,7 @@ def _edit(item: Any, values: ValueChange, exprs: ExprChange) -> Any:
             return item  # type: ignore[return-value]
         case Op():
             for field in dataclasses.fields(item):
-                if field.name not in ("results", "carried", "span", "body", "then", "orelse", "stages"):
+                if field.name not in NOT_EDITED:
                     setattr(item, field.name, _edit(getattr(item, field.name), values, exprs))
             return item
         case _:
@@ -97,8 +100,7 @@ def edit_block(block: Block, values: ValueChange, exprs: ExprChange) -> None:
     """Operands, expressions and result types of all operations of `block`, nested ones too, changed in place."""
     for op in block.walk():
         _edit(op, values, exprs)
-        defined = op.results + (op.carried if isinstance(op, Region) else [])
-        for value in defined:
+        for value in (*op.results, *op.parameters):
             value.type = type_exprs(value.type, exprs)
     for inner in _blocks(block):
         inner.yields = [values(v) for v in inner.yields]
@@ -139,7 +141,7 @@ def rename(program: Program) -> None:
     taken |= given
     _name_regions(program)
     for op in program.body.walk():
-        for value in (op.carried if isinstance(op, Region) else []) + op.results:
+        for value in (*op.parameters, *op.results):
             if value.hint is None:
                 new, anonymous = f"%{anonymous}", anonymous + 1
             else:
@@ -152,7 +154,7 @@ def rename(program: Program) -> None:
     renamer = _renamer(by_name)
     edit_block(program.body, lambda v: v, renamer)
     for op in program.body.walk():
-        for value in (op.carried if isinstance(op, Region) else []) + op.results:
+        for value in (*op.parameters, *op.results):
             value.name = by_name[value.name]
 
 
@@ -186,7 +188,7 @@ def has_effect(op: Op) -> bool:
     """Whether the operation stores, prints or checks, itself or inside."""
     if isinstance(op, (Store, Print, Check)):
         return True
-    return isinstance(op, (Region, If)) and any(has_effect(o) for b in op.blocks for o in b.ops)
+    return any(has_effect(o) for b in op.blocks for o in b.ops)
 
 
 def _drop(block: Block, used: set[str]) -> bool:
@@ -199,9 +201,8 @@ def _drop(block: Block, used: set[str]) -> bool:
             changed = _drop(op.body, used) or changed
             if len(before) != len(op.body.ops):
                 _restage(op, before)
-        elif isinstance(op, If):
-            for inner in op.blocks:
-                changed = _drop(inner, used) or changed
+        for inner in op.blocks[1:] if isinstance(op, Region) else op.blocks:
+            changed = _drop(inner, used) or changed
     return changed
 
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Expr, sym
-from treadle.ir.core import AxisSub, Block, If, Op, Program, Region, TileType, Value
+from treadle.algebra.monoids import MONOIDS
+from treadle.ir.core import AxisSub, Block, If, Merge, Op, Program, Region, TileType, Value
 from treadle.ir.errors import IRDominance, IRStructure, IRType
-from treadle.ir.infer import join_axes, result_type, sub_axes
+from treadle.ir.infer import join_axes, result_type, result_types, sub_axes
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.debug import Check
 from treadle.ir.ops.elementwise import Full
+from treadle.ir.ops.fold import Fold, Scan, Sort
 from treadle.ir.printer import print_program
-from treadle.ir.rewrite import expressions, operand_names
+from treadle.ir.rewrite import expressions, has_effect, operand_names
 
 
 def verify(program: Program, *, pass_name: str | None = None) -> None:
@@ -108,10 +110,44 @@ class _Verifier:
                 raise self.fail(IRType, f"a condition of {op.cond.type}", "a scalar bool")
             for inner in op.blocks:
                 self.block(inner, [v.type for v in op.results])
+        elif isinstance(op, Fold | Scan | Sort):
+            self.several(op)
         else:
             self.simple(op)
         for value in op.results:
             self.define(value)
+
+    def several(self, op: Fold | Scan | Sort) -> None:
+        """A fold, scan or sort: the types of its results, and its monoid."""
+        try:
+            expected = result_types(op)
+        except IRType as error:
+            raise self.fail(IRType, f"{error.doing}: {error.found}", error.expected) from error
+        if [v.type for v in op.results] != expected:
+            found = ", ".join(str(v.type) for v in op.results)
+            raise self.fail(IRType, f"{type(op).__name__} of {found}", ", ".join(map(str, expected)))
+        if isinstance(op, Sort):
+            if op.to is not None:
+                self.part(op.to, "sort")
+        elif isinstance(op.merge, Merge):
+            self.merge(op.merge)
+            if op.order == "unordered" and isinstance(op, Fold) and not op.merge.commutative:
+                raise self.fail(IRStructure, f"an unordered fold with {op.merge.name}", "a monoid that commutes")
+        elif op.merge not in MONOIDS:
+            raise self.fail(IRStructure, f"a scan with {op.merge}", f"one of {', '.join(MONOIDS)}")
+
+    def merge(self, merge: Merge) -> None:
+        """A monoid: two states of the same types, which its blocks yield without effects."""
+        outer = dict(self.visible)
+        if [v.type for v in merge.right] != merge.types or not merge.left:
+            raise self.fail(IRType, f"the states of {merge.name}", "two states of the same leaves")
+        self.block(merge.identity, merge.types)
+        for value in merge.parameters:
+            self.define(value)
+        self.block(merge.body, merge.types)
+        self.visible = outer
+        if any(has_effect(op) for block in merge.blocks for op in block.ops):
+            raise self.fail(IRStructure, f"an effect in {merge.name}", "operations without effects")
 
     def region(self, op: Region) -> None:
         if not op.name or op.name in self.regions:
@@ -123,6 +159,7 @@ class _Verifier:
         types = [v.type for v in op.inits]
         if [v.type for v in op.carried] != types or [v.type for v in op.results] != types:
             raise self.fail(IRType, f"region {op.name}", "carried values and results of the initial values' types")
+        self.merges(op)
         added: set[str] = set()
         for arg in op.args:
             self.part(arg.domain, f"region {op.name}")
@@ -137,6 +174,18 @@ class _Verifier:
         self.block(op.body, types)
         self.visible = outer
         self.symbols -= added
+
+    def merges(self, op: Region) -> None:
+        """The monoids of a region's states: each state has one at most."""
+        taken = [i for m in op.merges for i in m.states]
+        if len(set(taken)) != len(taken) or any(not 0 <= i < len(op.inits) for i in taken):
+            raise self.fail(IRStructure, f"merges of the states {taken} of {op.name}", "different carried values")
+        if op.merges and op.kind != "reduce":
+            raise self.fail(IRStructure, f"merges of {op.kind} {op.name}", "none")
+        for merge in op.merges:
+            self.merge(merge)
+            if merge.types != [op.inits[i].type for i in merge.states]:
+                raise self.fail(IRType, f"states of {merge.name} in {op.name}", "the types of the carried values")
 
     def simple(self, op: Op) -> None:
         for expr in expressions(op):

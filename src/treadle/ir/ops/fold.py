@@ -1,12 +1,12 @@
-"""Folds over axes, and the contraction."""
+"""Folds over axes, prefix folds, sorting, and the contraction."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from treadle.algebra.dims import Dim
-from treadle.ir.core import Op, Order, Value
+from treadle.algebra.dims import Dim, Part
+from treadle.ir.core import Block, Merge, Op, Order, Value
 
 
 @dataclass(eq=False, kw_only=True)
@@ -67,3 +67,90 @@ class Mma(Op):
         shared = self.b.type.dims
         kept = self.acc.type.dims
         return tuple(d for d in self.a.type.dims if d in shared and d not in kept)
+
+
+@dataclass(eq=False, kw_only=True)
+class Fold(Op):
+    """The fold of states along `dims` with a monoid of the user, in row-major coordinate order as `order` permits.
+
+    `sources` are the leaves of the states: at each coordinate along `dims`, tiles over the remaining axes (a source may
+    lack axes: it is the same along them). One result a leaf, of the merge's types; of an empty fibre, the identity.
+    """
+
+    keyword: ClassVar[str] = "fold"
+    sources: tuple[Value, ...]
+    dims: tuple[Dim, ...]
+    merge: Merge
+    order: Order = "unordered"
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return self.sources
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return self.merge.blocks
+
+    @property
+    def parameters(self) -> tuple[Value, ...]:
+        return self.merge.parameters
+
+
+@dataclass(eq=False, kw_only=True)
+class Scan(Op):
+    """All prefix folds of states along `dim`: one result a leaf, which has the axis along `dim` too.
+
+    The element at coordinate c folds those visited up to c itself, or before it (`exclusive`: the identity at the one
+    visited first). Coordinates are visited from the lowest, or from the highest (`reverse`); what is visited first is
+    the left operand. `merge` is a monoid of the user, or the name of a built-in one (then one source). `order`
+    "unordered" and "ordered" regroup, "fold_left" is the exact chain.
+    """
+
+    keyword: ClassVar[str] = "scan"
+    sources: tuple[Value, ...]
+    dim: Dim
+    merge: Merge | str
+    exclusive: bool = False
+    reverse: bool = False
+    order: Order = "ordered"
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return self.sources
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return () if isinstance(self.merge, str) else self.merge.blocks
+
+    @property
+    def parameters(self) -> tuple[Value, ...]:
+        return () if isinstance(self.merge, str) else self.merge.parameters
+
+    @property
+    def part(self) -> Part:
+        """The axis along `dim`."""
+        return next(a for v in self.sources for a in v.type.axes if a.dim is self.dim)
+
+
+@dataclass(eq=False, kw_only=True)
+class Sort(Op):
+    """The elements of `source` along `dim` in ascending (`descending`) order, and the i64 coordinates they come from.
+
+    Stable: equal elements keep their order. NaN comes last in both directions. `to`: the results have this part in the
+    place of the axis along `dim`, and keep the first elements (its extent must not be greater); else the axis itself.
+    """
+
+    keyword: ClassVar[str] = "sort"
+    source: Value
+    dim: Dim
+    to: Part | None = None
+    descending: bool = False
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (self.source,)
+
+    @property
+    def part(self) -> Part:
+        """The axis along `dim`."""
+        return next(a for a in self.source.type.axes if a.dim is self.dim)

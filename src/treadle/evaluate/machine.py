@@ -1,0 +1,271 @@
+"""The state of a run: symbols, values, tensors; regions and their instances; subscripts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treadle.algebra.dims import Dim, Part
+from treadle.algebra.expr import Expr
+from treadle.base.errors import InternalError, UserError
+from treadle.evaluate import regroup
+from treadle.evaluate.cuts import Cuts, Even
+from treadle.evaluate.tiles import Tile, spread
+from treadle.evaluate.watch import Silent
+from treadle.ir.core import AxisSub, Block, Op, Program, Region, RegionArg, Sub, Value
+from treadle.ir.ops.access import Insert, Store
+
+Array = NDArray[Any]
+Ranges = dict[Dim, tuple[int, int]]
+
+
+class OutOfRange(UserError):
+    """An index outside its tensor or tile, seen in a run."""
+
+    code = "bounds/out-of-range"
+
+
+class CheckFailed(UserError):
+    """A `td.check` that did not hold."""
+
+    code = "check/failed"
+
+
+class NoMeaning(InternalError):
+    """An operation that the interpreter has no rule for."""
+
+    code = "evaluate/no-meaning"
+
+
+Rules = Mapping[type[Op], Callable[["Machine", Any], None]]
+
+
+class Machine:
+    """The state of a run: symbols, values, tensors."""
+
+    def __init__(
+        self,
+        program: Program,
+        arrays: Mapping[str, Array],
+        extents: Mapping[str, int],
+        cuts: Cuts,
+        watcher: Silent,
+        rules: Rules,
+    ) -> None:
+        self.program = program
+        self.rules = rules
+        self.arrays = arrays
+        self.symbols: dict[str, int] = dict(extents)
+        self.values: dict[str, Tile] = {}
+        self.cuts = cuts
+        self.watcher = watcher
+        self.failed: CheckFailed | None = None
+        for name, expr in program.lets.items():
+            self.symbols.setdefault(name, int(expr.evaluate(self.symbols)))
+
+    # ---- expressions and ranges
+
+    def number(self, expr: Expr, env: Mapping[str, Any] | None = None) -> Any:
+        """The value of an index expression; elements of integer values are looked up."""
+        functions: dict[str, Callable[..., Any]] = {name: self.values[name].element for name in expr.functions}
+        return expr.evaluate(self.symbols if env is None else {**self.symbols, **env}, functions)
+
+    def range(self, part: Part) -> tuple[int, int]:
+        """The bounds of a part, `hi >= lo`."""
+        lo, hi = int(self.number(part.lo)), int(self.number(part.hi))
+        return lo, max(lo, hi)
+
+    def shape(self, value: Value) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Where the axes of a value start, and how long they are."""
+        ranges = [self.range(axis) for axis in value.type.axes]
+        return tuple(lo for lo, _ in ranges), tuple(hi - lo for lo, hi in ranges)
+
+    def tile(self, value: Value, data: Array, known: NDArray[np.bool_] | None = None) -> None:
+        """Defines a value; `data` broadcasts to its shape."""
+        lo, shape = self.shape(value)
+        full = np.ascontiguousarray(np.broadcast_to(data, shape)).reshape(shape)
+        full = full if full.dtype == value.type.dtype.numpy else full.astype(value.type.dtype.numpy)
+        mask = None if known is None else np.broadcast_to(known, shape).copy()
+        self.values[value.name] = Tile(full, value.type.dims, lo, mask)
+
+    def operand(self, value: Value, dims: tuple[Dim, ...], op: Op) -> Array:
+        """A value's data along `dims`; reports elements that were never written."""
+        tile = self.values[value.name]
+        if tile.known is not None and not tile.known.all():
+            self.watcher.report("read/uninitialised", f"{value.hint or value} has elements that were never written", op)
+        return tile.aligned(dims)
+
+    # ---- control
+
+    def block(self, block: Block) -> None:
+        """Runs the operations of a block."""
+        for op in block.ops:
+            self.watcher.reach(op, self)
+            rule = self.rules.get(type(op))
+            if rule is None:
+                raise NoMeaning(
+                    doing=f"evaluating {self.program.name}",
+                    found=f"an operation {type(op).__name__} without a meaning",
+                    expected="a rule in treadle.evaluate.interpreter",
+                    hint="report this program",
+                    span=op.span,
+                )
+            rule(self, op)
+        self.watcher.reach(block, self)
+
+    def blocks_of(self, arg: RegionArg) -> list[tuple[int, int]]:
+        """The consecutive ranges of an argument of a region, in the order in which it runs."""
+        lo, hi = self.range(arg.domain)
+        if arg.kind == "each":
+            found = [(i, i + 1) for i in range(lo, hi)]
+        elif hi == lo:
+            found = []
+        else:
+            fixed = None if arg.size is None else int(self.number(arg.size))
+            sizes = self.cuts.sizes(arg.name, hi - lo) if fixed is None else Even(fixed).sizes(arg.name, hi - lo)
+            edges = [lo, *itertools.accumulate(sizes, initial=lo)][1:]
+            found = list(zip(edges, edges[1:], strict=False))
+        return found[::-1] if arg.reversed else found
+
+    def bind(self, args: list[RegionArg], ranges: tuple[tuple[int, int], ...]) -> None:
+        """Gives the symbols of an instance their values."""
+        for arg, (start, stop) in zip(args, ranges, strict=True):
+            if arg.kind == "each":
+                self.symbols[arg.name] = start
+            else:
+                self.symbols[f"{arg.name}.start"] = start
+                self.symbols[f"{arg.name}.stop"] = stop
+
+    def region(self, op: Region) -> None:
+        instances = list(itertools.product(*(self.blocks_of(a) for a in op.args)))
+        if op.kind == "parallel":
+            self.parallel(op, self.cuts.shuffled(instances))
+            return
+        if op.kind == "reduce" and op.order == "fold_right":
+            instances.reverse()
+        state = [self.values[v.name] for v in op.inits]
+        for number, group in enumerate(regroup.groups(self, op, instances)):
+            # A group after the first starts from nothing; what it found is merged with what came before.
+            start = state if number == 0 else regroup.identities(self, op)
+            found = self.chain(op, group, start)
+            state = found if number == 0 else regroup.merged(self, op, state, found)
+        self.watcher.leave(op)
+        for value, tile in zip(op.results, state, strict=True):
+            self.values[value.name] = tile
+
+    def chain(self, op: Region, instances: list[tuple[tuple[int, int], ...]], state: list[Tile]) -> list[Tile]:
+        """Instances one after another; what is carried after the last."""
+        for ranges in instances:
+            self.bind(op.args, ranges)
+            for value, tile in zip(op.carried, state, strict=True):
+                self.values[value.name] = tile
+            self.watcher.enter(op, dict(zip((a.name for a in op.args), ranges, strict=True)))
+            self.block(op.body)
+            state = [self.values[v.name] for v in op.body.yields]
+        return state
+
+    def parallel(self, op: Region, instances: list[tuple[tuple[int, int], ...]]) -> None:
+        """Independent instances; outer tiles are joined from the parts that instances covered."""
+        entry = [self.values[v.name] for v in op.inits]
+        joined = [Tile(t.data.copy(), t.dims, t.lo, None if t.known is None else t.known.copy()) for t in entry]
+        owners = [np.zeros(t.data.shape, np.bool_) for t in entry]
+        for ranges in instances:
+            self.bind(op.args, ranges)
+            for value, tile in zip(op.carried, entry, strict=True):
+                blank = np.zeros(tile.data.shape, np.bool_)
+                self.values[value.name] = Tile(tile.data, tile.dims, tile.lo, tile.known, blank)
+            self.watcher.enter(op, dict(zip((a.name for a in op.args), ranges, strict=True)))
+            self.block(op.body)
+            for value, tile, owner in zip(op.body.yields, joined, owners, strict=True):
+                self.join(op, self.values[value.name], tile, owner)
+        self.watcher.leave(op)
+        for value, tile, outer in zip(op.results, joined, entry, strict=True):
+            # Within an enclosing parallel instance, what this region covered counts as that instance's own part.
+            cover = None if outer.covered is None else outer.covered | owners[op.results.index(value)]
+            self.values[value.name] = Tile(tile.data, tile.dims, tile.lo, tile.known, cover)
+
+    def join(self, op: Region, mine: Tile, total: Tile, owner: NDArray[np.bool_]) -> None:
+        """Adds the part of an instance to an assembled tile."""
+        cover = mine.covered
+        if cover is None or not cover.any():
+            return
+        if (owner & cover).any():
+            self.watcher.report("parallel/assembled-twice", "two instances assemble the same element of a tile", op)
+        owner |= cover
+        total.data[cover] = mine.data[cover]
+        if total.known is not None:
+            total.known[cover] = True if mine.known is None else mine.known[cover]
+
+    # ---- subscripts
+
+    def index(
+        self, subs: tuple[AxisSub, ...], dims: tuple[Dim, ...], out: Value | None, ranges: Ranges
+    ) -> tuple[Any, ...]:
+        """One index array an axis, all broadcasting over the axes of `ranges` (in its order)."""
+        order = tuple(ranges)
+        return tuple(self.axis_index(sub, dim, order, ranges) for sub, dim in zip(subs, dims, strict=True))
+
+    def axis_index(self, sub: AxisSub, dim: Dim, order: tuple[Dim, ...], ranges: Ranges) -> Any:
+        if isinstance(sub, tuple):
+            if len(sub) == 1:
+                return self.axis_index(sub[0], dim, order, ranges)
+            total: Any = 0
+            for one, factor in zip(sub, dim.factors, strict=True):
+                total = total * int(self.number(factor.extent)) + self.axis_index(one, factor, order, ranges)
+            return total
+        if sub.index is not None:
+            return np.asarray(self.number(sub.index))
+        if sub.tile is not None:
+            tile = self.values[sub.tile.name]
+            return spread(tile.data.astype(np.int64), tile.dims, order)
+        part = sub.part
+        assert part is not None
+        lo, hi = ranges[part.dim]
+        return spread(np.arange(lo, hi), (part.dim,), order)
+
+    def sub_ranges(self, subs: tuple[AxisSub, ...]) -> Ranges:
+        """The axes that subscripts span, in order, with their ranges."""
+        found: Ranges = {}
+        for sub in subs:
+            for one in sub if isinstance(sub, tuple) else (sub,):
+                self.one_range(one, found)
+        return found
+
+    def one_range(self, sub: Sub, found: Ranges) -> None:
+        if sub.part is not None:
+            found.setdefault(sub.part.dim, self.range(sub.part))
+        elif sub.tile is not None:
+            tile = self.values[sub.tile.name]
+            for dim, lo, extent in zip(tile.dims, tile.lo, tile.data.shape, strict=True):
+                found.setdefault(dim, (lo, lo + extent))
+
+    def inside(
+        self, index: tuple[Any, ...], low: tuple[int, ...], shape: tuple[int, ...], op: Op, what: str, filled: bool
+    ) -> NDArray[np.bool_] | None:
+        """Which elements an index picks inside `shape`; None when all. Elements outside need a fill."""
+        ok: Any = np.bool_(True)
+        for i, lo, extent in zip(index, low, shape, strict=True):
+            ok = ok & (np.asarray(i) >= lo) & (np.asarray(i) < lo + extent)
+        if np.all(ok):
+            return None
+        if not filled:
+            self.outside(index, low, shape, op, what)
+        return np.asarray(ok)
+
+    def outside(self, index: tuple[Any, ...], low: tuple[int, ...], shape: tuple[int, ...], op: Op, what: str) -> None:
+        """Raises, naming the first index that lies outside."""
+        writes = isinstance(op, Store | Insert)
+        for axis, (i, lo, extent) in enumerate(zip(index, low, shape, strict=True)):
+            bad = np.asarray(i)[(np.asarray(i) < lo) | (np.asarray(i) >= lo + extent)]
+            if bad.size:
+                raise OutOfRange(
+                    doing=f"accessing {what} in {self.program.name}",
+                    found=f"index {int(bad.flat[0])} along axis {axis}",
+                    expected=f"{lo} <= index < {lo + extent}",
+                    hint="make the index stay inside" + ("" if writes else ", or give the access a fill="),
+                    span=op.span,
+                )
