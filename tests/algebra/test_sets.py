@@ -126,3 +126,31 @@ def test_a_question_ends_when_its_budget_is_spent() -> None:
         Facts((ge(M, 0), *box(["i", "j"], [M, M]))).also(eq(3 * i, 5 * j + 1)).implies(ge(7 * i, 11 * j))
     fresh_budget()
     assert Facts((ge(M, 1),)).implies(ge(2 * M, 2))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(constraints, max_size=2), st.lists(constraints, max_size=2))
+def test_when_is_where_the_set_has_a_tuple(given_: list[Constraint], inside: list[Constraint]) -> None:
+    facts = Facts(BOX).also(*given_)
+    spots = Region.of(IndexMap(("t",), (t,), (ge(t, i), le(t, j), *(c.substitute({"j": t}) for c in inside))), facts)
+    try:
+        cases = spots.when(facts)
+    except Inexpressible:
+        return  # isl may describe a set by divisions that it does not show
+    for p in POINTS:
+        if not all(c.holds(p) for c in given_):
+            continue
+        some = any(all(c.holds({"i": p["i"], "j": k}) for c in inside) for k in range(p["i"], p["j"] + 1))
+        assert sum(all(c.holds(p) for c in case) for case in cases) == some
+
+
+def test_when_reads_opaque_terms_back() -> None:
+    facts = Facts([ge(M, 1), ge(i, 0)])
+    (case,) = Region.of(IndexMap((), (i,), (lt(i, M * N),)), facts).when(facts)
+    assert case == (lt(i, M * N),)
+
+
+def test_products_inside_minima_are_not_negative() -> None:
+    facts = Facts([ge(M, 0), ge(N, 0), ge(i, minimum(M, 4 * M * N))])
+    assert facts.implies(ge(i, 0)) and not facts.implies(ge(i, 1))
+    assert not Facts([ge(M, 0), ge(i, minimum(M, 4 * M * N))]).implies(ge(i, 0))

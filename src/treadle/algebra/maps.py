@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from treadle.algebra.expr import Atom, Constraint, Expr, ExprLike, ge, lt, of, sym
+from treadle.algebra.expr import Atom, Constraint, Expr, ExprLike, Max, Min, Monomial, ge, lt, of, sym
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,16 @@ def box(names: Sequence[str], shape: Sequence[ExprLike]) -> tuple[Constraint, ..
 
 
 def product_lemmas(c: Constraint, facts: Sequence[Constraint]) -> Iterator[Constraint]:
-    """Consequences of facts about the products of two symbols in `c`: where `p >= 0` and `e >= 0` are facts, so is
-    `p*e >= 0`.
+    """Consequences of facts about the products of two symbols in `c`, and in facts about the symbols of `c`: where
+    `p >= 0` and `e >= 0` are facts, so is `p*e >= 0`.
 
     They decide mixed-radix positions: `0 <= h < H` and `0 <= d < D` give `0 <= D*h + d < H*D`.
     """
     positive = {a for f in facts if (a := _not_negative(f)) is not None}
-    pairs = {m for m, _ in c.expr.terms if len(m) == 2}
+    pairs = set(_products(c.expr))
+    for fact in facts:
+        if fact.expr.symbols & c.expr.symbols:
+            pairs |= set(_products(fact.expr))
     for monomial in pairs:
         for factor, other in (monomial, monomial[::-1]):
             if factor not in positive:
@@ -84,6 +87,17 @@ def product_lemmas(c: Constraint, facts: Sequence[Constraint]) -> Iterator[Const
             for fact in facts:
                 if fact.expr.coefficient(other) and fact.expr.is_affine and len(fact.expr.terms) <= 4:
                     yield Constraint(fact.expr * of(factor), fact.equality)
+
+
+def _products(e: Expr) -> Iterator[Monomial]:
+    """The products of two symbols in an expression, those inside minima and maxima too."""
+    for monomial, _ in e.terms:
+        if len(monomial) == 2:
+            yield monomial
+        for atom in monomial:
+            if isinstance(atom, Min | Max):
+                for arg in atom.args:
+                    yield from _products(arg)
 
 
 def _not_negative(fact: Constraint) -> Atom | None:

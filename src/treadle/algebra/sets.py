@@ -1,13 +1,11 @@
 """Questions about integer sets, answered by isl: the one file that imports islpy.
 
 `Facts` is a conjunction of constraints on parameters, grown step by step; every other question is asked under facts,
-for
-all valuations that satisfy them. `Region` is a set of index tuples, `Relation` a set of pairs, both parametric.
+for all valuations that satisfy them. `Region` is a set of index tuples, `Relation` a set of pairs, both parametric.
 
-Exactly represented: affine terms, floors by positive numbers, minima and maxima. A product of parameters, an opaque
-function of parameters and a floor by a symbol become fresh parameters: implications stay sound, but a failure may
-then be
-the abstraction's fault (`opaque`). The same terms over a set's own dimensions have no representation: `Inexpressible`.
+A product of parameters, an opaque function of parameters and a floor by a symbol become fresh parameters
+(`algebra.isl_text`): implications stay sound, but a failure may then be the abstraction's fault (`is_opaque`). The
+same terms over a set's own dimensions have no representation: `Inexpressible`.
 """
 
 from __future__ import annotations
@@ -17,7 +15,8 @@ from typing import Any
 
 import islpy as isl
 
-from treadle.algebra.expr import Atom, Constraint, Expr, Floor, Fn, Max, Min, Monomial, Sym, eq, ge, sym
+from treadle.algebra.expr import Constraint, Expr, Monomial, eq, ge, sym
+from treadle.algebra.isl_text import Inexpressible, Text, complements, convex, ident, name_of, negation, term_of
 from treadle.algebra.maps import IndexMap, product_lemmas
 
 _DIMS = isl.dim_type
@@ -33,129 +32,6 @@ def fresh_budget(operations: int = 10**8) -> None:
     """
     isl.DEFAULT_CONTEXT.reset_operations()
     isl.DEFAULT_CONTEXT.set_max_operations(operations)
-
-
-class Inexpressible(Exception):
-    """A term over a set's own dimensions that isl cannot hold. Callers answer `unknown`; it never leaves the judge."""
-
-
-# ---- names: isl identifiers are v0, v1, ...; opaque terms are named by their text
-
-_idents: dict[str, str] = {}
-_names: list[str] = []
-
-
-def _ident(name: str) -> str:
-    found = _idents.get(name)
-    if found is None:
-        found = _idents[name] = f"v{len(_names)}"
-        _names.append(name)
-    return found
-
-
-def _name(ident: str) -> str:
-    return _names[int(ident[1:])]
-
-
-class _Text:
-    """isl text of expressions; collects parameters as it goes. `own` are the names of set dimensions."""
-
-    def __init__(self, own: Iterable[str] = ()) -> None:
-        self.own = frozenset(own)
-        self.params: dict[str, None] = {}
-
-    def _opaque(self, text: str, symbols: frozenset[str]) -> str:
-        if symbols & self.own:
-            raise Inexpressible(text)
-        ident = _ident(f"<{text}>")
-        self.params[ident] = None
-        return ident
-
-    def atom(self, atom: Atom) -> str:
-        match atom:
-            case Sym(name):
-                ident = _ident(name)
-                if name not in self.own:
-                    self.params[ident] = None
-                return ident
-            case Floor(num, den):
-                d = den.constant
-                if d is None or d <= 0:
-                    return self._opaque(str(atom), num.symbols | den.symbols)
-                return f"floor(({self.expr(num)})/{d})"
-            case Min(args) | Max(args):
-                word = "min" if isinstance(atom, Min) else "max"
-                texts = [self.expr(a) for a in args]
-                out = texts[0]
-                for text in texts[1:]:
-                    out = f"{word}({out},{text})"
-                return out
-            case Fn(_, args):
-                symbols = frozenset(s for a in args for s in a.symbols)
-                return self._opaque(str(atom), symbols)
-            case _:
-                raise AssertionError(atom)
-
-    def monomial(self, monomial: Monomial) -> str:
-        if len(monomial) == 1:
-            return self.atom(monomial[0])
-        whole = Expr(((monomial, 1),))
-        return self._opaque(str(whole), whole.symbols)
-
-    def expr(self, e: Expr) -> str:
-        if not e.terms:
-            return "0"
-        parts: list[str] = []
-        for monomial, c in e.terms:
-            if not monomial:
-                parts.append(str(c))
-            else:
-                text = self.monomial(monomial)
-                parts.append(text if c == 1 else f"{c}*{text}" if text.startswith("v") else f"{c}*({text})")
-        return " + ".join(parts)
-
-    def constraints(self, cs: Iterable[Constraint]) -> str:
-        out = [f"{self.expr(c.expr)} {'=' if c.equality else '>='} 0" for c in convex(cs)]
-        return " and ".join(out) if out else "true"
-
-    def head(self) -> str:
-        return f"[{', '.join(self.params)}] -> "
-
-
-def convex(cs: Iterable[Constraint]) -> Iterator[Constraint]:
-    """The same conjunction, with minima and maxima replaced by cases that are conjunctions wherever that is exact.
-
-    `e + c*min(a, b) >= 0` with `c > 0` is `e + c*a >= 0 and e + c*b >= 0`; likewise `c < 0` with a maximum.
-    """
-    for c in cs:
-        if c.equality:
-            yield c
-            continue
-        stack = [c.expr]
-        while stack:
-            e = stack.pop()
-            for monomial, k in e.terms:
-                atom = monomial[0] if len(monomial) == 1 else None
-                if (isinstance(atom, Min) and k > 0) or (isinstance(atom, Max) and k < 0):
-                    rest = e - k * Expr(((monomial, 1),))
-                    stack += [rest + k * a for a in atom.args]
-                    break
-            else:
-                yield Constraint(e)
-
-
-def negation(c: Constraint) -> tuple[Constraint, ...]:
-    """Constraints of which at least one holds exactly where `c` does not."""
-    if c.equality:
-        return (Constraint(c.expr - 1), Constraint(-c.expr - 1))
-    return (Constraint(-c.expr - 1),)
-
-
-def complements(cs: Sequence[Constraint]) -> Iterator[tuple[Constraint, ...]]:
-    """Disjoint conjunctions that together hold exactly where the conjunction `cs` does not."""
-    for i, c in enumerate(cs):
-        for n in negation(c):
-            yield (*cs[:i], n)
 
 
 # ---- facts
@@ -206,7 +82,7 @@ class Facts:
     def set(self) -> isl.Set:
         """The parameter set."""
         if self._set is None:
-            text = _Text()
+            text = Text()
             body = text.constraints(self.own)
             mine = isl.Set(f"{text.head()}{{ : {body} }}")
             self._set = mine if self.base is None else self.base.set.intersect(mine)
@@ -261,7 +137,7 @@ class Facts:
         return a == b or self.implies(eq(a, b))
 
     def _with(self, cs: Sequence[Constraint]) -> isl.Set:
-        text = _Text()
+        text = Text()
         body = text.constraints(cs)
         return self.set.intersect(isl.Set(f"{text.head()}{{ : {body} }}"))
 
@@ -329,7 +205,7 @@ def _point(point: isl.Point) -> dict[str, int]:
     out: dict[str, int] = {}
     for i in range(space.dim(_DIMS.param)):
         ident = str(space.get_dim_name(_DIMS.param, i))
-        out[_name(ident)] = point.get_coordinate_val(_DIMS.param, i).to_python()
+        out[name_of(ident)] = point.get_coordinate_val(_DIMS.param, i).to_python()
     for i in range(space.dim(_DIMS.set)):
         out[f"[{i}]"] = point.get_coordinate_val(_DIMS.set, i).to_python()
     return out
@@ -379,6 +255,45 @@ class Region:
         """A valuation and a tuple of it (`[0]`, `[1]`, ...), or None."""
         return _sample(self.set)
 
+    def when(self, facts: Facts) -> list[tuple[Constraint, ...]]:
+        """Disjoint conjunctions of which one holds exactly at those valuations of the facts where the set has a tuple.
+
+        *Errors*: `Inexpressible` where isl holds a term that has no expression.
+        """
+        found = self.set.params().coalesce().make_disjoint().gist(facts.set)
+        return [tuple(map(_constraint, b.get_constraints())) for b in found.get_basic_sets()]
+
+
+def _constraint(c: Any) -> Constraint:
+    """One of isl's constraints on parameters, read back."""
+    total = Expr(()) + int(c.get_constant_val().to_python())
+    space = c.get_space()
+    for i in range(space.dim(_DIMS.param)):
+        k = int(c.get_coefficient_val(_DIMS.param, i).to_python())
+        if k:
+            total = total + k * term_of(str(space.get_dim_name(_DIMS.param, i)))
+    for i in range(c.get_local_space().dim(_DIMS.div)):
+        k = int(c.get_coefficient_val(_DIMS.div, i).to_python())
+        if k:
+            total = total + k * _floor(c.get_div(i))
+    return Constraint(total, bool(c.is_equality()))
+
+
+def _floor(div: Any) -> Expr:
+    """A division of isl's as a floor. *Errors*: `Inexpressible` for one that is only known by its use."""
+    space = div.get_space()
+    if div.dim(_DIMS.div) and any(
+        not div.get_coefficient_val(_DIMS.div, i).is_zero() for i in range(div.dim(_DIMS.div))
+    ):
+        raise Inexpressible(str(div))
+    scale = int(div.get_denominator_val().to_python())
+    total = Expr(()) + int((div.get_constant_val() * scale).to_python())
+    for i in range(space.dim(_DIMS.param)):
+        k = int((div.get_coefficient_val(_DIMS.param, i) * scale).to_python())
+        if k:
+            total = total + k * term_of(str(space.get_dim_name(_DIMS.param, i)))
+    return total // scale
+
 
 class Relation:
     """A parametric set of pairs of index tuples."""
@@ -390,17 +305,17 @@ class Relation:
     def of(map_: IndexMap, facts: Facts) -> Relation:
         """The relation `dims -> outs` under facts. *Errors*: `Inexpressible`."""
         own = map_.dims + map_.exists
-        text = _Text(own)
+        text = Text(own)
         # an out that is one existential symbol is a free coordinate of the second members
         free = {s for e in map_.outs for s in map_.exists if e == sym(s)}
-        dims = ", ".join(_ident(d) for d in map_.dims)
+        dims = ", ".join(ident(d) for d in map_.dims)
         outs = ", ".join(text.expr(e) for e in map_.outs)
         body = text.constraints(map_.where)
         bound = [d for d in map_.exists if d not in free]
         if bound:
             if any(e.symbols & set(bound) for e in map_.outs):
                 raise Inexpressible(str(map_.outs))
-            body = f"exists ({', '.join(map(_ident, bound))} : {body})"
+            body = f"exists ({', '.join(map(ident, bound))} : {body})"
         found = isl.Map(f"{text.head()}{{ [{dims}] -> [{outs}] : {body} }}")
         return Relation(found.intersect_params(facts.set))
 

@@ -8,7 +8,6 @@ from treadle.algebra.monoids import BY_MERGE
 from treadle.algebra.sets import Facts
 from treadle.checker.folds import Step, slot_names
 from treadle.checker.reading import Reading, after_claim, as_claim
-from treadle.checker.source import converted
 from treadle.checker.state import Place
 from treadle.checker.terms import (
     Elem,
@@ -18,6 +17,7 @@ from treadle.checker.terms import (
     Pieces,
     app,
     combined,
+    converted,
     only,
     substituted,
     undefined,

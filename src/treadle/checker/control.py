@@ -365,7 +365,7 @@ class Walk(Invariants):
         ways: list[tuple[tuple[Constraint, ...], Place]] = []
         for body, taken in ((stmt.then, True), (stmt.orelse, False)):
             view = View(place.view.bindings, dict(place.view.branches) | {want: taken})
-            inner = place.inner(view=view)
+            inner = place.inner(view=view, facts=facts.also(*place.source.consequences(want, place.view, taken)))
             inner.frames = (*place.frames, Frame(stmt, branch=taken, source_if=id(op), position=position))
             self.body(inner, body)
             ways.append(((), inner))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from treadle.algebra.expr import Constraint, Expr, eq, ge, lt, maximum, minimum, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.source import Source
-from treadle.checker.verdict import Finding, Refused, Unsure, require
+from treadle.checker.verdict import Finding, Refused, require
 from treadle.ir.core import Region, RegionArg
 
 
@@ -105,10 +105,10 @@ class Cut:
             require(none, ge(lo, hi), "J1", f"no block of {name} is executed although its domain is not empty")
 
     def _sized(self, size: Expr, lo: Expr, hi: Expr) -> None:
+        """Blocks of fixed size begin at `lo`, whichever way they are visited: with the chain proved, the one at `lo`
+        stops at `lo + size`, the next one begins there, and only the one that reaches `hi` is shorter."""
         inside = self.facts.also(*self.range.inside)
         name = f"{self.region.name}.{self.arg.name}"
-        if self.arg.reversed:
-            raise Unsure("J1", f"{name}: blocks of fixed size, reversed", missing="a rule for reversed fixed blocks")
         require(inside, eq(self.stop, minimum(self.start + size, hi)), "J1", f"a block of {name} has not its size")
 
 

@@ -106,6 +106,9 @@ class Folds:
             wanted = self.source.element(op.source, at | kept, dict(step.target.inst))
             self._same_place(facts, term, wanted)
             return IndexMap(step.names, tuple(at[d] for d in op.dims), where)
+        alias = self._alias(step, facts, op, term)
+        if alias is not None:
+            return IndexMap(step.names, alias, where)
         neutral = MONOIDS[op.monoid].identity(op.result.type.dtype)
         if isinstance(term, Num):
             raise Refused(
@@ -120,6 +123,18 @@ class Folds:
             facts.sample(),
             missing=f"a claim that it is an element of {op.source.name}",
         )
+
+    def _alias(self, step: Step, facts: Facts, op: Reduce, term: Term) -> tuple[Expr, ...] | None:
+        """The contribution that an element of another value is, if it is one: taken to be the one at its own
+        coordinates along the folded dims, which the comparison of the two then proves or not."""
+        if not isinstance(term, Elem):
+            return None
+        at = self.source.coords(term)
+        if not all(d in at for d in op.dims):
+            return None
+        folded = {d: at[d] for d in op.dims}
+        wanted = self.source.element(op.source, folded | self.source.coords(step.target), dict(step.target.inst))
+        return tuple(folded.values()) if self.compare.same(facts, term, wanted, step.view) is None else None
 
     def _same_place(self, facts: Facts, have: Elem | Part, want: Elem | Part) -> None:
         pairs = list(zip(have.coords, want.coords)) + [(a, b) for (_, a), (_, b) in zip(have.inst, want.inst)]

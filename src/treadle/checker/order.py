@@ -31,6 +31,7 @@ class Access:
     positions: tuple[int, ...]
     stores: bool
     role: str
+    in_force: bool  # whether it is of the instance that the controls around it execute
 
 
 @dataclass
@@ -44,15 +45,16 @@ class Accesses:
 
     def store(self, event: StoreEvent) -> None:
         """A store statement."""
-        self._add(event.op, event.op.tensor.name, event.frames, event.position, True)
+        now = self.source.in_force(event.op, event.stored.inst, event.stored.bindings)
+        self._add(event.op, event.op.tensor.name, event.frames, event.position, True, now)
 
     def load(self, stmt: Load, op: access.Load, frames: tuple[Frame, ...], position: int) -> None:
-        """A load statement."""
-        self._add(op, op.tensor.name, frames, position, False)
+        """A load statement; the rule of loads has seen that it is of the instance in force."""
+        self._add(op, op.tensor.name, frames, position, False, True)
 
-    def _add(self, op: Op, tensor: str, frames: tuple[Frame, ...], position: int, stores: bool) -> None:
+    def _add(self, op: Op, tensor: str, frames: tuple[Frame, ...], position: int, stores: bool, now: bool) -> None:
         positions = (self.launch, *(f.position for f in frames), position)
-        self.found.append(Access(op, tensor, frames, positions, stores, self.role))
+        self.found.append(Access(op, tensor, frames, positions, stores, self.role, now))
 
     def check(self) -> None:
         """*Errors*: findings of J2."""
@@ -63,6 +65,13 @@ class Accesses:
 
     def _pair(self, a: Access, b: Access) -> None:
         first, second = (a, b) if self.source.order[id(a.op)] < self.source.order[id(b.op)] else (b, a)
+        if not (first.in_force and second.in_force) and first.positions[0] == second.positions[0]:
+            # Text order is the order of instances only if each statement executes the instance around it.
+            raise Unsure(
+                "J2",
+                f"accesses to {first.tensor}, one of another instance than the controls around it execute",
+                missing="a statement of the instance in force",
+            )
         if first.role != second.role and first.positions[0] == second.positions[0]:
             raise Unsure("J2", f"two roles of one launch access {first.tensor}", missing="one role, or two launches")
         common = common_prefix([first.frames, second.frames])

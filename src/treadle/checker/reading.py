@@ -182,7 +182,7 @@ class Reading:
             )
         wanted = self.source.load_index(op, at, inst)
         where, term = place.claimed(as_claim(stmt.claim), facts)
-        if not self.active(place, op, at, inst, inside):
+        if not (self.active(place, op, at, inst, inside) and self.source.in_force(op, inst, place.view.bindings)):
             raise Unsure(
                 "J2",
                 f"{tensor.name} is stored by this program, and not only the instance's own elements are read",
@@ -194,7 +194,8 @@ class Reading:
                     inside.also(*where), Constraint(i - w, equality=True), "J1", f"reads another element than {term}"
                 )
         self.loaded(place, stmt, op)
-        return (((where), term), *undefined("outside the claim")) if where else only(term)
+        snapshot = self.source.snapshot(op, index, inst)
+        return ((where, snapshot), *undefined("outside the claim")) if where else only(snapshot)
 
     def _source_load(
         self, place: Place, stmt: Load, facts: Facts

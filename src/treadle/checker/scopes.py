@@ -155,6 +155,16 @@ class Scopes:
                 pass
         return found
 
+    def in_force(self, op: Op, inst: Mapping[str, Expr], bindings: Mapping[str, Expr]) -> bool:
+        """Whether an instance of an operation is the one that the enclosing statements execute."""
+        return all(
+            s in inst and inst[s] == bindings.get(s)
+            for region, _ in self.scopes[id(op)]
+            if isinstance(region, Region)
+            for arg in region.args
+            for s in argument_symbols(arg)
+        )
+
     # ---- folds
 
     def domain(self, op: Reduce | ArgReduce | Mma) -> list[tuple[Expr, Expr]]:

@@ -15,9 +15,9 @@ from treadle.algebra.sets import Facts
 from treadle.checker.compare import Compare, split
 from treadle.checker.cuts import Range
 from treadle.checker.scopes import View
-from treadle.checker.source import Source, converted
+from treadle.checker.source import Source
 from treadle.checker.storage import Contents, assigned
-from treadle.checker.terms import Elem, Part, Pieces, Term, Undef, keeps_values, substituted
+from treadle.checker.terms import Elem, Part, Pieces, Term, Undef, converted, keeps_values, substituted
 from treadle.checker.verdict import Refused, Unsure
 from treadle.dtype.formats import DType
 from treadle.hardware.targets import Target

@@ -15,7 +15,7 @@ from treadle.algebra.expr import Constraint, Expr, eq, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import Facts, Inexpressible, Region, complements
 from treadle.checker.compare import split
-from treadle.checker.terms import Pieces, Undef, substituted, undefined
+from treadle.checker.terms import Piece, Pieces, Undef, substituted, undefined
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
     Body,
@@ -96,8 +96,8 @@ def slots(rank: int) -> tuple[str, ...]:
 def read(contents: Contents, index: tuple[Expr, ...], facts: Facts, name: str) -> Pieces:
     """What the element at `index` holds, for all slots and valuations of the facts.
 
-    *Errors*: refused where an element was never written, or another task may be writing it; unsure where only some of
-    the elements read have been overwritten.
+    *Errors*: refused where an element was never written, or another task may be writing it; unsure where it is not
+    known which elements have been overwritten.
     """
     try:
         here = Region.of(IndexMap((), index), facts)
@@ -105,33 +105,66 @@ def read(contents: Contents, index: tuple[Expr, ...], facts: Facts, name: str) -
             clash = here & Region.of(other, facts)
             if not clash.is_empty:
                 raise Refused("J2", f"{name} is read while another task may write the element", clash.sample())
-        env = {f"${i}": e for i, e in enumerate(index)}
-        for layer in contents.layers:
-            if layer.whole:
-                found = substituted(layer.pieces, env)
-                for case, term in split(facts, found):
-                    if isinstance(term, Undef):
-                        _touched(contents, index, case, f"{name} is read where it holds {term}")
-                return found
-            if not layer.written:
-                continue
-            sure = _union([w for w in layer.written if w.sure], facts, len(index))
-            if here <= sure:
-                return substituted(layer.pieces, env)
-            maybe = _union(list(layer.written), facts, len(index))
-            if not (here & maybe).is_empty:
-                missing = (here - sure).sample()
-                if _written_below(contents, layer):
-                    raise Unsure(
-                        "J1",
-                        f"{name}: some of the elements read are of the new version, some of the old",
-                        missing,
-                        missing="a read of one version only",
-                    )
-                raise Refused("J1", f"{name} is read where the current version has not been written", missing)
-        raise Refused("J1", f"{name} is read before it is written", here.sample())
+        return _layers(contents, contents.layers, index, facts, name)
     except Inexpressible as term:
         raise Unsure("J1", f"{name}: the written set has the term {term}", missing="an affine index") from None
+
+
+def _layers(contents: Contents, layers: tuple[Layer, ...], index: tuple[Expr, ...], facts: Facts, name: str) -> Pieces:
+    """The element by the newest of the layers in which it was written.
+
+    Where only some of the elements have been written in a layer, the list has a case for those and cases for the rest,
+    which the layers below tell: the two sets are complements of one another, so no element is left out, and an element
+    whose writing hangs on what is not known falls in neither (unsure).
+    """
+    here = Region.of(IndexMap((), index), facts)
+    env = {f"${i}": e for i, e in enumerate(index)}
+    for depth, layer in enumerate(layers):
+        if layer.whole:
+            found = substituted(layer.pieces, env)
+            for case, term in split(facts, found):
+                if isinstance(term, Undef):
+                    _touched(contents, index, case, f"{name} is read where it holds {term}")
+            return found
+        if not layer.written:
+            continue
+        sure = _union([w for w in layer.written if w.sure], facts, len(index))
+        if here <= sure:
+            return substituted(layer.pieces, env)
+        maybe = _union(list(layer.written), facts, len(index))
+        if (here & maybe).is_empty:
+            continue
+        below = layers[depth + 1 :]
+        missing = (here - sure).sample()
+        if not any(b.whole or b.written for b in below):
+            raise Refused("J1", f"{name} is read where the current version has not been written", missing)
+        if not (here & (maybe - sure)).is_empty:
+            raise Unsure(
+                "J1",
+                f"{name}: some of the elements read are of the new version, some of the old",
+                missing,
+                missing="stores whose conditions are known",
+            )
+        return _both(contents, below, index, facts, name, here, sure, substituted(layer.pieces, env))
+    raise Refused("J1", f"{name} is read before it is written", here.sample())
+
+
+def _both(
+    contents: Contents,
+    below: tuple[Layer, ...],
+    index: tuple[Expr, ...],
+    facts: Facts,
+    name: str,
+    here: Region,
+    sure: Region,
+    newest: Pieces,
+) -> Pieces:
+    found: list[Piece] = [((*w, *conds), term) for w in (here & sure).when(facts) for conds, term in newest]
+    rest = [(w, _layers(contents, below, index, facts.also(*w), name)) for w in (here - sure).when(facts)]
+    if all(pieces == rest[0][1] for _, pieces in rest):
+        return (*found, *rest[0][1])
+    found += [((*w, *conds), term) for w, pieces in rest[:-1] for conds, term in pieces]
+    return (*found, *rest[-1][1])
 
 
 def _touched(contents: Contents, index: tuple[Expr, ...], facts: Facts, what: str) -> None:
@@ -154,11 +187,6 @@ def clash_elsewhere(others: tuple[IndexMap, ...], index: tuple[Expr, ...], facts
     except Inexpressible as term:
         raise Unsure("J2", f"the index has the term {term}", missing="an affine index") from None
     return None
-
-
-def _written_below(contents: Contents, layer: Layer) -> bool:
-    below = contents.layers[contents.layers.index(layer) + 1 :]
-    return any(b.whole or b.written for b in below)
 
 
 def _union(events: list[Written], facts: Facts, rank: int) -> Region:

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from treadle.algebra.expr import Constraint, Expr, ExprLike, Fn, of
+from treadle.dtype.convert import round_to
 from treadle.dtype.formats import DType, i64
 
 
@@ -276,3 +279,22 @@ def keeps_values(source: DType, target: DType) -> bool:
     if source.is_int and target.is_float:
         return source.bits <= target.mantissa + 1
     return False
+
+
+def converted(source: Term, have: DType, want: DType, saturate: bool) -> Term:
+    """A conversion: nothing when the dtype is the same already; a number converts at once where it is kept exactly."""
+    if have == want:
+        return source
+    if isinstance(source, Num) and keeps_values(have, want) and kept_exactly(source):
+        return Num(float(source.value) if want.is_float else source.value, want)
+    return app("cast.saturate" if saturate else "cast", (source,), want)
+
+
+def kept_exactly(number: Num) -> bool:
+    """Whether a number as written is one of its dtype: no rounding stands between the text and the value."""
+    if not number.dtype.is_float:
+        return number.dtype.is_bool or number.dtype.finite_min <= number.value <= number.dtype.finite_max
+    value = float(number.value)
+    if number.dtype.bits > 32 or math.isnan(value) or math.isinf(value):
+        return True
+    return float(round_to(np.array([value]), number.dtype)[0]) == value
