@@ -65,10 +65,13 @@ def vector(kind: str, lanes: int | None) -> str:
 
 def number_text(dtype: DType, number: float | int | bool) -> str:
     """The LLVM constant of one element, rounded as `dtype` does."""
-    source = from_numpy(np.asarray(number, dtype=np.int64 if isinstance(number, int) else np.float64).dtype)
     if isinstance(number, int) and not isinstance(number, bool) and dtype.is_int:
         wrapped = number & ((1 << dtype.bits) - 1)
-        return str(wrapped - (1 << dtype.bits) if wrapped >> (dtype.bits - 1) else wrapped)
+        # A u4 is zero-extended in its byte.
+        negative = wrapped >> (dtype.bits - 1) and not (dtype.packed and dtype.kind == "uint")
+        return str(wrapped - (1 << dtype.bits) if negative else wrapped)
+    whole = np.int64 if isinstance(number, int) and number < 1 << 63 else np.uint64
+    source = from_numpy(np.asarray(number, dtype=whole if isinstance(number, int) else np.float64).dtype)
     value = convert(np.asarray(number, dtype=source.numpy), source, dtype)
     if dtype == bool_:
         return "true" if bool(value) else "false"
