@@ -73,8 +73,8 @@ def gather_rows(X: td.Tensor[M, D], index: td.Tensor[T, i32], Y: td.Out[T, D] = 
 @td.kernel
 def gather_elements(X: td.Tensor[M, N], index: td.Tensor[M, L, i32], Y: td.Out[M, L] = None):
     """`Y[m, l] = X[m, index[m, l]]`. *Shapes*: X [M, N], index [M, L] in 0 .. N - 1, Y [M, L]."""
-    for m, l in td.parallel(M, L):
-        Y[m, l] = X[m, td.in_range(index[m, l], N)]
+    for m, i in td.parallel(M, L):
+        Y[m, i] = X[m, td.in_range(index[m, i], N)]
 
 
 @td.kernel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import treadle as td
-from treadle import f32
 from treadle.lib.precision import computing, wide
 
 H, V, R, S, T = td.dims("H V R S T")
