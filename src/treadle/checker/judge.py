@@ -7,6 +7,7 @@ J6), then what only the whole shows: every source store covered exactly once, co
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from treadle.algebra.expr import Constraint, Expr, const, eq, ge, sym
 from treadle.algebra.sets import Facts, SetError, fresh_budget
@@ -22,6 +23,7 @@ from treadle.checker.inflight import InFlight, check_staging
 from treadle.checker.order import Accesses
 from treadle.checker.permissions import check_permissions
 from treadle.checker.rings import Rings
+from treadle.checker.sequence import check_sequence
 from treadle.checker.source import Source
 from treadle.checker.state import Frame, Place
 from treadle.checker.statements import Statements
@@ -30,7 +32,9 @@ from treadle.checker.threads import Locality
 from treadle.checker.verdict import Finding, Refused, Spent, Unsure, Verdict
 from treadle.hardware.targets import find_target
 from treadle.ir.core import Program
+from treadle.ir.expand import expand
 from treadle.ir.ops.debug import Check, Print
+from treadle.ir.printer import print_program
 from treadle.machine.form import Buffer, Control, Kernel, MachineProgram, Role, Stmt, walk
 from treadle.machine.verify import form_problems
 
@@ -54,6 +58,12 @@ def check(program: MachineProgram) -> Verdict:
     """
     begun = time.perf_counter()
     fresh_budget()
+    whole = program.captured or program.program
+    meant = expand(whole)
+    if meant is not whole or program.captured is not None:
+        if program.captured is not None and print_program(meant) != print_program(program.program):
+            return Verdict("rejected", "J7", reason="the program that statements speak of is not the embedded one")
+        program = replace(program, program=meant, captured=None)
     numbers = {id(s): i for i, s in enumerate(program.statements())}
     spent = Spent()
     judge = Judge(program, numbers, spent)
@@ -132,6 +142,8 @@ class Judge:
         self.walk.at = None
         check_permissions(self.program, self.walk.statements.spent)
         self.coverage.check()
+        for number, op in enumerate(self.source.stores):
+            check_sequence(self.source, op, self.coverage.events.get(number, []), self.facts)
         self.accesses.check()
 
     def _protocols(self, kernel: Kernel) -> Rings:

@@ -142,7 +142,8 @@ class Scopes:
                         found |= self._of_expr(sub.index)
                     if isinstance(op, Insert) and sub.part is not None:
                         found |= self._of_expr(sub.part.lo) | self._of_expr(sub.part.hi)
-                if isinstance(op, Load) and op.tensor.name in self.stored:
+                # what a load of a stored tensor finds, and what an atomic store replaces, is of one instance alone
+                if isinstance(op, Load) and op.tensor.name in self.stored or isinstance(op, Store):
                     for scope, _ in self.scopes[id(op)]:
                         if isinstance(scope, Region):
                             found |= {s for arg in scope.args for s in argument_symbols(arg)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Constraint, Expr
 from treadle.algebra.maps import IndexMap, box
@@ -12,6 +14,7 @@ from treadle.checker.reading import Stored, as_claim, is_promised
 from treadle.checker.state import Place
 from treadle.checker.storage import Written, clash_elsewhere, slots
 from treadle.checker.terms import (
+    Elem,
     Num,
     Pieces,
     Undef,
@@ -21,6 +24,7 @@ from treadle.checker.terms import (
 )
 from treadle.checker.verdict import Refused, Unsure, refuse
 from treadle.dtype.formats import DType, bool_
+from treadle.hardware.memory_model import find_ordering
 from treadle.ir.core import If
 from treadle.ir.infer import sub_axes
 from treadle.ir.ops import access
@@ -141,10 +145,8 @@ class Statements(Computing):
             raise Refused(
                 "J1", f"the source's store {claim.store} is to {op.tensor.name} ({op.effect}, {op.tensor.dtype})", {}
             )
-        if dtype.packed:
+        if dtype.packed and find_ordering("store.packed", place.target.kind) is None:
             raise Unsure("J2", f"{dst.name} has elements that share a byte", missing="a rule for them")
-        if any(v.name in self.source.used for v in op.results):
-            raise Unsure("J1", "an atomic store whose old values are used", missing="a rule for them")
         axes = sub_axes(op.subs)
         inst = place.instance(claim.instance, inside)
         for scope, branch in self.source.scopes[id(op)]:
@@ -175,6 +177,29 @@ class Statements(Computing):
         self.prove(place, inside, held, self.source.element(op.value, at, inst))
         masked = isinstance(stmt, Store) and self._masked(place, stmt, op, at, inst, inside)
         self.stored(place, shape, claim, op, Stored(coords, inst, place.view.bindings, where, masked))
+        if isinstance(stmt, Store) and stmt.old is not None:
+            self._hand_back(place, stmt, op, Elem(op.results[0].name, coords, self._instance(op, inst)), where)
+
+    def _instance(self, op: access.Store, inst: Mapping[str, Expr]) -> tuple[tuple[str, Expr], ...]:
+        return self.source.instance(op.results[0].name, inst)
+
+    def _hand_back(
+        self, place: Place, stmt: Store, op: access.Store, term: Elem, where: tuple[Constraint, ...]
+    ) -> None:
+        """The fragment that receives what the elements held before: the results of the source's store.
+
+        The store happens exactly once for each contribution (coverage) and is atomic, so what it finds is what some
+        order of the contributions finds; the source allows any that its regions and the store's own order do not
+        exclude, and those are kept (coverage, order, sequence). A contribution that is skipped has 0, as in the source.
+        """
+        assert stmt.old is not None
+        old, src = place.frag(stmt.old), place.frag(stmt.src.name)
+        if op.effect == "set" or old.dtype != src.dtype or old.shape != src.shape:
+            raise Refused("J1", f"{stmt.old} cannot hold what {op.tensor} held before", {})
+        nests = [f.control for f in place.frames if isinstance(f.control, Tasks)]
+        if place.target.kind == "cuda" and (stmt.by or old.dist or not nests or nests[-1].over != "threads"):
+            raise Unsure("J5", "old values of a store that one thread executes for others", missing="tasks of threads")
+        place.holds[stmt.old] = ((where, term), *undefined("no element was stored")) if where else only(term)
 
     def _masked(
         self, place: Place, stmt: Store, op: access.Store, at: dict[Dim, Expr], inst: dict[str, Expr], inside: Facts

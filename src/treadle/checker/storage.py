@@ -340,7 +340,8 @@ def buffers_opened(body: Body) -> set[str]:
 
 def assigned(body: Body) -> set[str]:
     """Fragments that a body assigns."""
-    return {s.dst for s in walk(body) if isinstance(s, Load | Compute | Fold | Mma)}
+    found = {s.dst for s in walk(body) if isinstance(s, Load | Compute | Fold | Mma)}
+    return found | {s.old for s in walk(body) if isinstance(s, Store) and s.old is not None}
 
 
 def unknown_contents(why: str) -> Contents:

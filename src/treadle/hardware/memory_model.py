@@ -130,6 +130,13 @@ ROWS: tuple[Ordering, ...] = (
     ),
     Ordering("amx.release", "cpu", ("",), "the thread has no tiles", "Intel SDM volume 2, TILERELEASE"),
     Ordering(
+        "store.packed",
+        "cpu",
+        ("",),
+        "a store to an element that shares its byte changes its own bits only, whatever else is stored meanwhile",
+        "LLVM Language Reference, atomicrmw: every such store is emitted as two atomic updates of the byte (and, or)",
+    ),
+    Ordering(
         "tasks",
         "cpu",
         ("",),

@@ -134,13 +134,16 @@ class Load(Stmt):
 class Store(Stmt):
     """`dst = src[$]` for every coordinate of the source fragment where `where` holds. `effect` as in the source.
 
-    `src.coords` is None: a part of a fragment is taken out by a `Compute` "copy" first."""
+    `src.coords` is None: a part of a fragment is taken out by a `Compute` "copy" first. `old`, for an atomic effect
+    on a tensor, is a fragment that receives what the elements held before, 0 where `mask` skips one: the results of
+    the claimed source store."""
 
     dst: MemRef
     src: FragRef
     where: tuple[Constraint, ...] = ()
     effect: str = "set"
     mask: FragRef | None = None
+    old: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -422,7 +425,10 @@ class Host:
 
 @dataclass
 class MachineProgram:
-    """Self-contained: format version, target, embedded source program, guard, host part, kernels."""
+    """Self-contained: format version, target, embedded source program, guard, host part, kernels.
+
+    `program` is what statements and claims speak of: the source program expanded (`ir.expand`). `captured` is the
+    program as captured, which texts embed; None where expansion changes nothing."""
 
     target: str
     program: Program
@@ -431,6 +437,7 @@ class MachineProgram:
     kernels: list[Kernel]
     numerics: tuple[str, ...] = ()  # the ledger: permissions that realisation spent
     format: int = 1
+    captured: Program | None = None
 
     def statements(self) -> Iterator[Stmt | Control]:
         """All statements of all roles, outer before inner, in text order."""

@@ -13,6 +13,7 @@ from typing import TypeVar
 from treadle.algebra.expr import Expr
 from treadle.base.source import keep_text
 from treadle.dtype.formats import BY_NAME, DType
+from treadle.ir.expand import expand
 from treadle.ir.guard import Absent, Aligned, Bound, Disjoint, Divisible, Fact, Guard, Injective, Pitch, Unit
 from treadle.ir.parser import parse_program
 from treadle.machine.expressions import MachineTokens, read_constraints, read_expr
@@ -110,7 +111,8 @@ class _Parser:
             line.end()
         self._open("program")
         # Errors count lines within the embedded program.
-        program = parse_program(self._embedded(), f"<the program in {self.file}>")
+        captured = parse_program(self._embedded(), f"<the program in {self.file}>")
+        program = expand(captured)
         self.scalars = {name for s in program.scalars for name in (s.name, s.value.name)}
         self._open("guard")
         guard = Guard(tuple(self._fact(tokens) for tokens in self.lines()))
@@ -119,7 +121,16 @@ class _Parser:
         kernels: list[Kernel] = []
         while not self.row().done:
             kernels.append(self._kernel())
-        return MachineProgram(target, program, guard, host, kernels, tuple(ledger), version)
+        return MachineProgram(
+            target,
+            program,
+            guard,
+            host,
+            kernels,
+            tuple(ledger),
+            version,
+            captured=None if captured is program else captured,
+        )
 
     def _rest(self, tokens: MachineTokens) -> str:
         words = [tokens.name("a target")]

@@ -105,7 +105,8 @@ class StatementReader:
         where = read_constraints(tokens) if tokens.accept("where") else ()
         effect = tokens.name("an effect") if tokens.accept("effect") else "set"
         mask = fragment_ref(tokens) if tokens.accept("mask") else None
-        return Store(dst=dst, src=src, where=where, effect=effect, mask=mask)
+        old = tokens.name("a fragment") if tokens.accept("old") else None
+        return Store(dst=dst, src=src, where=where, effect=effect, mask=mask, old=old)
 
     def _fold(self, tokens: MachineTokens, dst: str) -> Fold:
         monoid = tokens.name("a monoid")

@@ -86,7 +86,7 @@ class _Printer(Writer):
         for entry in program.numerics:
             self.line(f"numerics {quoted(entry)}")
         with self.indent("program {", "}"):
-            self.lines(print_program(program.program))
+            self.lines(print_program(program.captured or program.program))
         with self.indent("guard {", "}"):
             for fact in program.guard.facts:
                 self.put(fact, fact_text(fact))
@@ -167,7 +167,8 @@ def _core(item: Stmt) -> str:
         case Store():
             effect = "" if item.effect == "set" else f" effect {item.effect}"
             mask = "" if item.mask is None else f" mask {fragment(item.mask)}"
-            return f"store {memory(item.dst)} = {fragment(item.src)}{_where(item.where)}{effect}{mask}"
+            old = "" if item.old is None else f" old {item.old}"
+            return f"store {memory(item.dst)} = {fragment(item.src)}{_where(item.where)}{effect}{mask}{old}"
         case Compute():
             args = "".join((" " if i == 0 else ", ") + operand(a) for i, a in enumerate(item.args))
             expr = "" if item.expr is None else f" expr {show(item.expr)}"

@@ -196,6 +196,12 @@ def _store(names: Names, item: Store) -> None:
         mask = _fragment(names, item.mask, rank, same=_shape(names, item.src.name))
         if mask is not None and not mask.is_bool:
             names.problem(f"the mask {item.mask.name} is {mask}")
+    if item.old is not None:
+        held = _fragment(names, FragRef(item.old), rank, same=_shape(names, item.src.name))
+        if item.effect == "set":
+            names.problem("a store that only sets has no old values to hand back")
+        if held is not None and own is not None and held != own:
+            names.problem(f"{item.old} is {held} and the old values are {own}")
 
 
 def _compute(names: Names, item: Compute) -> None:

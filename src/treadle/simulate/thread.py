@@ -311,6 +311,10 @@ class Thread:
             mask, known = self.operand(item.mask, held.frag.shape, here, len(chosen))
             if (known != DEFINED).any():
                 self.report("undefined", f"the mask {item.mask.name} of a store holds no value")
+            if item.old is not None:  # skipped elements hand back 0
+                rest = chosen[~mask.astype(np.bool_)]
+                nothing = np.zeros(len(rest), self.fragment(item.old).frag.dtype.numpy)
+                self.assign(item.old, rest, nothing, np.full(len(rest), DEFINED))
             chosen = chosen[mask.astype(np.bool_)]
         self.bind(held.coords, chosen)
         view, index = self.place(item.dst, len(chosen))
@@ -321,23 +325,28 @@ class Thread:
         if view.name in self.world.tensors and (states != DEFINED).any():
             self.report("undefined", f"a slot of {item.src.name} that holds no value is stored to {view.name}")
         if item.effect != "set":
-            self._update(view, index, values, states, item.effect)
+            old = self._update(view, index, values, states, item.effect)
+            if item.old is not None:
+                self.assign(item.old, chosen, old, np.full(len(chosen), DEFINED))
         else:
             view.write(index, values, states, self.strand, self.line)
 
-    def _update(self, view: View, index: Index, values: Array, states: Array, effect: str) -> None:
-        """Atomic read, merge and write, element by element."""
+    def _update(self, view: View, index: Index, values: Array, states: Array, effect: str) -> Array:
+        """Atomic read, merge and write, element by element; what the elements held before."""
         view.check_bounds(index, self.line)
         monoid = {"add": "add", "max": "max", "min": "min"}.get(effect)
         if monoid is None:
             raise self.fatal("form", f"no effect {effect}")
+        found = np.zeros(len(values), view.array.dtype)
         for i in range(len(values)):
             at = tuple(c[i : i + 1] for c in index)
             old = np.atleast_1d(view.array[at] if at else view.array.reshape(1).copy())
+            found[i : i + 1] = old
             if (view.states(at) != DEFINED).any():
                 self.report("unwritten", f"{effect} to an element of {view.name} that holds no value")
             new = arithmetic.merge(monoid, view.dtype, old, values[i : i + 1], "propagate")
             view.write(at, new, states[i : i + 1], self.strand, self.line, ATOMIC)
+        return found
 
     # ---- computing
 
