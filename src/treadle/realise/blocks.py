@@ -21,6 +21,7 @@ from treadle.realise.carried import Carried, Holder
 from treadle.realise.choices import Choices
 from treadle.realise.frame import Frame, Kept, reached, tile_count
 from treadle.realise.items import Item, item_of
+from treadle.realise.keeping import clashes, gathered
 
 HEAVY = 8
 """A value at least this costly, read in several places, is kept (*Units*: `Uses.weight`)."""
@@ -59,6 +60,10 @@ class Lowering(Carried):
                 kept.add(value.name)
             elif self.uses.weight(value, frozenset(kept)) >= HEAVY and self.readers(value) > 1:
                 kept.add(value.name)
+        kept |= gathered(self.program, self.uses, kept)
+        kept |= {
+            op.value.name for op in self.program.body.walk() if isinstance(op, Insert) and clashes(op, self.uses, kept)
+        }
         return {n for n in kept if isinstance(self.uses.definition.get(n), PURE)}
 
     def readers(self, value: Value) -> int:
@@ -302,10 +307,15 @@ class Lowering(Carried):
         for carried, place in zip(op.carried, places, strict=True):
             frame.places[carried.name] = place
         self.lower_block(op.body, frame)
+        for given, place in zip(op.body.yields, places, strict=True):
+            held = frame.kept(given.name)
+            if held is not None and held[0].axes and held[0].buffer != place.buffer:
+                # A region of the instance worked on the instance's own part of the tile.
+                self.move(given, given, place, False, frame)
 
     def lower_ordered(self, op: Region, frame: Frame) -> None:
         """Serial, pipeline and reduce regions: loops in order, carried values in holders."""
-        holders = [self.holder(c, i, frame) for c, i in zip(op.carried, op.inits, strict=True)]
+        holders = [self.holder(c, i, op, frame) for c, i in zip(op.carried, op.inits, strict=True)]
         loops: list[tuple[form.Loop, Frame]] = []
         inner = frame
         for arg in op.args:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 
-from treadle.ir.core import Region, Value
+from treadle.algebra.dims import Part
+from treadle.analysis.uses import PURE
+from treadle.ir.core import Block, Op, Region, Value
 from treadle.ir.ops.access import Insert, Load
 from treadle.ir.ops.elementwise import Full
 from treadle.ir.ops.fold import Mma
@@ -14,6 +16,7 @@ from treadle.realise.choices import Pack
 from treadle.realise.frame import Frame, Got, Kept, reference
 from treadle.realise.items import Item
 from treadle.realise.nest import Nests
+from treadle.realise.parts import touched_part
 from treadle.realise.storage import wide, zero
 
 Holder = Kept | str
@@ -22,6 +25,10 @@ Holder = Kept | str
 
 class Carried(Nests, ABC):
     """The lowering engine, fifth part: assembled tiles, carried values, packed operands."""
+
+    @abstractmethod
+    def wrapped(self, op: Op) -> bool:
+        """Whether a region is executed inside a nest over fragments."""
 
     # ---- outer tiles
 
@@ -69,17 +76,27 @@ class Carried(Nests, ABC):
         return place
 
     def fill(self, value: Value, place: Kept, frame: Frame) -> None:
-        """Stores all elements of a value into a buffer."""
+        """Stores all elements of a value into a buffer: zeros for those that have no value yet."""
         loops: list[tuple[form.Loop, Frame]] = []
         inner = frame
-        self.lead(self.free(value.type.axes, frame))
-        for key in self.nest_order(self.free(value.type.axes, frame)):
+        keys = self.free(place.parts(value), frame)
+        self.lead(keys)
+        for key in self.nest_order(keys):
             # The padding of whole tiles is written too.
             loop, inner = self.over(key, self.width_of(key, bool(place.tiles)), inner)
             loops.append((loop, inner))
-        coords = self.coords(value.type.axes, inner)
-        self.put(value, self.fetch(value, coords, inner), coords, place, inner)
+        coords = self.coords(place.parts(value), inner)
+        blank = self.blank(value)
+        got = Got(zero(value.type.dtype), value.type.dtype) if blank else self.fetch(value, coords, inner)
+        self.put(value, got, coords, place, inner)
         self.close(loops)
+
+    def blank(self, value: Value) -> bool:
+        """Whether no element has been given a value where the value is first known."""
+        op = self.uses.definition.get(value.name)
+        if isinstance(op, Region) and any(v is value for v in op.carried):
+            return op.kind == "parallel" and self.blank(op.inits[op.carried.index(value)])
+        return isinstance(op, Full) and op.number is None
 
     def tile_holder(self, carried: Value, init: Value, op: Region, frame: Frame) -> Kept:
         """The buffer that instances assemble a tile in: that of the entry value when only this region reads it."""
@@ -172,14 +189,20 @@ class Carried(Nests, ABC):
 
     def move(self, value: Value, name: Value, place: Kept, contraction: bool, frame: Frame) -> None:
         """Stores a value into a holder along its axes that are still free, under the name `name`."""
+        own = self.own_part(value, frame)
         loops: list[tuple[form.Loop, Frame]] = []
         inner = frame
-        for key in self.nest_order(self.free(value.type.axes, frame)):
+        for key in self.nest_order(self.free(own, frame)):
             loop, inner = self.over(key, self.width_of(key, contraction), inner)
             loops.append((loop, inner))
-        coords = self.coords(value.type.axes, inner)
+        coords = self.coords(own, inner)
         self.put(value, self.fetch(value, coords, inner), coords, place, inner, name)
         self.close(loops)
+
+    def own_part(self, value: Value, frame: Frame) -> tuple[Part, ...]:
+        """The axes of a value, as far as it is kept."""
+        place = frame.kept(value.name)
+        return value.type.axes if place is None else place[0].parts(value)
 
     def rescue(self, group: list[Item], left: list[Item], frame: Frame) -> None:
         """Copies carried values that a later move still reads after their holder has been overwritten.
@@ -208,8 +231,12 @@ class Carried(Nests, ABC):
         self.made_in[dst] = frame
         return Got(dst, value.type.dtype, slots)
 
-    def holder(self, carried: Value, init: Value, frame: Frame) -> Holder:
-        """Storage for a carried value, holding its initial value."""
+    def holder(self, carried: Value, init: Value, op: Region, frame: Frame) -> Holder:
+        """Storage for a carried value of a region, holding its initial value.
+
+        The buffer of the initial value itself where nothing reads that any more. Of a tile that the instance shares
+        with others, its own part.
+        """
         if frame.in_tasks and not self.free(carried.type.axes, frame):
             coords = self.coords(carried.type.axes, frame)
             slots = self.slots_of(coords, frame)
@@ -219,13 +246,48 @@ class Carried(Nests, ABC):
             frame.body.append(form.Compute(dst=name, fn="copy", args=(reference(got, slots),), claim=claim))
             self.made_in[name] = frame
             return name
-        made = self.uses.definition.get(init.name)
-        place = self.allocate(carried, frame)
-        if isinstance(made, Full) and made.number is None:
-            return place
+        kept = frame.kept(init.name)
+        if kept is not None and not self.assembled(init) and not self.wrapped(op) and self.spent(init, op):
+            return kept[0]
+        part = touched_part(op, carried) if self.assembled(init) else kept[0].axes if kept is not None else ()
+        place = self.allocate(carried, frame, own=part)
         self.version(init, place, frame)
         self.fill(init, place, frame)
         return place
+
+    def spent(self, value: Value, op: Region) -> bool:
+        """Whether a region is the last to need a value that it carries on, in each instance of the block around."""
+        home = self.uses.home[id(op)]
+        made = self.uses.definition.get(value.name)
+        if made is None or len([v for v in op.inits if v is value]) != 1:
+            return False
+        around = self.uses.owner.get(id(home))
+        if made is not around and self.uses.home.get(id(made)) is not home:
+            return False
+        before = {id(o) for o in home.ops[: home.ops.index(op)]}
+        todo, seen = [value], {value.name}
+        while todo:
+            for user in self.uses.users.get(todo.pop().name, []):
+                here = self.within(user, home)
+                if user is op and not any(y is value for y in op.body.yields):
+                    continue
+                if here is None or id(here) not in before:
+                    return False
+                # What is computed where it is used may be used later.
+                for made_here in user.results if isinstance(user, PURE) and self.virtual(user.result) else []:
+                    if made_here.name not in seen:
+                        seen.add(made_here.name)
+                        todo.append(made_here)
+        return True
+
+    def within(self, op: Op, block: Block) -> Op | None:
+        """The operation of a block that is this one or has it inside."""
+        while (home := self.uses.home.get(id(op))) is not None and home is not block:
+            around = self.uses.owner.get(id(home))
+            if around is None:
+                return None
+            op = around
+        return op if home is block else None
 
     def settle(self, value: Value, holder: Holder, frame: Frame) -> None:
         """From here on `value` is found in the holder."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from treadle.algebra.dims import Dim
+from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import (
     Constraint,
     Expr,
@@ -30,7 +30,7 @@ from treadle.algebra.expr import (
 )
 from treadle.base.names import Names, identifier
 from treadle.dtype.formats import DType
-from treadle.ir.core import Block, Program
+from treadle.ir.core import Block, Program, Value
 from treadle.machine.form import Body, Buffer, Frag, FragRef, Number
 
 PartKey = tuple[Dim, Expr, Expr]
@@ -89,7 +89,7 @@ class Digits:
 
 @dataclass(frozen=True)
 class Kept:
-    """A value's elements in a buffer. `single` gives the coordinate of the axes that no digit covers."""
+    """A value's elements in a buffer. `axes`: the part of the value that is there, when it is not all of it."""
 
     buffer: str
     dtype: DType
@@ -97,6 +97,11 @@ class Kept:
     padded: frozenset[int] = frozenset()  # axes that are read and written whole, padding included
     fill: Number | None = None  # what that padding holds
     tiles: tuple[tuple[int, int], ...] = ()  # axes padded to whole tiles, with nothing of use in the padding
+    axes: tuple[Part, ...] = ()
+
+    def parts(self, value: Value) -> tuple[Part, ...]:
+        """The axes of what is kept of a value."""
+        return self.axes or value.type.axes
 
     def covered(self, coords: Sequence[Expr], frame: Frame) -> set[str]:
         """Slots that may be read and written beyond the value's end."""

@@ -243,7 +243,7 @@ class StreamLowering(LaneLowering):
     def lower_ordered(self, op: Region, frame: Frame) -> None:
         if op is not self.stream.loop:
             raise self.refusal("a second ordered region")
-        holders = [self.holder(c, i, frame) for c, i in zip(op.carried, op.inits, strict=True)]
+        holders = [self.holder(c, i, op, frame) for c, i in zip(op.carried, op.inits, strict=True)]
         self.filled_once(frame)
         if self.feeding.turns:
             frame.body.append(self.turn("barrier.sync", sym(self.me) + 3))

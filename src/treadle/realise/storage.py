@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.algebra.dims import Dim
+from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Constraint, Expr, ceildiv, const, lt, sym
 from treadle.dtype.formats import DType
 from treadle.ir.core import Value
@@ -106,15 +106,17 @@ class Storage(Pull):
         layout: Sequence[Digit] | None = None,
         wider: DType | None = None,
         whole: Sequence[tuple[str, int]] = (),
+        own: tuple[Part, ...] = (),
     ) -> Kept:
-        """A buffer for the elements of a value that this frame's instance needs; `whole` as in `Pack`."""
+        """A buffer for the elements of a value that this frame's instance needs, or for those in `own`; `whole` as in
+        `Pack`."""
         dtype = value.type.dtype if wider is None else wider
-        axes = {p.dim.name: (i, p) for i, p in enumerate(value.type.axes)}
+        axes = {p.dim.name: (i, p) for i, p in enumerate(own or value.type.axes)}
         digits: list[Digits] = []
         padded: set[int] = set()
         tiles: list[tuple[int, int]] = []
         if layout is None:
-            names = [p.dim.name for p in value.type.axes]
+            names = [p.dim.name for p in own or value.type.axes]
             layout = [(n, "all", 1) for n in sorted(names, key=lambda n: self.rank.get(n, 0))]
         for name, kind, width in layout:
             axis, part = axes[name]
@@ -148,7 +150,8 @@ class Storage(Pull):
                 padded.add(axis)
         shape = tuple(d.size for d in digits)
         name = self.parts.buffer(value.hint or value.name, dtype, shape, frame.in_tasks)
-        return Kept(name, dtype, tuple(digits), frozenset(padded), zero(dtype) if padded else None, tuple(tiles))
+        fill = zero(dtype) if padded else None
+        return Kept(name, dtype, tuple(digits), frozenset(padded), fill, tuple(tiles), own)
 
     def size_of(self, dim: Dim) -> Expr:
         """The extent of a dimension, as the host knows it."""
@@ -163,7 +166,7 @@ class Storage(Pull):
         """The claim that a buffer holds the elements of a value, in the buffer's `$i`."""
         coords: list[Expr] = []
         where: list[Constraint] = []
-        for axis, part in enumerate(value.type.axes):
+        for axis, part in enumerate(place.parts(value)):
             digits = {d.kind: (i, d) for i, d in enumerate(place.digits) if d.axis == axis}
             if not digits:
                 key = self.key(part, frame)
