@@ -29,8 +29,9 @@ from treadle.checker.state import Frame, Place
 from treadle.checker.statements import Statements
 from treadle.checker.storage import Contents, unknown_contents
 from treadle.checker.threads import Locality
+from treadle.checker.turns import check_turns, erased
 from treadle.checker.verdict import Finding, Refused, Spent, Unsure, Verdict
-from treadle.hardware.targets import find_target
+from treadle.hardware.targets import Target, find_target
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.ir.ops.debug import Check, Print
@@ -98,7 +99,8 @@ class Judge:
     """One judgement."""
 
     def __init__(self, program: MachineProgram, numbers: dict[int, int], spent: Spent) -> None:
-        self.program = program
+        self.whole = program
+        self.program = program = erased(program, numbers)
         self.source = Source(program.program)
         self.compare = Compare(self.source)
         self.facts = Facts(base_facts(program))
@@ -133,7 +135,7 @@ class Judge:
             kernel = next(k for k in self.program.kernels if k.name == launch.kernel)
             self.accesses.launch = number
             place = self._place(kernel, workspace, contents)
-            rings = self._protocols(kernel) if target.kind == "cuda" else None
+            rings = self._protocols(kernel, target) if target.kind == "cuda" else None
             self.walk.rings, self.walk.published = rings, {}
             for role in self._in_order(kernel, rings):
                 self.walk.role = self.accesses.role = role.name
@@ -146,13 +148,14 @@ class Judge:
             check_sequence(self.source, op, self.coverage.events.get(number, []), self.facts)
         self.accesses.check()
 
-    def _protocols(self, kernel: Kernel) -> Rings:
+    def _protocols(self, kernel: Kernel, target: Target) -> Rings:
         """Rings, operations in flight, uniform control, barriers between accesses of several threads to memory."""
         everyone = sum(r.agents * r.threads for r in kernel.roles)
         rings = Rings(kernel, self.facts)
         judge: Rings | InFlight | Between | Locality = rings
         try:
             rings.check()
+            check_turns(next(k for k in self.whole.kernels if k.name == kernel.name), rings, target.named_barriers)
             workspace = tuple(self.program.host.workspace)
             rings.at = None
             shared = check_parts(kernel, frozenset(rings.of_buffer), workspace)
