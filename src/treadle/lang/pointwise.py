@@ -5,7 +5,6 @@ f16 and bf16 are computed in f32 and rounded once an operation. Scalars that are
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,11 @@ from treadle.dtype import promote as rules
 from treadle.dtype.formats import DType, bool_, f32, i64
 from treadle.ir.core import Value
 from treadle.ir.ops.elementwise import ELEMENTWISE
+from treadle.lang import numbers
 from treadle.lang.dims import PartRef
 from treadle.lang.errors import BadArgument, DimConflict, WrongDType
 from treadle.lang.objects import python_operator
+from treadle.lang.storage import Memory
 from treadle.lang.tile import Tile, axis_symbol
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "div": python_operator("truediv"),
     "floordiv": python_operator("floordiv"),
     "mod": python_operator("mod"),
-    "pow": python_operator("pow"),
+    "pow": numbers.power,
     "and": python_operator("and_"),
     "or": python_operator("or_"),
     "xor": python_operator("xor"),
@@ -67,8 +68,8 @@ PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "ge": python_operator("ge"),
     "eq": python_operator("eq"),
     "ne": python_operator("ne"),
-    "maximum": max,
-    "minimum": min,
+    "maximum": numbers.maximum,
+    "minimum": numbers.minimum,
 }
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 COMMUTATIVE = ("add", "mul", "maximum", "minimum", "and", "or", "xor", "eq", "ne")
@@ -80,28 +81,6 @@ INDEX_FUNCTIONS: dict[str, Callable[[Expr, Expr], Expr]] = {
     "minimum": minimum,
 }
 FACTS: dict[str, Callable[[Expr, Expr], Constraint]] = {"lt": lt, "le": le, "gt": gt, "ge": ge, "eq": eq}
-PYTHON_FUNCTIONS: dict[str, Callable[[float], Any]] = {
-    "exp": math.exp,
-    "log": math.log,
-    "log2": math.log2,
-    "log1p": math.log1p,
-    "expm1": math.expm1,
-    "sqrt": math.sqrt,
-    "sin": math.sin,
-    "cos": math.cos,
-    "tanh": math.tanh,
-    "erf": math.erf,
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "trunc": math.trunc,
-    "round": round,
-    "isnan": math.isnan,
-    "isinf": math.isinf,
-    "abs": abs,
-    "exp2": lambda v: 2.0**v,
-    "rsqrt": lambda v: 1.0 / math.sqrt(v),
-}
-
 
 # ---- operands
 
@@ -121,9 +100,15 @@ def lift(ctx: Context, x: Any, doing: str) -> Operand:
         doing=doing,
         found=f"an operand of type {type(x).__name__}",
         expected="a tile, a part of a dimension or a number",
-        hint="subscript a tensor to load a tile: X[m, k]" if hasattr(x, "set_at") else "convert it to a number first",
+        hint=_subscripted(x),
         span=ctx.span,
     )
+
+
+def _subscripted(x: Any) -> str:
+    if isinstance(x, Memory):
+        return "subscript the memory to read a tile: buffer[m, k]"
+    return "subscript a tensor to load a tile: X[m, k]" if hasattr(x, "set_at") else "convert it to a number first"
 
 
 def constant(ctx: Context, number: Number, dtype: DType, axes: Sequence[Part] = ()) -> Value:
@@ -346,7 +331,7 @@ def function(ctx: Context, fn: str, a: Any) -> Any:
     """A float function: integers are taken to f32, f16 and bf16 are computed in f32 and rounded once."""
     x = lift(ctx, a, f"computing {fn}")
     if not isinstance(x, Tile):
-        return PYTHON_FUNCTIONS[fn](x)
+        return numbers.FUNCTIONS[fn](x)
     rules.require_arithmetic(x.dtype, doing=f"computing {fn}", span=ctx.span)
     dtype = rules.function(x.dtype)
     if ELEMENTWISE[fn][2] == "bool" and not x.dtype.is_float:
