@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from treadle.math.ops import Ops, V
+from treadle.math.wide_ops import WideOps
 
 
-def sqrt(b: Ops[V], x: V) -> V:
+def sqrt(b: Ops[V] | WideOps[V], x: V) -> V:
     return b.sqrt(x)
 
 
@@ -16,3 +17,7 @@ def rsqrt(b: Ops[V], x: V) -> V:
 
 def reciprocal(b: Ops[V], x: V) -> V:
     return b.div(b.const_f32(1.0), x)
+
+
+def rsqrt_wide(b: WideOps[V], x: V) -> V:
+    return b.div(b.const_f64(1.0), b.sqrt(x))

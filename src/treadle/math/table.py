@@ -5,7 +5,9 @@ bound holds for every argument that was tried: `tests/math` tries some 2^17 per 
 changes its branch, and all special values. Infinities, NaN, zeros with their signs and overflow are as in NumPy for
 class `2ulp`; what `fast` leaves out is stated in its row.
 
-f16 and bf16 are computed in f32 and rounded once: `storage` accuracy. f64 is not expanded here.
+f16 and bf16 are computed in f32 and rounded once. `wide` is the expansion in f64, its error in ulp of f64: functions of
+f64 have that one in every class. The classes `exact` and `storage` of f32 are made of it, too: computed in f64 and
+rounded once, they are within half an ulp of f32 and 2^-28 more.
 """
 
 from __future__ import annotations
@@ -15,7 +17,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.base.errors import LimitError
-from treadle.math import error_function, exponential, hardware, logarithm, power, roots, trigonometry
+from treadle.math import (
+    error_function,
+    exponential,
+    hardware,
+    logarithm,
+    power,
+    roots,
+    trigonometry,
+    wide_error_function,
+    wide_exponential,
+    wide_logarithm,
+    wide_trigonometry,
+)
 
 Expand = Callable[..., Any]
 """`expand(ops, *arguments)`; generic in the emitter's value, see `ops.Ops`."""
@@ -38,13 +52,15 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Function:
-    """`domain` is where the result is a number; `classes` has an expansion for each accuracy class; `hardware`, for an
-    architecture, one of class `2ulp` around its instructions (`hardware.NearOps`)."""
+    """`domain` is where the result is a number; `classes` has an expansion in f32 for each accuracy class that has one;
+    `wide` is the one in f64 (`wide_ops.WideOps`); `hardware`, for an architecture, one of class `2ulp` around its
+    instructions (`hardware.NearOps`)."""
 
     name: str
     arity: int
     domain: str
     classes: dict[str, Expansion]
+    wide: Expansion | None = None
     hardware: dict[str, Expansion] = field(default_factory=dict[str, Expansion])
 
 
@@ -52,7 +68,24 @@ _FLUSH = "subnormal results become 0 or lose digits"
 
 
 def _row(name: str, domain: str, precise: Expansion, fast: Expansion | None = None, arity: int = 1) -> Function:
-    return Function(name, arity, domain, {"2ulp": precise, "fast": fast or precise})
+    return Function(name, arity, domain, {"2ulp": precise, "fast": fast or precise}, _WIDE.get(name))
+
+
+_WIDE = {
+    "exp": Expansion(wide_exponential.exp, 1.0),
+    "exp2": Expansion(wide_exponential.exp2, 0.9),
+    "expm1": Expansion(wide_exponential.expm1, 1.7),
+    "tanh": Expansion(wide_exponential.tanh, 2.0),
+    "log": Expansion(wide_logarithm.log, 0.9),
+    "log2": Expansion(wide_logarithm.log2, 1.0),
+    "log1p": Expansion(wide_logarithm.log1p, 1.5),
+    "pow": Expansion(wide_logarithm.pow, 1.3),
+    "erf": Expansion(wide_error_function.erf, 1.1),
+    "sin": Expansion(wide_trigonometry.sin, 1.5),
+    "cos": Expansion(wide_trigonometry.cos, 1.5),
+    "sqrt": Expansion(roots.sqrt, 0.5),
+    "rsqrt": Expansion(roots.rsqrt_wide, 1.5),
+}
 
 
 _ROWS = (
@@ -90,8 +123,12 @@ for _arch, _found in _MEASURED.items():
         FUNCTIONS[_name].hardware[_arch] = _expansion
 
 
+BY_WIDE = ("exact", "storage")
+"""The classes of f32 that are computed in f64 and rounded once."""
+
+
 def expansion(name: str, accuracy: str = "2ulp") -> Expansion:
-    """The expansion of function `name` for an accuracy class. Errors: `math/no-expansion`."""
+    """The expansion of function `name` in f32 for class `2ulp` or `fast`. Errors: `math/no-expansion`."""
     found = FUNCTIONS.get(name)
     if found is not None and accuracy in found.classes:
         return found.classes[accuracy]
@@ -101,6 +138,19 @@ def expansion(name: str, accuracy: str = "2ulp") -> Expansion:
         found="no expansion",
         expected=known,
         hint="ask for another class in td.Numerics(functions=)" if found else "compose it of functions that have one",
+    )
+
+
+def wide_expansion(name: str) -> Expansion:
+    """The expansion of function `name` in f64, for `wide_ops.WideOps`. Errors: `math/no-expansion`."""
+    found = FUNCTIONS.get(name)
+    if found is not None and found.wide is not None:
+        return found.wide
+    raise NoExpansion(
+        doing=f"expanding {name} in f64",
+        found="no expansion",
+        expected=f"one of {', '.join(n for n, row in FUNCTIONS.items() if row.wide)}",
+        hint="compose it of functions that have one",
     )
 
 

@@ -30,7 +30,8 @@ from treadle.evaluate import scalar
 from treadle.ir.ops.elementwise import ELEMENTWISE
 from treadle.math.numpy_ops import NumpyOps
 from treadle.math.numpy_ops import apply as apply_expansion
-from treadle.math.table import FUNCTIONS
+from treadle.math.numpy_wide import apply_wide
+from treadle.math.table import BY_WIDE, FUNCTIONS, wide_expansion
 
 Array = NDArray[Any]
 
@@ -42,10 +43,12 @@ def elementwise(fn: str, dtype: DType, arrays: list[Array], accuracy: str = "2ul
     if fn in ("maximum", "minimum"):
         return merge(fn[:3], dtype, *arrays, nan="propagate")
     function = FUNCTIONS.get(fn)
-    if function is None or not dtype.is_float or dtype == f64:
+    if function is None or not dtype.is_float:
         return np.asarray(scalar.apply(fn, dtype, *arrays))
-    # "exact" and "storage" concern other formats: the expansion of f32 is the precise one.
-    chosen = function.classes.get(accuracy, function.classes["2ulp"])
+    if dtype == f64 or accuracy in BY_WIDE:
+        result = apply_wide(wide_expansion(fn).expand, *(convert(a, dtype, f64) for a in arrays))
+        return result if dtype == f64 else convert(convert(result, f64, f32), f32, dtype)
+    chosen = function.classes[accuracy]
     wide = [a if dtype == f32 else convert(a, dtype, f32) for a in arrays]
     result = apply_expansion(chosen.expand, *wide)
     return result if dtype == f32 else convert(result, f32, dtype)

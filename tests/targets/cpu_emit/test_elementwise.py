@@ -17,8 +17,9 @@ from treadle.ir.guard import Unit
 from treadle.ir.ops.elementwise import ELEMENTWISE
 from treadle.machine.form import Compute, Frag, FragRef, Load, Loop, MemRef, Store
 from treadle.math.numpy_ops import apply as expanded
-from treadle.math.table import expansion
-from treadle.targets.cpu.emit.errors import EmitIllFormed, EmitUnsupported
+from treadle.math.numpy_wide import apply_wide
+from treadle.math.table import FUNCTIONS, expansion, wide_expansion
+from treadle.targets.cpu.emit.errors import EmitIllFormed
 
 FLOATS = (f16, bf16, f32, f64)
 INTEGERS = (i8, i16, i32, i64, u8, u32, u64)
@@ -44,18 +45,19 @@ def values(dtype: DType, count: int, seed: int) -> np.ndarray[Any, Any]:
     return raw
 
 
-def elementwise(name: str, args: tuple[DType, ...], result: DType, level: str, tags: tuple[str, ...] = ()) -> Compiled:
+def elementwise(name: str, args: tuple[DType, ...], result: DType, level: str, functions: str = "2ulp") -> Compiled:
     """`Y = name(A0, A1, ...)` over one dimension, 16 lanes at a time with a tail."""
     i, n = sym("i"), sym("N")
     inside = (lt(i + S[0], n),)
     names = [f"A{k}" for k in range(len(args))]
     body: list[Any] = [Load(dst=a.lower(), src=MemRef(a, (i + S[0],)), where=inside, fill=1) for a in names]
-    body.append(Compute(dst="y", fn=name, args=tuple(FragRef(a.lower()) for a in names), tags=tags))
+    body.append(Compute(dst="y", fn=name, args=tuple(FragRef(a.lower()) for a in names)))
     body.append(Store(dst=MemRef("Y", (i + S[0],)), src=FragRef("y"), where=inside))
     frags = [Frag(a.lower(), d, (16,)) for a, d in zip(names, args)] + [Frag("y", result, (16,))]
     tensors = [(a, d, "N") for a, d in zip(names, args)] + [("Y", result, "N")]
     loop = Loop(var="i", lo=const(0), hi=n, step=const(16), body=body)
-    return Compiled(program(tensors, [loop], frags, level=level, facts=[Unit(t[0], 0) for t in tensors]))
+    facts = [Unit(t[0], 0) for t in tensors]
+    return Compiled(program(tensors, [loop], frags, level=level, facts=facts, numerics={"functions": functions}))
 
 
 def same(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], dtype: DType) -> bool:
@@ -71,7 +73,7 @@ DIRECT = [
     for name, (_, kinds, _) in ELEMENTWISE.items()
     if name not in EXPANDED
     for dtype in (bool_, *INTEGERS, *FLOATS)
-    if dtype.kind[0] in kinds and not (name in ("floordiv", "mod") and dtype == f64)
+    if dtype.kind[0] in kinds
 ]
 
 
@@ -150,9 +152,22 @@ def test_bitcast_keeps_bits() -> None:
         assert (out.view(np.uint8) == x.view(np.uint8)).all()
 
 
-def test_functions_of_f64_are_refused() -> None:
-    with pytest.raises(EmitUnsupported, match="exp of f64"):
-        elementwise("exp", (f64,), f64, HOST_LEVELS[-1])
+@pytest.mark.parametrize("name", [n for n in EXPANDED if FUNCTIONS[n].wide])
+def test_functions_of_f64_are_the_expansions_bit_for_bit(name: str) -> None:
+    arity = ELEMENTWISE[name][0]
+    args = [values(f64, 501, 50 + k) for k in range(arity)]
+    out = np.zeros(501)
+    elementwise(name, (f64,) * arity, f64, HOST_LEVELS[-1])(**{f"A{k}": a for k, a in enumerate(args)}, Y=out)
+    assert same(out, apply_wide(wide_expansion(name).expand, *args), f64)
+
+
+@pytest.mark.parametrize("accuracy", ["exact", "storage"])
+def test_exact_functions_are_rounded_from_f64(accuracy: str) -> None:
+    x = values(f32, 501, 51)
+    out = np.zeros(501, np.float32)
+    elementwise("exp", (f32,), f32, HOST_LEVELS[-1], accuracy)(A0=x, Y=out)
+    with np.errstate(all="ignore"):
+        assert same(out, apply_wide(wide_expansion("exp").expand, x).astype(np.float32), f32)
 
 
 def test_formats_without_arithmetic_are_refused() -> None:

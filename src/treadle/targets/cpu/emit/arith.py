@@ -132,13 +132,7 @@ class Arith:
                 return self._function(name, args)
 
     def _function(self, name: str, args: Sequence[Vec]) -> Vec:
-        dtype = args[0].dtype
-        if dtype == f32:
-            return expanded(self.fn, self.lanes, name, self.accuracy, args)
-        if name == "rsqrt":
-            root = replace(args[0], text=self._intrinsic("sqrt", [args[0]]))
-            return self.apply("div", [constant(dtype, 1.0), root])
-        raise unsupported(f"the function {name} of {dtype}", "a function with an expansion for that dtype, as f32 has")
+        return expanded(self.fn, self.lanes, name, self.accuracy, args)
 
     def _extremum(self, name: str, a: Vec, b: Vec) -> Vec:
         # x86's max gives its second operand when the comparison fails: a where a is NaN; only a NaN in b is left to do.

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from treadle.dtype.formats import bool_, f32, i32
-from treadle.math.table import expansion
-from treadle.targets.cpu.emit.lanes import Lanes, Vec, constant, vector
+from treadle.dtype.formats import DType, bool_, f32, f64, i32, i64
+from treadle.math.table import BY_WIDE, expansion, wide_expansion
+from treadle.targets.cpu.emit.casts import Casts
+from treadle.targets.cpu.emit.lanes import Lanes, Vec, constant, lane_type, vector
 from treadle.targets.cpu.emit.text import Function
 
 
 class VectorOps:
     """The primitives of `treadle.math.ops.Ops` as instructions on vectors of `lanes` lanes (None: scalars)."""
+
+    real: DType = f32
+    whole: DType = i32
 
     def __init__(self, fn: Function, lanes: Lanes, count: int | None) -> None:
         self.fn = fn
@@ -31,7 +35,7 @@ class VectorOps:
         return kind if self.count is None else f"v{self.count}{kind}"
 
     def _intrinsic(self, name: str, *args: Vec) -> Vec:
-        text = self.fn.call(args[0].type, f"llvm.{name}.{self._name('f32')}", [a.typed for a in args])
+        text = self.fn.call(args[0].type, f"llvm.{name}.{self._name(self.real.name)}", [a.typed for a in args])
         return replace(args[0], text=text)
 
     # ---- constants
@@ -80,21 +84,23 @@ class VectorOps:
     def round_even(self, a: Vec) -> Vec:
         return self._intrinsic("roundeven", a)
 
+    def _turned(self, verb: str, a: Vec, to: DType) -> Vec:
+        kind = vector(lane_type(to), self.count)
+        return Vec(self.fn.value(f"{verb} {a.type} {a.text} to {kind}"), to, self.count)
+
     def float_to_int(self, a: Vec) -> Vec:
-        kind = vector("i32", self.count)
         # Frozen: what is out of range may be any integer, but the same at every use.
-        return Vec(
-            self.fn.value(f"freeze {kind} {self.fn.value(f'fptosi {a.type} {a.text} to {kind}')}"), i32, self.count
-        )
+        whole = self._turned("fptosi", a, self.whole)
+        return replace(whole, text=self.fn.value(f"freeze {whole.type} {whole.text}"))
 
     def int_to_float(self, a: Vec) -> Vec:
-        return Vec(self.fn.value(f"sitofp {a.type} {a.text} to {vector('float', self.count)}"), f32, self.count)
+        return self._turned("sitofp", a, self.real)
 
     def as_int(self, a: Vec) -> Vec:
-        return Vec(self.fn.value(f"bitcast {a.type} {a.text} to {vector('i32', self.count)}"), i32, self.count)
+        return self._turned("bitcast", a, self.whole)
 
     def as_float(self, a: Vec) -> Vec:
-        return Vec(self.fn.value(f"bitcast {a.type} {a.text} to {vector('float', self.count)}"), f32, self.count)
+        return self._turned("bitcast", a, self.real)
 
     # ---- integers
 
@@ -108,9 +114,10 @@ class VectorOps:
         return self._two("mul", a, b)
 
     def umulhi(self, a: Vec, b: Vec) -> Vec:
-        narrow, wide = vector("i32", self.count), vector("i64", self.count)
+        bits = self.whole.bits
+        narrow, wide = vector(f"i{bits}", self.count), vector(f"i{2 * bits}", self.count)
         x, y = (self.fn.value(f"zext {narrow} {v.text} to {wide}") for v in (a, b))
-        shift = "32" if self.count is None else "splat (i64 32)"
+        shift = str(bits) if self.count is None else f"splat (i{2 * bits} {bits})"
         high = self.fn.value(f"lshr {wide} {self.fn.value(f'mul {wide} {x}, {y}')}, {shift}")
         return replace(a, text=self.fn.value(f"trunc {wide} {high} to {narrow}"))
 
@@ -181,8 +188,25 @@ class VectorOps:
         return replace(fast, text=text)
 
 
+class WideVectorOps(VectorOps):
+    """The primitives of `treadle.math.wide_ops.WideOps`."""
+
+    real = f64
+    whole = i64
+
+    def const_f64(self, value: float) -> Vec:
+        return constant(f64, value, self.count)
+
+    def const_i64(self, value: int) -> Vec:
+        return constant(i64, value, self.count)
+
+
 def expanded(fn: Function, lanes: Lanes, name: str, accuracy: str, args: Sequence[Vec]) -> Vec:
-    """The function of f32 operands of equally many lanes. Errors: math/no-expansion."""
-    # The expansions are f32; "storage" is met by rounding the precise one once.
-    found = expansion(name, "2ulp" if accuracy == "storage" else accuracy)
-    return found.expand(VectorOps(fn, lanes, args[0].lanes), *args)
+    """The function of f32 or f64 operands of equally many lanes. Errors: math/no-expansion."""
+    count = args[0].lanes
+    if args[0].dtype == f64:
+        return wide_expansion(name).expand(WideVectorOps(fn, lanes, count), *args)
+    if accuracy in BY_WIDE:
+        casts = Casts(fn, lanes)
+        return casts.cast(expanded(fn, lanes, name, accuracy, [casts.cast(a, f64) for a in args]), f32)
+    return expansion(name, accuracy).expand(VectorOps(fn, lanes, count), *args)
