@@ -580,6 +580,157 @@ def part_goes_elsewhere(X: td.Tensor[C4, N], Y: td.Out[C4]):
     Y[C4] = s
 
 
+AFFINE = td.Monoid((1.0, 0.0), lambda s, t: (s[0] * t[0], s[1] * t[0] + t[1]))
+LAWLESS = td.Monoid(0.0, lambda s, t: s * 0.5 + t, laws=None)
+TRIPLE = td.Monoid((0.0, 0.0, 0.0), lambda s, t: (s[0] + t[0], s[1] + t[1], s[2] + t[2]), commutative=True)
+GROWING = td.Monoid(0.0, lambda s, t: (s + t) * td.zeros(N), commutative=True)
+PAIR = td.Monoid((0.0, 0.0), lambda s, t: (s[0] + t[0], s[1] + t[1]), commutative=True)
+
+
+@wrong
+def maps_in_any_order(X: td.Tensor[M, N], Y: td.Out[M]):
+    for m in td.parallel(M):
+        s = (td.full(m, value=1.0), td.zeros(m))
+        for n in td.reduce(N.each):
+            s = AFFINE(s, (X[m, n], 1.0))  # wrong: reduce/not-commutative
+        Y[m] = s[1]
+
+
+@wrong
+def fold_in_any_order(X: td.Tensor[M, N], Y: td.Out[M]):
+    for m in td.parallel(M):
+        Y[m] = td.fold((X[m, N], X[m, N]), N, AFFINE, order=td.unordered)[1]  # wrong: reduce/not-commutative
+
+
+@wrong
+def tree_without_laws(X: td.Tensor[M, N], Y: td.Out[M]):
+    for m in td.parallel(M):
+        s = td.zeros(m)
+        for n in td.reduce(N.each, order=td.ordered):
+            s = LAWLESS(s, X[m, n])  # wrong: reduce/no-merge
+        Y[m] = s
+
+
+@wrong
+def fold_without_laws(X: td.Tensor[M, N], Y: td.Out[M]):
+    for m in td.parallel(M):
+        Y[m] = td.fold(X[m, N], N, LAWLESS, order=td.ordered)  # wrong: reduce/no-merge
+
+
+@wrong
+def contribution_of_another_shape(X: td.Tensor[M, N], Y: td.Out[M]):
+    for m in td.parallel(M):
+        Y[m] = td.fold((X[m, N], X[m, N]), N, TRIPLE)[0]  # wrong: reduce/state-shape
+
+
+@wrong
+def merge_that_grows(X: td.Tensor[M, N], Y: td.Out[M, N]):
+    for m in td.parallel(M):
+        s = td.zeros(m)
+        for n in td.reduce(N.each):
+            s = GROWING(s, X[m, n])  # wrong: region/carried-type
+        Y[m, N] = s
+
+
+@wrong
+def leaf_that_is_no_state(X: td.Tensor[M, N], Y: td.Out[M]):
+    for m in td.parallel(M):
+        s, other = td.zeros(m), td.zeros(m)
+        for n in td.reduce(N.each):
+            s = PAIR((s, other), (X[m, n], 1.0))[0]  # wrong: reduce/not-an-update
+        Y[m] = s
+
+
+@wrong
+def two_monoids(X: td.Tensor[M, N], Y: td.Out[M]):
+    for m in td.parallel(M):
+        s = (td.zeros(m), td.zeros(m))
+        for n in td.reduce(N.each):
+            s = PAIR(s, (X[m, n], 1.0))
+            s = (s[0] * 2.0, s[1])  # wrong: reduce/not-an-update
+        Y[m] = s[0]
+
+
+@wrong
+def state_read_beside_its_monoid(X: td.Tensor[M, N], Y: td.Out[M, N]):
+    for m in td.parallel(M):
+        s = (td.zeros(m), td.zeros(m))
+        for n in td.reduce(N.each):
+            s = PAIR(s, (X[m, n], 1.0))
+            Y[m, n] = s[0]  # wrong: reduce/state-read
+
+
+@wrong
+def scan_along_an_open_block(X: td.Tensor[M, N], Y: td.Out[M, N]):
+    for m, n in td.parallel(M, N):
+        Y[m, n] = td.scan(X[m, n], n, td.Add)  # wrong: block/observed
+
+
+@wrong
+def sort_along_an_open_block(X: td.Tensor[M, N], Y: td.Out[M, N]):
+    for m, n in td.parallel(M, N):
+        Y[m, n] = td.sort(X[m, n], n)  # wrong: block/observed
+
+
+@wrong
+def scan_of_no_monoid(X: td.Tensor[M], Y: td.Out[M]):
+    Y[M] = td.scan(X[M], M, sum)  # wrong: capture/argument
+
+
+@wrong
+def more_than_there_are(X: td.Tensor[M, C4], Y: td.Out[M]):
+    K9 = td.dims("K9", 9)
+    for m in td.parallel(M):
+        Y[m] = td.topk(X[m, C4], C4, to=K9)[0].max(K9)  # wrong: bounds/unproved
+
+
+@wrong
+def new_axis_is_old(X: td.Tensor[M, N], Y: td.Out[M, N]):
+    for m in td.parallel(M):
+        Y[m, N] = td.topk(X[m, N], N, to=N)[0]  # wrong: dims/twice
+
+
+@wrong
+def einsum_with_too_few_letters(X: td.Tensor[M, N], Y: td.Out[M]):
+    Y[M] = td.einsum("m->m", X[M, N])  # wrong: dims/rank
+
+
+@wrong
+def einsum_of_two_dimensions(X: td.Tensor[M, N], Z: td.Tensor[K], Y: td.Out[M]):
+    Y[M] = td.einsum("mn,n->m", X[M, N], Z[K])  # wrong: dims/wrong-dimension
+
+
+@wrong
+def seed_that_is_no_integer(Y: td.Out[M]):
+    Y[M] = td.uniform(0.5, M)  # wrong: dtype/operand
+
+
+@wrong
+def memory_as_an_operand(X: td.Tensor[M, N], Y: td.Out[M, N]):
+    for m in td.parallel(M):
+        buffer = td.memory(m, N)
+        buffer[m, N] = X[m, N]
+        Y[m, N] = buffer + 1.0  # wrong: capture/argument
+
+
+@wrong
+def memory_nowhere(Y: td.Out[M]):
+    buffer = td.memory(M, place="attic")  # wrong: capture/argument
+    Y[M] = buffer[M]
+
+
+@wrong
+def scope_of_no_machine(X: td.Tensor[M], Y: td.Out[M]):
+    for m in td.parallel(M, scope="galaxy"):  # wrong: capture/argument
+        Y[m] = X[m]
+
+
+@wrong
+def intrinsic_with_an_effect(X: td.Tensor[M], Y: td.Out[M]):
+    double = td.intrinsic(lambda x: x + x, effects="writes")  # wrong: capture/argument
+    Y[M] = double(X[M])
+
+
 @wrong
 def nothing_to_take_the_maximum_of(X: td.Tensor[M], Y: td.Out[M]):
     Z = td.dims("Z", 0)
@@ -590,8 +741,9 @@ def nothing_to_take_the_maximum_of(X: td.Tensor[M], Y: td.Out[M]):
 
 
 @wrong
-def sorting(X: td.Tensor[M], Y: td.Out[M]):
-    Y[M] = td.sort(X[M], M)  # wrong: limit/form
+def several_devices(X: td.Tensor[M, N], Y: td.Out[M, N]):
+    for m in td.parallel(M.each, scope="device"):  # wrong: limit/form
+        Y[m, N] = X[m, N]
 
 
 LINES = {

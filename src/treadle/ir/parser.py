@@ -306,7 +306,9 @@ class _Reader:
             return Elementwise(fn=word, args=tuple(self.value_list(tokens)))
         match word:
             case "full":
-                return Full(number=self.constant(tokens))
+                number = self.constant(tokens)
+                place = tokens.string() if tokens.accept("place") else None
+                return Full(number=number, place=place, layout=tokens.string() if tokens.accept("layout") else None)
             case "coords":
                 return Coords(part=self.part(tokens))
             case "index":

@@ -192,7 +192,8 @@ class _Printer:
     def simple(self, op: Op) -> str:
         match op:
             case Full():
-                return f"full {number_text(op.number)}"
+                wishes = "".join(f" {k} {quoted(v)}" for k, v in (("place", op.place), ("layout", op.layout)) if v)
+                return f"full {number_text(op.number)}{wishes}"
             case Coords():
                 return f"coords {self.part(op.part)}"
             case Index():

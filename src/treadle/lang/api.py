@@ -26,16 +26,14 @@ from treadle.dtype.formats import (
 from treadle.lang.definition import Definition, kernel
 from treadle.lang.derived.activations import gelu, relu, sigmoid, silu, softplus
 from treadle.lang.dims import Dimension, dims, product
+from treadle.lang.einsum import einsum
 from treadle.lang.functions import (
-    Monoid,
     abs,
     argsort,
-    bits,
     ceil,
     check,
     cos,
     dot,
-    einsum,
     empty,
     erf,
     exp,
@@ -57,7 +55,6 @@ from treadle.lang.functions import (
     memory,
     minimum,
     mma,
-    normal,
     ordered,
     parallel,
     pipeline,
@@ -76,23 +73,35 @@ from treadle.lang.functions import (
     tanh,
     topk,
     trunc,
-    uniform,
     unordered,
     where,
     zeros,
 )
+from treadle.lang.intrinsic import Intrinsic, intrinsic
+from treadle.lang.monoids import Add, And, Max, Min, Monoid, Mul, Or, Xor
+from treadle.lang.random import bits, normal, uniform
 from treadle.lang.specs import Numerics, Out, Scalar, Tensor
+from treadle.lang.storage import Memory
 from treadle.lang.tile import Tile
 
 __all__ = [
+    "Add",
+    "And",
     "Definition",
     "Dimension",
+    "Intrinsic",
+    "Max",
+    "Memory",
+    "Min",
     "Monoid",
+    "Mul",
     "Numerics",
+    "Or",
     "Out",
     "Scalar",
     "Tensor",
     "Tile",
+    "Xor",
     "abs",
     "argsort",
     "bf16",
@@ -128,6 +137,7 @@ __all__ = [
     "i64",
     "i8",
     "in_range",
+    "intrinsic",
     "isinf",
     "isnan",
     "kernel",

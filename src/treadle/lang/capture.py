@@ -15,7 +15,7 @@ from treadle.lang.context import Context
 from treadle.lang.dims import PartRef
 from treadle.lang.errors import NoSource, Opaque, Recursion, Unsupported
 from treadle.lang.frames import Frame, GoneName, cell_lookup, is_container, items, local_names
-from treadle.lang.functions import Monoid, not_built
+from treadle.lang.monoids import Monoid
 from treadle.lang.objects import class_of
 from treadle.lang.regions import RegionCapture
 from treadle.lang.source import FunctionNode, function_node, span_of
@@ -81,6 +81,7 @@ class Interpreter(Statements):
     def __init__(self, ctx: Context, inline_kernel: Inliner) -> None:
         super().__init__(ctx)
         self.inline_kernel = inline_kernel
+        ctx.call = self.call
 
     def closure(self, frame: Frame, node: ast.Lambda | ast.FunctionDef) -> Closure:
         self.no_generator(frame, node)
@@ -102,11 +103,9 @@ class Interpreter(Statements):
         if isinstance(fn, Closure):
             return self.call_closure(fn, args, kwargs)
         if isinstance(fn, Monoid):
-            return self.call_monoid(fn, True, args)
+            return fn(*args, **kwargs)
         if isinstance(fn, types.MethodType):
             owner = fn.__self__
-            if isinstance(owner, Monoid):
-                return self.call_monoid(owner, False, args)
             if isinstance(owner, (Tile, PartRef, TensorRef)) or _module(fn.__func__).startswith("treadle."):
                 return fn(*args, **kwargs)
             return self.call(fn.__func__, [owner, *args], kwargs)
@@ -121,15 +120,6 @@ class Interpreter(Statements):
             if isinstance(method, types.FunctionType):
                 return self.call(method, [fn, *args], kwargs)
         return fn(*args, **kwargs)
-
-    def call_monoid(self, monoid: Monoid, lifted: bool, args: list[Any]) -> Any:
-        """`monoid(s, x)` and `monoid.merge(s, t)`: the author's functions, inlined; as states they are not built."""
-        if self.ctx.regions and self.ctx.regions[-1].kind == "reduce":
-            raise not_built("a user's monoid in td.reduce", "use td.pipeline or td.serial, which keep the exact chain")
-        first, second = args
-        if lifted and monoid.lift is not None:
-            second = self.call(monoid.lift, [second], {})
-        return self.call(monoid.function, [first, second], {})
 
     def call_function(self, fn: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A Python function: the language's and the standard library's run as they are, others are interpreted."""

@@ -5,10 +5,10 @@ Everything that a traced value does goes through here; the rules live in `pointw
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import ONE, Constraint, Expr, as_expr, const, maximum, minimum, sym
@@ -24,6 +24,9 @@ from treadle.lang.errors import BadArgument, Gone, NeedsExtent, OutOfRange, Wron
 from treadle.lang.objects import ends
 from treadle.lang.prove import prove_nonneg
 from treadle.lang.tile import Tile
+
+if TYPE_CHECKING:
+    from treadle.lang.monoids import Application
 
 
 @dataclass
@@ -41,6 +44,13 @@ class Cache:
     index: dict[Expr, Value] = field(default_factory=dict[Expr, Value])
     coords: dict[Part, Tile] = field(default_factory=dict[Part, Tile])
     numbers: dict[tuple[DType, str], Value] = field(default_factory=dict[tuple[DType, str], Value])
+
+
+Call = Callable[[Any, list[Any], dict[str, Any]], Any]
+
+
+def _no_interpreter(fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return fn(*args, **kwargs)
 
 
 class Context:
@@ -68,6 +78,11 @@ class Context:
         self.stored_dtypes: dict[str, DType] = {}
         self.stored = False
         self.depth = 0
+        self.call: Call = _no_interpreter
+        """Calls a function as captured code does."""
+        self.applications: list[Application] = []
+        """Monoids of the user applied inside `td.reduce`, in order."""
+        self.quiet = 0
 
     # ---- positions and scopes
 
@@ -89,6 +104,15 @@ class Context:
             # Bounds of a part may rest on facts of the scope in which it was cut.
             for part in list(self.bounds)[marks[2] :]:
                 del self.bounds[part]
+
+    @contextmanager
+    def quietly(self) -> Generator[None]:
+        """Monoids applied inside fold no state of a region."""
+        self.quiet += 1
+        try:
+            yield
+        finally:
+            self.quiet -= 1
 
     def checkpoint(self) -> tuple[Names, int]:
         """Names and dimensions so far, for `rollback` after a trial."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Fn, of
+from treadle.base.errors import TreadleError
 from treadle.base.source import Span, source_line
 from treadle.dtype.formats import DType, f32
 from treadle.ir.core import Program, ScalarParam, Tensor, TileType, Value
@@ -33,7 +34,7 @@ from treadle.lang.frames import Frame, cell_lookup, local_names
 from treadle.lang.source import function_node
 from treadle.lang.specs import Numerics, ScalarSpec, TensorSpec
 from treadle.lang.staging import freeze
-from treadle.lang.state import current
+from treadle.lang.state import current, span_here
 from treadle.lang.subscript import TensorRef
 from treadle.lang.tile import Tile
 from treadle.lang.trail import Recorder, values_by_name
@@ -63,6 +64,14 @@ class Definition:
         names: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
+        if not isinstance(fn, types.FunctionType):
+            raise BadSignature(
+                doing="making a kernel with td.kernel",
+                found=f"an object of type {type(fn).__name__}",
+                expected="a function that def made",
+                hint="decorate the function itself: @td.kernel above its def, below other decorators",
+                span=span_here(),
+            )
         self.fn = fn
         self.name = fn.__name__
         self.numerics = numerics or Numerics()
@@ -345,11 +354,26 @@ def _evaluated(fn: types.FunctionType, annotation: Any, names: Mapping[str, Any]
     """Annotations may be strings, of names that the function itself does not use."""
     if not isinstance(annotation, str):
         return annotation
-    cells = {n: c.cell_contents for n, c in zip(fn.__code__.co_freevars, fn.__closure__ or ())}
+    cells = _cells(fn)
     try:
         return eval(annotation, fn.__globals__, {**names, **cells})
-    except NameError as error:
-        raise _signature(fn, span, f"the annotation {annotation!r}: {error}", "names that can be found") from error
+    except TreadleError as error:
+        error.span = span
+        raise
+    except Exception as error:
+        found = f"the annotation {annotation!r}: {error}"
+        raise _signature(fn, span, found, "td.Tensor[...], td.Out[...] or td.Scalar[...] of names in sight") from error
+
+
+def _cells(fn: types.FunctionType) -> dict[str, Any]:
+    """What the function's free names hold; those that have no value yet are left out."""
+    found: dict[str, Any] = {}
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:
+            continue
+    return found
 
 
 # ---- the decorator

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import ONE, Expr, as_expr, sym
-from treadle.lang.errors import BadDim, BadSize, DimTwice, OpenExtent, OutsideKernel
+from treadle.lang.errors import BadDim, BadSize, DimTwice, NotBuilt, OpenExtent, OutsideKernel
 from treadle.lang.operators import Operators
-from treadle.lang.state import context, maybe_context
+from treadle.lang.state import context, maybe_context, span_here
 
 if TYPE_CHECKING:
     from treadle.ir.core import Block, RegionArg
@@ -152,7 +152,7 @@ class PartRef(Operators):
             found=f"{self}, a part of a dimension, without a region",
             expected="td.parallel, td.serial, td.pipeline or td.reduce of it",
             hint=f"write for i in td.serial({self}.each): for an ordered loop over single elements"
-            + ("" if _span() else f"; td.dims of one name is that dimension: {self} = td.dims({str(self)!r})"),
+            + ("" if maybe_context() else f"; td.dims of one name is that dimension: {self} = td.dims({str(self)!r})"),
             span=_span(),
         )
 
@@ -192,8 +192,14 @@ class Dimension(PartRef):
                 found="no kernel is being captured",
                 expected="a use inside a kernel, where the extent is a traced scalar",
                 hint=f'fix the extent where the dimension is made: td.dims("{self.name}", 128)',
+                span=span_here(),
             )
         return ctx.index(ctx.whole(self).extent)
+
+    @property
+    def device(self) -> NoReturn:
+        """The axis along which a tensor has one array per device. *Errors*: `limit/form`."""
+        raise several_devices(f"the axis {self.name}.device")
 
     def alias(self, names: str) -> Any:
         """Further identities with this extent: one bare, several as a tuple."""
@@ -206,6 +212,17 @@ class Dimension(PartRef):
         return self.identity.name
 
     __repr__ = __str__
+
+
+def several_devices(what: str) -> NotBuilt:
+    """The refusal of programs for several devices."""
+    return NotBuilt(
+        doing="reading a program for several devices",
+        found=what,
+        expected="a program for one device",
+        hint="call the kernel on each device with its own arrays",
+        span=_span(),
+    )
 
 
 def dims(names: str, extent: Any = None, *, static: bool = False) -> Any:
@@ -253,7 +270,7 @@ def product(*factors: Any, name: str | None = None) -> Dimension:
 
 
 def _names(names: str) -> Sequence[str]:
-    found = names.replace(",", " ").split()
+    found = names.replace(",", " ").split() if isinstance(names, str) else []  # pyright: ignore[reportUnnecessaryIsInstance]
     if not found or not all(n.isidentifier() for n in found):
         raise BadDim(
             doing="naming dimensions",
@@ -271,10 +288,9 @@ def _staged_int(value: Any) -> int | None:
         return None
     try:
         return int(value.__index__())
-    except AttributeError:
+    except (AttributeError, TypeError):  # no integer; a class; an array of several elements
         return None
 
 
 def _span() -> Any:
-    ctx = maybe_context()
-    return None if ctx is None else ctx.span
+    return span_here()

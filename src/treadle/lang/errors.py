@@ -253,6 +253,24 @@ class NotAnUpdate(UserError):
     code = "reduce/not-an-update"
 
 
+class NotCommutative(UserError):
+    """A monoid that does not commute folds in an order that permutes."""
+
+    code = "reduce/not-commutative"
+
+
+class NoMerge(UserError):
+    """A monoid without laws folds in an order that merges partial states."""
+
+    code = "reduce/no-merge"
+
+
+class StateShape(UserError):
+    """Identity, lifted and merged states of a monoid differ in their leaves, dtypes or dimensions."""
+
+    code = "reduce/state-shape"
+
+
 class EmptyExtremum(UserError):
     """The maximum or minimum over a range that is empty at capture."""
 

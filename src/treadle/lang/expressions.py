@@ -18,6 +18,7 @@ from treadle.lang.frames import Frame, GoneName
 from treadle.lang.merging import Merge
 from treadle.lang.objects import python_operator
 from treadle.lang.source import span_of
+from treadle.lang.storage import Memory
 from treadle.lang.tile import Tile
 from treadle.lang.trail import Recorder
 
@@ -277,8 +278,9 @@ class Expressions(ABC):
         for x, other in ((left, right), (right, left)):
             if isinstance(x, (Tile, PartRef)) and not isinstance(other, (str, type(None))):
                 pointwise.lift(self.ctx, other, f"computing {sign}")
-        if hasattr(left, "set_at") or hasattr(right, "set_at"):
-            pointwise.lift(self.ctx, left if hasattr(left, "set_at") else right, f"computing {sign}")
+        for x in (left, right):
+            if isinstance(x, Memory) or hasattr(x, "set_at"):
+                pointwise.lift(self.ctx, x, f"computing {sign}")
 
     def eval_UnaryOp(self, frame: Frame, node: ast.UnaryOp) -> Any:
         value = self.eval(frame, node.operand)

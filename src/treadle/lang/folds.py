@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 ORDERS = ("unordered", "ordered", "fold_left", "fold_right")
 WORDS = {"add": "sum", "mul": "prod", "or": "any", "and": "all"}
+BITWISE = ("and", "or", "xor")
 
 
 def along(ctx: Context, doing: str, x: Tile, over: Sequence[Any]) -> tuple[Dim, ...]:
@@ -103,8 +104,8 @@ def fold(
     ctx.alive(x)
     doing = f"computing .{WORDS.get(monoid, monoid)}"
     rules.require_arithmetic(x.dtype, doing=doing, span=ctx.span)
-    _word(ctx, doing, "order", order, ORDERS)
-    _word(ctx, doing, "nan", nan, ("propagate", "ignore"))
+    known_word(ctx, doing, "order", order, ORDERS)
+    known_word(ctx, doing, "nan", nan, ("propagate", "ignore"))
     dims = along(ctx, doing, x, over)
     if monoid in ("max", "min"):
         _not_empty(ctx, doing, x, dims)
@@ -117,8 +118,8 @@ def fold(
     return ctx.tile(ctx.builder.reduce(x.value, dims, monoid, order=cast(Order, order), nan=nan))
 
 
-def _word(ctx: Context, doing: str, name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
+def known_word(ctx: Context, doing: str, name: str, value: str, allowed: Sequence[str]) -> None:
+    if not isinstance(value, str) or value not in allowed:
         raise BadArgument(
             doing=doing,
             found=f"{name}={value!r}",
@@ -146,7 +147,7 @@ def argfold(ctx: Context, monoid: str, x: Tile, over: Sequence[Any], nan: str) -
     ctx.alive(x)
     doing = f"computing .arg{monoid}"
     rules.require_arithmetic(x.dtype, doing=doing, span=ctx.span)
-    _word(ctx, doing, "nan", nan, ("propagate", "ignore"))
+    known_word(ctx, doing, "nan", nan, ("propagate", "ignore"))
     dims = along(ctx, doing, x, over)
     _not_empty(ctx, doing, x, dims)
     if not dims:
@@ -158,6 +159,21 @@ def argfold(ctx: Context, monoid: str, x: Tile, over: Sequence[Any], nan: str) -
             span=ctx.span,
         )
     return ctx.tile(ctx.builder.argreduce(x.value, dims, monoid, nan=nan))
+
+
+def tile_operand(ctx: Context, doing: str, v: Any) -> Tile:
+    """The operand of a fold: a tile, or the coordinates of a part. *Errors*: `capture/argument`."""
+    return _operand(ctx, doing, v)
+
+
+def scan_operand(ctx: Context, doing: str, monoid: str, v: Any) -> Tile:
+    """The operand of a scan with a built-in monoid, in the dtype of its results: that of the same fold."""
+    x = _operand(ctx, doing, v)
+    rules.require_arithmetic(x.dtype, doing=doing, span=ctx.span)
+    if monoid in BITWISE:
+        pointwise.need_kind(ctx, monoid, x.dtype)
+        return x
+    return pointwise.convert(ctx, x, rules.total(x.dtype)) if monoid in ("add", "mul") else x
 
 
 def count(ctx: Context, x: Tile, dims: Sequence[Dim]) -> Tile | int:
@@ -282,12 +298,12 @@ def dot(ctx: Context, a: Any, b: Any, over: Any, dtype: Any = None) -> Tile:
     x, y = _operand(ctx, doing, a), _operand(ctx, doing, b)
     items = listed(over)
     summed = [d for side in (x, y) for item in items for d in _named(ctx, doing, side, item)]
-    acc = _dot_dtype(x.dtype, y.dtype) if dtype is None else as_dtype(dtype, doing, ctx.span)
+    acc = dot_dtype(x.dtype, y.dtype) if dtype is None else as_dtype(dtype, doing, ctx.span)
     axes = tuple(p for p in pointwise.join(ctx, (x, y), doing) if p.dim not in summed)
     return mma(ctx, x, y, ctx.tile(pointwise.constant(ctx, 0, acc, axes)))
 
 
-def _dot_dtype(a: DType, b: DType) -> DType:
+def dot_dtype(a: DType, b: DType) -> DType:
     if f64 in (a, b):
         return f64
     if a.is_float or b.is_float:
@@ -310,7 +326,7 @@ def matmul(ctx: Context, a: Any, b: Any) -> Tile:
         )
     axis = x.type.axis(shared[0])
     assert axis is not None
-    wide = _dot_dtype(x.dtype, y.dtype)
+    wide = dot_dtype(x.dtype, y.dtype)
     pointwise.join(ctx, (x, y), doing)
     axes = tuple(p for side in (x, y) for p in side.type.axes if p.dim is not shared[0])
     return mma(ctx, x, y, ctx.tile(pointwise.constant(ctx, 0, wide, axes)))

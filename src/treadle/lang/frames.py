@@ -16,6 +16,7 @@ from typing import Any
 from treadle.base.source import Span
 from treadle.lang.objects import class_of
 from treadle.lang.source import FunctionNode, assigned_names
+from treadle.lang.storage import Memory
 
 Path = tuple[Any, ...]
 
@@ -86,7 +87,7 @@ def cell_lookup(fn: types.FunctionType) -> Callable[[str], tuple[bool, Any]]:
 
 def is_container(x: Any) -> bool:
     """Whether leaves are looked for inside `x`."""
-    return isinstance(x, (list, tuple, dict)) or (
+    return isinstance(x, (list, tuple, dict, Memory)) or (
         dataclasses.is_dataclass(x) and not isinstance(x, type) and is_user(x)
     )
 

@@ -8,13 +8,15 @@ from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, eq
 from treadle.dtype import promote as rules
 from treadle.dtype.formats import bool_, f32
-from treadle.ir.core import Order
-from treadle.lang import folds, pointwise, subscript
-from treadle.lang.dims import Dimension, PartRef
+from treadle.ir.core import Order, TileType
+from treadle.ir.ops.elementwise import Full
+from treadle.lang import folds, monoids, ordering, pointwise, subscript
+from treadle.lang.dims import Dimension, PartRef, several_devices
 from treadle.lang.dtypes import as_dtype
-from treadle.lang.errors import BadArgument, BadStage, DimConflict, NotBuilt, WrongDType
+from treadle.lang.errors import BadArgument, BadStage, DimConflict, WrongDType
 from treadle.lang.specs import RegionSpec
 from treadle.lang.state import context
+from treadle.lang.storage import PLACES, Memory, constraint
 from treadle.lang.tile import Tile
 
 # ---- regions
@@ -25,8 +27,25 @@ fold_left: Order = "fold_left"
 fold_right: Order = "fold_right"
 
 
+SCOPES = ("cluster", "workgroup", "subgroup", "lane", "worker")
+"""Levels of execution inside a device that `scope=` may name."""
+
+
 def parallel(*args: Any, name: str = "", scope: str | None = None) -> RegionSpec:
-    """Independent instances, in no order: for `for`. One never reads or writes what another writes."""
+    """Independent instances, in no order: for `for`. One never reads or writes what another writes.
+
+    `scope` asks for a level of the machine. *Errors*: `capture/argument`, `limit/form` for several devices.
+    """
+    if scope == "device":
+        raise several_devices("td.parallel(..., scope='device')")
+    if scope is not None and scope not in SCOPES:
+        raise BadArgument(
+            doing="making td.parallel",
+            found=f"scope={scope!r}",
+            expected=" or ".join(repr(s) for s in SCOPES),
+            hint="leave scope= out: which level runs an instance is planned",
+            span=context().span,
+        )
     return RegionSpec("parallel", args, name=name, scope=scope)
 
 
@@ -42,7 +61,7 @@ def pipeline(*args: Any, name: str = "", versions: int | None = None) -> RegionS
 
 def reduce(*args: Any, order: Order = "unordered", name: str = "", versions: int | None = None) -> RegionSpec:
     """A fold of contributions; outer names assigned inside are its states. *Errors*: `capture/argument`."""
-    if order not in folds.ORDERS:
+    if not isinstance(order, str) or order not in folds.ORDERS:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BadArgument(
             doing="making td.reduce",
             found=f"order={order!r}",
@@ -100,6 +119,18 @@ def empty(*axes: Any, dtype: Any = f32) -> Tile:
     """An uninitialised tile over the parts, to be assigned part by part."""
     ctx = context()
     return ctx.tile(ctx.builder.full(None, as_dtype(dtype, "making a tile", ctx.span), _axes(axes)))
+
+
+def memory(*axes: Any, dtype: Any = f32, layout: str | None = None, place: str | None = None) -> Memory:
+    """Addressable storage over the parts, owned by the scope that declares it; its elements begin without values.
+
+    `place` ("global", "shared", "register", "tile") and `layout` constrain the plan. *Errors*: `capture/argument`.
+    """
+    ctx = context()
+    wanted, parts = as_dtype(dtype, "making td.memory", ctx.span), _axes(axes)
+    where, how = constraint(ctx, "place", place, PLACES), constraint(ctx, "layout", layout, ())
+    made = ctx.builder.emit(Full(number=None, place=where, layout=how), TileType(wanted, tuple(parts)))
+    return Memory(ctx.tile(made.result))
 
 
 def _axes(axes: tuple[Any, ...]) -> list[Part]:
@@ -311,8 +342,8 @@ def require(condition: Any) -> None:
             hint="write td.require(K.extent % 128 == 0)",
             span=ctx.span,
         )
-    for constraint in fact:
-        _require(constraint)
+    for each in fact:
+        _require(each)
 
 
 def _require(constraint: Constraint) -> None:
@@ -384,86 +415,46 @@ def _condition(x: Any, doing: str) -> Tile:
     return found
 
 
-# ---- what this version does not capture
+# ---- folds of the user's own, sorting
 
 
-class Monoid:
-    """A fold's merge and identity: `monoid(s, x)` is `merge(s, lift(x))`.
+def fold(x: Any, over: Any, monoid: Any, *, order: Order | None = None) -> Any:
+    """The state that the elements of `x` along the dimensions fold to with a monoid; of none, its identity.
 
-    This version inlines it in `serial`, `pipeline` and outside regions; `td.reduce` takes the built-in folds only.
+    `order` is `td.unordered` for a monoid that commutes, else `td.ordered` (without laws: `td.fold_left`).
+    *Errors*: `reduce/...`, `dims/missing`, `block/observed`.
     """
-
-    def __init__(self, identity: Any, merge: Any, lift: Any = None, commutative: bool = False, laws: str = "declared"):
-        self.identity = identity
-        self.function = merge
-        self.lift = lift
-        self.commutative = commutative
-        self.laws = laws
-
-    def __call__(self, s: Any, x: Any) -> Any:
-        raise not_built("a monoid called by Python", "call it in a kernel or in a Python function that it calls")
-
-    def merge(self, s: Any, t: Any) -> Any:
-        """The merge of two states. *Errors*: `limit/form`."""
-        raise not_built("a monoid called by Python", "call it in a kernel or in a Python function that it calls")
+    return monoids.fold(context(), x, over, monoid, order)
 
 
-def not_built(what: str, hint: str) -> NotBuilt:
-    """The refusal of a form of the language that this version does not capture."""
-    return NotBuilt(
-        doing=f"capturing {what}",
-        found=f"{what}, which this version does not capture yet",
-        expected="the four regions, mma, elementwise operations and the built-in folds",
-        hint=hint,
-        span=context().span,
-    )
+def scan(
+    x: Any, over: Any, monoid: Any, exclusive: bool = False, reverse: bool = False, *, order: Order = ordered
+) -> Any:
+    """The states that every prefix along a dimension folds to: what is visited first is the left operand.
+
+    `exclusive`: without the element itself, the identity first. `reverse`: from the highest coordinate on.
+    *Errors*: `reduce/...`, `dims/missing`, `block/observed`.
+    """
+    return monoids.scan(context(), x, over, monoid, exclusive, reverse, order)
 
 
-def fold(x: Any, over: Any, monoid: Any) -> Any:
-    """*Errors*: `limit/form`."""
-    raise not_built("td.fold", "use .sum, .max, .min, .prod, .any, .all, .mean or .var")
+def sort(x: Any, over: Any, *, descending: bool = False) -> Tile:
+    """`x` with its elements along the dimension in order: stable, NaN last.
+
+    *Errors*: `dims/missing`, `block/observed`.
+    """
+    return ordering.sort(context(), x, over, descending)[0]
 
 
-def scan(x: Any, over: Any, monoid: Any, exclusive: bool = False, reverse: bool = False) -> Any:
-    """*Errors*: `limit/form`."""
-    raise not_built("td.scan", "carry the prefix through td.serial")
+def argsort(x: Any, over: Any, *, descending: bool = False) -> Tile:
+    """The i64 coordinates along the dimension in the order of `sort`. *Errors*: as `sort`."""
+    return ordering.sort(context(), x, over, descending)[1]
 
 
-def sort(x: Any, over: Any) -> Any:
-    """*Errors*: `limit/form`."""
-    raise not_built("td.sort", "sort before the call")
+def topk(x: Any, over: Any, to: Any) -> tuple[Tile, Tile]:
+    """The greatest elements along the dimension, greatest first, along the new axis `to`, and their i64 coordinates.
 
-
-def argsort(x: Any, over: Any) -> Any:
-    """*Errors*: `limit/form`."""
-    raise not_built("td.argsort", "sort before the call")
-
-
-def topk(x: Any, over: Any, to: Any) -> Any:
-    """*Errors*: `limit/form`."""
-    raise not_built("td.topk", "use .argmax and .max for the first")
-
-
-def uniform(seed: Any, *axes: Any) -> Any:
-    """*Errors*: `limit/form`."""
-    raise not_built("td.uniform", "pass random numbers as a tensor")
-
-
-def normal(seed: Any, *axes: Any) -> Any:
-    """*Errors*: `limit/form`."""
-    raise not_built("td.normal", "pass random numbers as a tensor")
-
-
-def bits(seed: Any, *axes: Any) -> Any:
-    """*Errors*: `limit/form`."""
-    raise not_built("td.bits", "pass random numbers as a tensor")
-
-
-def memory(*axes: Any, dtype: Any = f32, layout: Any = None, place: str | None = None) -> Any:
-    """*Errors*: `limit/form`."""
-    raise not_built("td.memory", "use a tile: staging and versions are planned")
-
-
-def einsum(*args: Any) -> Any:
-    """*Errors*: `limit/form`."""
-    raise not_built("td.einsum", "use td.dot or td.mma")
+    Of equal elements the one with the lowest coordinate comes first; NaN comes last. `to` has at most as many elements
+    as the dimension: where that is not proved it is required of the call. *Errors*: as `sort`, `dims/twice`.
+    """
+    return ordering.topk(context(), x, over, to)

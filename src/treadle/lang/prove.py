@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import gcd
 
-from treadle.algebra.expr import Atom, Constraint, Expr, Floor, Max, Min, Monomial, of
+from treadle.algebra.expr import Atom, Constraint, Expr, Floor, Max, Min, Monomial, Sym, of
 
 Row = dict[Monomial, int]  # sum of coefficient * monomial >= 0; the monomial () is the constant
 
@@ -24,7 +24,25 @@ MAX_SPLITS = 5
 def prove_nonneg(goal: Expr, facts: Iterable[Constraint], nonneg: Iterable[Expr] = ()) -> bool:
     """Whether `goal >= 0` is proved from `facts` and from each of `nonneg` being at least 0."""
     known = [*facts, *(Constraint(e) for e in nonneg)]
+    numbers = _numbers(known)
+    if numbers:
+        # A product with a symbol that is known to be a number is no product.
+        goal = goal.substitute(numbers)
+        known = [Constraint(f.expr.substitute(numbers), f.equality) for f in known]
     return _prove(goal, known, MAX_SPLITS)
+
+
+def _numbers(facts: Sequence[Constraint]) -> dict[str, int]:
+    """Symbols that a fact says to be a number."""
+    found: dict[str, int] = {}
+    for fact in facts:
+        single = [(m[0], c) for m, c in fact.expr.terms if len(m) == 1]
+        if not fact.equality or len(single) != 1 or len(fact.expr.terms) > 2:
+            continue
+        atom, c = single[0]
+        if isinstance(atom, Sym) and abs(c) == 1 and fact.expr == of(atom) * c + fact.expr.offset:
+            found[atom.name] = -fact.expr.offset * c
+    return found
 
 
 def prove(claim: Constraint, facts: Iterable[Constraint]) -> bool:

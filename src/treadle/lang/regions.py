@@ -18,7 +18,7 @@ from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, const, maximum
 from treadle.base.source import Span
 from treadle.dtype import promote as rules
-from treadle.ir.core import Block, If, Op, Region, RegionArg, TileType, Value
+from treadle.ir.core import Block, If, Merge, Op, Region, RegionArg, TileType, Value
 from treadle.ir.ops.access import Insert
 from treadle.lang import merging, pointwise
 from treadle.lang.context import Bounds, Context
@@ -31,6 +31,7 @@ from treadle.lang.errors import (
     ObservedBlock,
     OutOfRange,
     ParallelAssign,
+    StateShape,
 )
 from treadle.lang.frames import (
     Frame,
@@ -47,10 +48,11 @@ from treadle.lang.frames import (
     path_text,
     with_leaf,
 )
+from treadle.lang.monoids import capture, leaf_text
 from treadle.lang.objects import class_of, plain_number
 from treadle.lang.source import assigned_names
 from treadle.lang.specs import RegionSpec
-from treadle.lang.states import check_states
+from treadle.lang.states import Group, check_states
 from treadle.lang.tile import Tile
 
 if TYPE_CHECKING:
@@ -102,7 +104,7 @@ class RegionCapture:
                 )
             args.append(arg)
             binders.append(binder)
-        if self.spec.name and not self.spec.name.isidentifier():
+        if not (isinstance(self.spec.name, str) and (self.spec.name == "" or self.spec.name.isidentifier())):
             raise BadRegion(
                 doing=f"making td.{self.spec.kind}",
                 found=f"name={self.spec.name!r}",
@@ -279,8 +281,17 @@ class RegionCapture:
     def initial(self, path: Path) -> Value:
         type = self.types[path]
         assert type is not None
-        value = merging.conform(self.ctx, self.old[path], type)
-        assert value is not None
+        entry = self.old[path]
+        value = merging.conform(self.ctx, entry, type)
+        if value is None:
+            raise CarriedType(
+                doing=f"carrying {path_text(path)} through td.{self.spec.kind}",
+                found=f"{path_text(path)} enters the region as {merging.describe(entry)}, and an iteration leaves {type}",
+                expected="the same dtype and dimensions",
+                hint="start from a tile of the final dtype and dimensions: td.zeros(..., dtype=...)",
+                span=self.written(path),
+                notes=[(self.span, "the region")],
+            )
         return value
 
     # ---- after an attempt
@@ -431,8 +442,33 @@ class RegionCapture:
         if self.spec.kind == "reduce":
             names = [path_text(p) for p in attempt.paths]
             spans = [self.written(p) for p in attempt.paths]
-            check_states(region, names, spans)
+            groups = check_states(region, names, spans, self.ctx.applications)
+            region.merges = [self.merge(attempt, g) for g in groups]
             self.check_open(attempt)
+
+    def merge(self, attempt: Attempt, group: Group) -> Merge:
+        """The monoid of a state of the user's, captured outside the body: it must not depend on the instance."""
+        ctx, region = self.ctx, attempt.region
+        types = {p: region.carried[i].type for p, i in group.places.items()}
+        doing = "folding in td.reduce"
+        span, ctx.builder.span = ctx.builder.span, group.span
+        try:
+            captured = capture(ctx, doing, group.monoid, group.state, types)
+        finally:
+            ctx.builder.span = span
+        found = dict(zip(captured.paths, captured.merge.types))
+        if found != types:
+            path = next(p for p in types if found[p] != types[p])
+            raise StateShape(
+                doing=f"{doing} with {group.monoid.name}",
+                found=f"{leaf_text(path)} carried as {types[path]} and merged as {found[path]}",
+                expected="merged states of the dtype and dimensions that are carried",
+                hint="start the state from tiles of the dimensions that the merge gives",
+                span=group.span,
+                notes=[(self.span, "the region")],
+            )
+        captured.merge.states = tuple(group.places[p] for p in captured.paths)
+        return captured.merge
 
     def check_open(self, attempt: Attempt) -> None:
         """A fold over the elements of an open block of `parallel` would observe its size."""

@@ -11,7 +11,7 @@ from treadle.lang.dims import Dimension
 from treadle.lang.dtypes import as_dtype
 from treadle.lang.errors import BadArgument, BadRegion, DimTwice
 from treadle.lang.objects import listed
-from treadle.lang.state import maybe_context
+from treadle.lang.state import maybe_context, span_here
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,14 @@ def _tensor_spec(items: Any, out: bool) -> TensorSpec:
         if isinstance(item, Dimension):
             dims.append(item)
         elif i == len(given) - 1 and not isinstance(item, int):
-            dtype = as_dtype(item, f"reading {word}[...]")
+            dtype = as_dtype(item, f"reading {word}[...]", span_here())
         else:
             raise BadArgument(
                 doing=f"reading {word}[...]",
                 found=f"{item!r} as a dimension",
                 expected="dimensions that td.dims made, and a dtype last",
                 hint='make a fixed dimension with td.dims("D", 64)',
+                span=span_here(),
             )
     if len({d.identity for d in dims}) != len(dims):
         raise DimTwice(
@@ -53,6 +54,7 @@ def _tensor_spec(items: Any, out: bool) -> TensorSpec:
             found=", ".join(map(str, dims)),
             expected="each dimension once",
             hint=f"use an alias for a square matrix: {dims[0]}2 = {dims[0]}.alias(...)",
+            span=span_here(),
         )
     return TensorSpec(tuple(dims), dtype, out)
 
@@ -75,7 +77,7 @@ class Scalar:
     """A scalar parameter: `td.Scalar[f32]`."""
 
     def __class_getitem__(cls, item: Any) -> Any:
-        return ScalarSpec(as_dtype(item, "reading td.Scalar[...]"))
+        return ScalarSpec(as_dtype(item, "reading td.Scalar[...]", span_here()))
 
 
 @dataclass
@@ -128,4 +130,5 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
             found=f"{name}={value!r}",
             expected=" or ".join(repr(a) for a in allowed),
             hint=f"leave {name}= out for the default",
+            span=span_here(),
         )

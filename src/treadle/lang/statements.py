@@ -26,6 +26,7 @@ from treadle.lang.frames import (
 )
 from treadle.lang.merging import Merge
 from treadle.lang.specs import RegionSpec
+from treadle.lang.storage import Memory
 from treadle.lang.subscript import TensorRef
 from treadle.lang.tile import Tile
 
@@ -257,6 +258,9 @@ class Statements(Expressions):
             if isinstance(target.value, ast.Name) and isinstance(value, Tile):
                 frame.inserted.setdefault(target.value.id, value.dtype)
             self.assign_part(frame, target.value, subscript.insert(self.ctx, holder, key, value))
+        elif isinstance(holder, Memory):
+            holder.tile = subscript.insert(self.ctx, holder.tile, key, value)
+            self.note_part(frame, target.value)
         elif isinstance(holder, PartRef):
             raise BadAssignment(
                 doing=f"assigning in {frame.name}",

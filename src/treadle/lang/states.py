@@ -1,9 +1,13 @@
-"""Reduction states: updated by one monoid, whole or in part, and read nowhere else in the body."""
+"""Reduction states: updated by one monoid, whole or in part, and read nowhere else in the body.
+
+A monoid of the user updates several leaves at once: its `Application` says which operations are the update.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from treadle.base.source import Span
 from treadle.ir.core import Block, If, Op, Region, Value
@@ -12,6 +16,9 @@ from treadle.ir.ops.elementwise import Cast, Elementwise
 from treadle.ir.ops.fold import Mma
 from treadle.ir.rewrite import operand_names
 from treadle.lang.errors import NotAnUpdate, StateRead
+from treadle.lang.frames import Path, path_text
+from treadle.lang.monoids import Application, Monoid
+from treadle.lang.tile import Tile
 
 MONOIDS = {
     "add": "+",
@@ -24,29 +31,93 @@ MONOIDS = {
 }
 
 
-def check_states(region: Region, names: Sequence[str], spans: Sequence[Span | None]) -> None:
-    """*Errors*: `reduce/state-read`, `reduce/not-an-update` where a carried value of a `reduce` is no state."""
-    for carried, final, name, span in zip(region.carried, region.body.yields, names, spans):
-        _State(region, name, span).check(region.body, carried, final)
+@dataclass(frozen=True)
+class Group:
+    """Carried values that are the leaves of one state of a monoid: by the leaf's path, which carried value it is."""
+
+    monoid: Monoid
+    state: Any
+    places: dict[Path, int]
+    span: Span | None
+
+
+def check_states(
+    region: Region, names: Sequence[str], spans: Sequence[Span | None], applications: Sequence[Application]
+) -> list[Group]:
+    """The states of the user's monoids.
+
+    *Errors*: `reduce/state-read`, `reduce/not-an-update` where a carried value of a `reduce` is no state.
+    """
+    for app in applications:
+        app.places.clear()
+    states = [_State(region, i, n, s, applications) for i, (n, s) in enumerate(zip(names, spans))]
+    for state, carried, final in zip(states, region.carried, region.body.yields):
+        state.check(region.body, carried, final)
+    groups: list[Group] = []
+    for app in applications:
+        if app.places:
+            _group(groups, app, states)
+    return groups
+
+
+def _group(groups: list[Group], app: Application, states: Sequence[_State]) -> None:
+    """Adds the state of an application, or finds it again. *Errors*: `reduce/not-an-update`."""
+    first = states[next(iter(app.places.values()))]
+    missing = [p for p in app.left if p not in app.places]
+    if missing:
+        raise first.not_update(f"a merge with {path_text(('state', *missing[0]))}, which is no state", span=app.span)
+    for group in groups:
+        if set(group.places.values()) & set(app.places.values()):
+            if group.places != app.places or group.monoid is not app.monoid:
+                found = f"an update by {app.monoid.name} after one by {group.monoid.name}"
+                raise first.not_update(found, span=app.span)
+            return
+    groups.append(Group(app.monoid, app.state, dict(app.places), app.span))
 
 
 @dataclass
 class _State:
     region: Region
+    number: int
     name: str
     span: Span | None
+    applications: Sequence[Application]
     monoid: str | None = None
 
     def check(self, block: Block, state: Value, final: Value) -> None:
         """Follows the state from update to update to the end of the block."""
-        while state is not final:
-            users = _users(block, state)
+        passed: set[Op] = set()
+        while True:
+            users = [u for u in _users(block, state) if u not in passed]
+            app = self.application(state, users)
+            if app is not None:
+                passed |= app.ops
+                state = self.merged(app, state)
+                continue
+            if state is final:
+                break
             if not users:
                 raise self.not_update("a value that does not come from it")
             state = self.step(block, state, users)
-        extra = _users(block, state)
-        if extra:
-            raise self.read(extra[0])
+        if users:
+            raise self.read(users[0])
+
+    def application(self, state: Value, users: list[Op]) -> Application | None:
+        """The monoid that these users of the state apply to it."""
+        for app in self.applications:
+            if users and any(v is state for v in app.left.values()) and app.ops.issuperset(users):
+                return app
+        return None
+
+    def merged(self, app: Application, state: Value) -> Value:
+        """The same leaf of the merged state."""
+        path = next(p for p, v in app.left.items() if v is state)
+        self.use(None, app.monoid.name, app.span)
+        app.places[path] = self.number
+        result = app.results[path]
+        if not isinstance(result, Tile):
+            raise self.not_update(f"the number {result}", span=app.span)
+        return result.value
 
     def step(self, block: Block, state: Value, users: list[Op]) -> Value:
         first = users[0]
@@ -77,9 +148,10 @@ class _State:
         self.use(op, op.fn)
         return op.result
 
-    def use(self, op: Op, monoid: str) -> None:
+    def use(self, op: Op | None, monoid: str, span: Span | None = None) -> None:
         if self.monoid not in (None, monoid):
-            raise self.not_update(f"an update by {MONOIDS[monoid]} after one by {MONOIDS[str(self.monoid)]}", op)
+            new, old = (MONOIDS.get(m, m) for m in (monoid, str(self.monoid)))
+            raise self.not_update(f"an update by {new} after one by {old}", op, span)
         self.monoid = monoid
 
     def part(self, block: Block, state: Value, read: Extract, write: Insert) -> Value:
@@ -111,19 +183,19 @@ class _State:
         return StateRead(
             doing=f"capturing td.reduce with the state {self.name}",
             found=f"{self.name} is read outside its update",
-            expected="a state that the body only updates: s = s + x (* & | ^), td.maximum, td.minimum, td.mma",
+            expected="a state that the body only updates: s = s + x (* & | ^), td.maximum, td.minimum, td.mma, monoids",
             hint="use td.serial or td.pipeline, whose iterations see one another's results",
             span=op.span or self.span,
             notes=[(self.region.span, "the region")],
         )
 
-    def not_update(self, found: str, op: Op | None = None) -> NotAnUpdate:
+    def not_update(self, found: str, op: Op | None = None, span: Span | None = None) -> NotAnUpdate:
         return NotAnUpdate(
             doing=f"capturing td.reduce with the state {self.name}",
             found=f"{self.name} is assigned {found}",
-            expected="updates by one operation: s = s + x (* & | ^), td.maximum, td.minimum, td.mma",
+            expected="updates by one operation: s = s + x (* & | ^), td.maximum, td.minimum, td.mma, monoids",
             hint="use td.serial or td.pipeline for other recurrences",
-            span=(op.span if op is not None else None) or self.span,
+            span=span or (op.span if op is not None else None) or self.span,
             notes=[(self.region.span, "the region")],
         )
 

@@ -125,7 +125,7 @@ def store(ctx: Context, ref: TensorRef, key: Any, value: Any, where: Any = None)
 def atomic(ctx: Context, ref: TensorRef, effect: str, args: Sequence[Any], where: Any, order: str) -> Tile:
     """A colliding write. *Errors*: as `store`."""
     doing = f"{effect}_at of {ref}"
-    if order not in ("unordered", "ordered", "fold_left"):
+    if not isinstance(order, str) or order not in ("unordered", "ordered", "fold_left"):
         raise BadArgument(
             doing=doing,
             found=f"order={order!r}",

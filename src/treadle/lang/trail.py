@@ -111,7 +111,7 @@ def _settled(x: Any, names: dict[str, str]) -> Any:
             return value.known_value or (None if value.expr is None else expression(value.expr))
         if isinstance(value, TensorRef):
             return value.tensor
-        if isinstance(value, PartRef):
+        if isinstance(value, PartRef) and isinstance(value.part, Part):
             return Part(value.part.dim, expression(value.part.lo), expression(value.part.hi))
         return value
 

@@ -17,10 +17,15 @@ from treadle.ir.core import Op, Value
 
 @dataclass(eq=False, kw_only=True)
 class Full(Op):
-    """Every element is the number `number`, of the result's dtype; constants have no axes, `empty` has no number."""
+    """Every element is the number `number`, of the result's dtype; `empty` has no number.
+
+    `place` and `layout` are constraints on where and how the storage of `td.memory` lives; they mean nothing else.
+    """
 
     keyword: ClassVar[str] = "full"
     number: float | int | bool | None  # None: uninitialised (`td.empty`)
+    place: str | None = None
+    layout: str | None = None
 
 
 @dataclass(eq=False, kw_only=True)
