@@ -7,8 +7,10 @@ knows IPython's cells. A file that cannot be read shows its position only.
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import os
+import sys
 from dataclasses import dataclass
 
 _kept: dict[str, list[str]] = {}
@@ -51,6 +53,24 @@ def source_line(file: str, line: int) -> str | None:
         return kept[line - 1] if 1 <= line <= len(kept) else None
     text = linecache.getline(file, line)
     return text.rstrip("\r\n") if text else None
+
+
+def user_position() -> Span | None:
+    """Where the code that called treadle stands now; `None` where nothing else is on the stack."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and _is_ours(str(frame.f_globals.get("__name__", ""))):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    code, at = frame.f_code, max(frame.f_lasti // 2, 0)
+    line, end_line, col, end_col = next(itertools.islice(code.co_positions(), at, None), (None,) * 4)
+    if line is None:
+        return Span(code.co_filename, frame.f_lineno)
+    return Span(code.co_filename, line, col or 0, end_line, end_col)
+
+
+def _is_ours(module: str) -> bool:
+    return module == "treadle" or module.startswith("treadle.")
 
 
 def shown_path(file: str) -> str:

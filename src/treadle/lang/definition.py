@@ -59,7 +59,7 @@ class Definition:
 
     def __init__(
         self,
-        fn: types.FunctionType,
+        fn: Any,
         numerics: Numerics | None = None,
         names: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
@@ -72,7 +72,7 @@ class Definition:
                 hint="decorate the function itself: @td.kernel above its def, below other decorators",
                 span=span_here(),
             )
-        self.fn = fn
+        self.fn: types.FunctionType = fn
         self.name = fn.__name__
         self.numerics = numerics or Numerics()
         self.options = dict(options or {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,3 +35,18 @@ def python_operator(name: str) -> Callable[..., Any]:
 def plain_number(x: Any) -> Any:
     """A NumPy scalar as the Python number it holds; anything else as it is."""
     return x.item() if isinstance(x, np.generic) else x  # pyright: ignore[reportUnknownVariableType]
+
+
+def is_word(x: Any, words: Sequence[str]) -> bool:
+    """Whether something that a user passed is one of the words."""
+    return isinstance(x, str) and x in words
+
+
+def is_identifier(x: Any) -> bool:
+    """Whether something that a user passed can be a name."""
+    return isinstance(x, str) and x.isidentifier()
+
+
+def words_of(x: Any) -> list[str]:
+    """The words of a text that spaces or commas separate; none of anything else."""
+    return x.replace(",", " ").split() if isinstance(x, str) else []

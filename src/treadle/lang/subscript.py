@@ -22,7 +22,7 @@ from treadle.lang.errors import (
     WrongDType,
     WrongRank,
 )
-from treadle.lang.objects import ends, listed
+from treadle.lang.objects import ends, is_word, listed
 from treadle.lang.tile import Tile
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def store(ctx: Context, ref: TensorRef, key: Any, value: Any, where: Any = None)
 def atomic(ctx: Context, ref: TensorRef, effect: str, args: Sequence[Any], where: Any, order: str) -> Tile:
     """A colliding write. *Errors*: as `store`."""
     doing = f"{effect}_at of {ref}"
-    if not isinstance(order, str) or order not in ("unordered", "ordered", "fold_left"):
+    if not is_word(order, ("unordered", "ordered", "fold_left")):
         raise BadArgument(
             doing=doing,
             found=f"order={order!r}",

@@ -7,7 +7,7 @@ The records are raw while the capture runs (regions are captured several times, 
 from __future__ import annotations
 
 import ast
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -111,8 +111,13 @@ def _settled(x: Any, names: dict[str, str]) -> Any:
             return value.known_value or (None if value.expr is None else expression(value.expr))
         if isinstance(value, TensorRef):
             return value.tensor
-        if isinstance(value, PartRef) and isinstance(value.part, Part):
-            return Part(value.part.dim, expression(value.part.lo), expression(value.part.hi))
+        if isinstance(value, PartRef):
+            return _part(value.part, expression)
         return value
 
     return mapped(x, leaf)
+
+
+def _part(part: Any, change: Callable[[Expr], Expr]) -> Any:
+    """The part with its bounds changed; what is none (a handle that the user made by hand) as it is."""
+    return Part(part.dim, change(part.lo), change(part.hi)) if isinstance(part, Part) else part
