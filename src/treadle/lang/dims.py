@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import ONE, Expr, as_expr, sym
 from treadle.lang.errors import BadDim, BadSize, DimTwice, NotBuilt, OpenExtent, OutsideKernel
+from treadle.lang.objects import words_of
 from treadle.lang.operators import Operators
 from treadle.lang.state import context, maybe_context, span_here
 
@@ -270,7 +271,7 @@ def product(*factors: Any, name: str | None = None) -> Dimension:
 
 
 def _names(names: str) -> Sequence[str]:
-    found = names.replace(",", " ").split() if isinstance(names, str) else []  # pyright: ignore[reportUnnecessaryIsInstance]
+    found = words_of(names)
     if not found or not all(n.isidentifier() for n in found):
         raise BadDim(
             doing="naming dimensions",

@@ -22,7 +22,7 @@ from treadle.lang.errors import (
     ObservedBlock,
     WrongDim,
 )
-from treadle.lang.objects import listed
+from treadle.lang.objects import is_word, listed
 from treadle.lang.tile import Tile
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def fold(
 
 
 def known_word(ctx: Context, doing: str, name: str, value: str, allowed: Sequence[str]) -> None:
-    if not isinstance(value, str) or value not in allowed:
+    if not is_word(value, allowed):
         raise BadArgument(
             doing=doing,
             found=f"{name}={value!r}",

@@ -14,6 +14,7 @@ from treadle.lang import folds, monoids, ordering, pointwise, subscript
 from treadle.lang.dims import Dimension, PartRef, several_devices
 from treadle.lang.dtypes import as_dtype
 from treadle.lang.errors import BadArgument, BadStage, DimConflict, WrongDType
+from treadle.lang.objects import is_word
 from treadle.lang.specs import RegionSpec
 from treadle.lang.state import context
 from treadle.lang.storage import PLACES, Memory, constraint
@@ -61,7 +62,7 @@ def pipeline(*args: Any, name: str = "", versions: int | None = None) -> RegionS
 
 def reduce(*args: Any, order: Order = "unordered", name: str = "", versions: int | None = None) -> RegionSpec:
     """A fold of contributions; outer names assigned inside are its states. *Errors*: `capture/argument`."""
-    if not isinstance(order, str) or order not in folds.ORDERS:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not is_word(order, folds.ORDERS):
         raise BadArgument(
             doing="making td.reduce",
             found=f"order={order!r}",

@@ -49,7 +49,7 @@ from treadle.lang.frames import (
     with_leaf,
 )
 from treadle.lang.monoids import capture, leaf_text
-from treadle.lang.objects import class_of, plain_number
+from treadle.lang.objects import class_of, is_identifier, is_word, plain_number
 from treadle.lang.source import assigned_names
 from treadle.lang.specs import RegionSpec
 from treadle.lang.states import Group, check_states
@@ -104,7 +104,7 @@ class RegionCapture:
                 )
             args.append(arg)
             binders.append(binder)
-        if not (isinstance(self.spec.name, str) and (self.spec.name == "" or self.spec.name.isidentifier())):
+        if not (is_word(self.spec.name, ("",)) or is_identifier(self.spec.name)):
             raise BadRegion(
                 doing=f"making td.{self.spec.kind}",
                 found=f"name={self.spec.name!r}",
@@ -284,9 +284,10 @@ class RegionCapture:
         entry = self.old[path]
         value = merging.conform(self.ctx, entry, type)
         if value is None:
+            name = path_text(path)
             raise CarriedType(
-                doing=f"carrying {path_text(path)} through td.{self.spec.kind}",
-                found=f"{path_text(path)} enters the region as {merging.describe(entry)}, and an iteration leaves {type}",
+                doing=f"carrying {name} through td.{self.spec.kind}",
+                found=f"{name} enters the region as {merging.describe(entry)}, and an iteration leaves {type}",
                 expected="the same dtype and dimensions",
                 hint="start from a tile of the final dtype and dimensions: td.zeros(..., dtype=...)",
                 span=self.written(path),
