@@ -128,8 +128,39 @@ def listed(X: td.Tensor[M], Y: td.Out[M] = None, *, by):
 @td.kernel
 def checked(X: td.Tensor[M], Y: td.Out[M] = None):
     for m in td.parallel(M.each):
-        td.check(X[m] >= 0, "negative")
+        td.check(X[m] >= 0, "no negative numbers")
         Y[m] = X[m]
+
+
+@td.kernel
+def checked_twice(X: td.Tensor[M], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        td.check(X[m] >= 0, "no negative numbers")
+        Y[m] = X[m]
+    td.check(X[M].max(M) < 100, "no large numbers")
+
+
+@td.kernel
+def twice_over(X: td.Tensor[M], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        Y[m] = 2 * X[m]
+    for m in td.parallel(M):
+        Y[m] = td.maximum(Y[m], 2 * X[m])
+
+
+@td.kernel
+def running(X: td.Tensor[M], Y: td.Out[M] = None):
+    s = td.zeros()
+    for m in td.serial(M.each):
+        s = s + X[m]
+        Y[m] = s
+
+
+@td.kernel
+def printed(X: td.Tensor[M], Y: td.Out[M] = None):
+    for m in td.parallel(M.each):
+        td.print("x", X[m])
+        Y[m] = X[m] + 1
 
 
 @td.kernel

@@ -10,14 +10,29 @@ import pytest
 from tests.driver import kernels as k
 
 import treadle as td
-from treadle.base.errors import LimitError, TreadleError
+from treadle.base.errors import TreadleError
 from treadle.checker.verdict import Verdict
 from treadle.driver import specialisation as module
+from treadle.driver.overlap import copies_suffice
+from treadle.plan.pins import NoPlan
 
 X = np.arange(7, dtype=np.float32)
+EXPECTED = {"double": True, "checked": True, "twice_over": False, "running": False}
 
 
-def test_operations_without_a_machine_form() -> None:
+def refused(patch: pytest.MonkeyPatch) -> None:
+    """Plans are refused as if the program had a form that no plan can say."""
+    build = module.room("build")
+
+    def choose(*args: Any, **options: Any) -> Any:
+        raise NoPlan(doing="planning", found="an operation `whirl`", expected="a family that admits it", hint="none")
+
+    patch.setattr(module, "fetch", lambda key: None)
+    patch.setattr(build, "choose", choose)
+
+
+def test_operations_without_a_machine_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused(monkeypatch)
     kernel = td.kernel(k.position.definition.fn)
     x = np.eye(4, 5, dtype=np.float32)
     with pytest.warns(RuntimeWarning, match="position runs in the reference interpreter") as seen:
@@ -31,20 +46,52 @@ def test_operations_without_a_machine_form() -> None:
         assert launch() is out and out.tolist() == [3, 2, 1, 0]
         assert launch.launch() is out
     (variant,) = kernel.variants
-    assert variant.plan.startswith("reference interpreter (no machine program: ") and "argreduce" in variant.plan
+    assert variant.plan == "reference interpreter (no machine program: an operation `whirl`)"
     assert variant.verdict["status"] == "none"
-    with pytest.raises(LimitError) as caught:
-        kernel.plan(x)
-    assert caught.value.code == "plan/none"
 
 
-@pytest.mark.filterwarnings("ignore:checked runs in")
-def test_checks_hold_in_the_interpreter() -> None:
-    assert (k.checked(X) == X).all()
+def test_printing_kernels_run_in_the_interpreter_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (k.printed(X) == X + 1).all()
+        assert (k.printed.bind(X)() == X + 1).all()
+    assert capsys.readouterr().out.count("x = 3.0") == 2
+    (variant,) = k.printed.variants
+    assert variant.plan == "reference interpreter (it has td.print)"
+
+
+def checks_raised(run: Any) -> None:
     with pytest.raises(TreadleError) as caught:
-        k.checked(-X - 1)
-    assert caught.value.code == "check/failed"
-    assert (k.checked(X) == X).all()
+        run()
+    assert caught.value.code == "check/failed" and "no negative numbers" in str(caught.value)
+
+
+def test_checks_raise_after_the_launch() -> None:
+    out = np.empty_like(X)
+    for _ in range(3):
+        assert (k.checked(X) == X).all()
+        checks_raised(lambda: k.checked(-X - 1, out))
+        assert (out == -X - 1).all()  # the launch is finished all the same
+    assert k.checked(X[:0]).shape == (0,)
+    checks_raised(lambda: k.checked.reference(-X - 1))
+    bad = -X - 1
+    launch, good = k.checked.bind(bad, out), k.checked.bind(X)
+    for _ in range(2):
+        checks_raised(launch)
+        assert (good() == X).all()
+    bad[...] = X
+    assert (launch() == X).all()
+    plan = k.checked.plan(X)
+    assert plan.check().status == "verified" and (plan(X) == X).all()
+    checks_raised(lambda: plan(-X - 1))
+    assert [v.verdict["status"] for v in k.checked.variants] == ["verified"] * len(k.checked.variants)
+
+
+def test_the_first_of_several_checks_is_told() -> None:
+    for x, message in ((X - 3, "no negative numbers"), (X * 100, "no large numbers"), (X - 100, "no negative numbers")):
+        with pytest.raises(TreadleError, match=message):
+            k.checked_twice(x)
+    assert k.checked_twice(X).tolist() == X.tolist()
 
 
 def judged(patch: pytest.MonkeyPatch, status: str) -> Any:
@@ -99,9 +146,27 @@ def test_an_output_that_overlaps_an_input() -> None:
     y = X.copy()
     for n in (1, 2):
         assert kernel(y, y) is y and (y == X * 2**n).all()
-    assert [v.plan for v in kernel.variants] == ["reference interpreter (an output overlaps another argument)"]
     launch = kernel.bind(y, y)
-    assert (launch() == X * 8).all()
+    assert (launch() == X * 8).all() and (launch() == X * 16).all() and launch.launch() is y
+    shifted = np.zeros(9, np.float32)
+    shifted[:7] = X
+    assert (kernel(shifted[:7], shifted[2:]) == 2 * X).all()  # as if the input had been read before
+    assert [v.verdict["status"] for v in kernel.variants] == ["verified"]
+
+
+@pytest.mark.filterwarnings("ignore:twice_over runs in")
+def test_an_input_that_is_read_after_the_output_was_stored() -> None:
+    y = X.copy()
+    for n in (1, 2):
+        assert k.twice_over(y, y) is y and (y == X * 4**n).all()
+    (variant,) = k.twice_over.variants
+    assert variant.plan == "reference interpreter (an output overlaps an input that is read after it is stored)"
+    assert (k.twice_over(X) == 2 * X).all()
+
+
+def test_when_copies_of_inputs_mean_the_same() -> None:
+    programs = {name: kernel.program(td.like(td.f32, 7)) for name, kernel in vars(k).items() if name in EXPECTED}
+    assert {name: copies_suffice(p, ["X"], ["Y"]) for name, p in programs.items()} == EXPECTED
 
 
 def test_outputs_that_interleave_are_apart() -> None:

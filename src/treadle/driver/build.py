@@ -21,6 +21,7 @@ from treadle.driver.pipeline import Timeline
 from treadle.driver.record import Record
 from treadle.driver.targets import features_of
 from treadle.ir.core import Program
+from treadle.ir.expand import expand
 from treadle.ir.printer import print_program
 from treadle.ir.verifier import verify
 from treadle.machine.form import MachineProgram
@@ -59,16 +60,17 @@ def choose(
     timeline = Timeline()
     with timeline.stage("verify"):
         verify(program, pass_name="capture")
+        whole = expand(program)
     notes: list[str] = []
     refusals: list[str] = []
     with timeline.stage("plan"):
-        found = candidates(program, target, facts, pins, refusals, without)
+        found = candidates(whole, target, facts, pins, refusals, without)
     for candidate in _timed(found, timeline):
         if family is not None and candidate.plan.family != family:
             continue
         try:
             with timeline.stage("realise"):
-                machine = candidate.build()
+                machine = _of(program, candidate.build())
         except LimitError as error:
             notes.append(f"{candidate.plan.line()}: {error.found}")
             continue
@@ -114,9 +116,9 @@ def restore(plan: Plan, program: Program) -> Built:
     timeline = Timeline()
     with timeline.stage("verify"):
         verify(program, pass_name="load")
-    candidate = saved_candidate(plan, program)
+    candidate = saved_candidate(plan, expand(program))
     with timeline.stage("realise"):
-        machine = _rebuilt(candidate)
+        machine = _of(program, _rebuilt(candidate))
     with timeline.stage("judge"):
         verdict = check(machine)
     if verdict.status != "verified":
@@ -128,6 +130,13 @@ def restore(plan: Plan, program: Program) -> Built:
             span=program.span,
         )
     return Built(candidate, machine, verdict, [], timeline)
+
+
+def _of(captured: Program, machine: MachineProgram) -> MachineProgram:
+    """The machine program as one of the captured program, which its text embeds."""
+    if machine.program is not captured:
+        machine.captured = captured
+    return machine
 
 
 def _rebuilt(candidate: Candidate) -> MachineProgram:
@@ -160,7 +169,7 @@ def assemble(built: Built) -> Record:
         "plan": built.candidate.plan.line(),
         "family": built.candidate.plan.family,
         "decisions": built.candidate.plan.to_json(),
-        "program": print_program(machine.program),
+        "program": print_program(machine.captured or machine.program),
         "verdict": asdict(built.verdict),
         "guard": guard_out(machine.guard),
         "notes": built.notes,

@@ -60,11 +60,12 @@ def judge_text(text: str, file: str, source: Program | Callable[[Program], Progr
     machine = parse_machine(text, file)
     verify(machine)
     if callable(source):
-        source = source(machine.program)
-    if source is not None and print_program(source) != print_program(machine.program):
+        source = source(machine.captured or machine.program)
+    embedded = print_program(machine.captured or machine.program)
+    if source is not None and print_program(source) != embedded:
         raise SourceDiffers(
             doing=f"comparing {file} with its source",
-            found=first_difference(print_program(machine.program), print_program(source)),
+            found=first_difference(embedded, print_program(source)),
             expected="the program that the source captures to",
             hint="print the machine text again with treadle plan --machine",
         )

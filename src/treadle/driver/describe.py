@@ -12,6 +12,7 @@ from treadle.driver.plan import Plan
 from treadle.driver.targets import host_target, resolve
 from treadle.driver.tiles import is_side, whole_dims
 from treadle.ir.core import Program
+from treadle.ir.expand import expand
 
 REPRESENTATIVE = 1024
 """The extent of a dimension that no --dim tells, for the cost model only."""
@@ -53,7 +54,7 @@ def described_facts(program: Program, dims: Mapping[str, int]) -> CallFacts:
         if expr.symbols <= extents.keys():
             extents[name] = int(expr.evaluate(extents))
     arrays: dict[str, ArrayFacts] = {}
-    for tensor in program.tensors:
+    for tensor in expand(program).tensors:
         shape = tuple(int(d.extent.evaluate(extents)) for d in tensor.dims)
         strides = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
         arrays[tensor.name] = ArrayFacts(64, shape, strides)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from treadle.driver.arguments import Call, Like, bind_arguments, frozen, known_extents
+from treadle.driver.checks import describe_flags
 from treadle.driver.extents import shape_of, solve
 from treadle.driver.outputs import fresh, refuse_read
 from treadle.driver.packed import held_as, in_bytes
@@ -72,7 +73,7 @@ class Kernel:
                 return outs
         special, call = self.prepare(args, staged)
         variant = special.run(call)
-        if isinstance(variant, Variant):
+        if isinstance(variant, Variant) and not special.expanded.hidden:
             learn = self._learn if call.device == "cpu" else self._learn_launches
             learn(key, args, staged, special, call, variant)
         return call.outs
@@ -152,6 +153,8 @@ class Kernel:
                 special = self._special.get(key) or self._specialise(call, kind)
         call.extents = solve(special.program, {n: v.shape for n, v in call.views.items()})
         self._outputs(special, call, allocate)
+        if not allocate:
+            describe_flags(special.expanded, call)
         return special, call
 
     def _learn(
@@ -164,6 +167,8 @@ class Kernel:
         whole = special.signature
         by_name = {p.name: p for p in whole.params}
         names = [p.name for p in parameters.values() if p.kind != "staged"]
+        if any(t.dtype.packed and t.out for t in special.program.tensors):
+            return  # an output of half bytes is cleared when it is allocated
         passed = [(by_name[n], a) for n, a in zip(names, args, strict=False) if a is not None]
         if any(isinstance(p, TensorParam) and type(a) is not _ARRAY for p, a in passed):
             return
@@ -240,6 +245,8 @@ class Kernel:
                     given = call.arrays.values()
                     held, dtype = in_bytes(tensor.dtype, shape), held_as(tensor.dtype)
                     made = fresh(program.name, tensor.name, held, dtype.name, call.device, given)
+                    if tensor.dtype.packed:
+                        made[...] = 0
                     call.give(tensor.name, made)
                 else:
                     call.views[tensor.name] = Like(BY_NAME[tensor.dtype.name], shape).view(tensor.name)

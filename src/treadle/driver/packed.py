@@ -1,6 +1,8 @@
 """Arguments of 4-bit dtypes: arrays of u8 whose bytes hold two elements along the last axis.
 
-No emitter reads them yet, so such calls run in the reference interpreter, on copies with one byte an element.
+Compiled code reads and writes them as they are; the reference interpreter runs on copies with one byte an element. The
+half byte behind the last element of an odd row belongs to nobody: it stays what it is, and is 0 in an output that a
+call leaves out.
 """
 
 from __future__ import annotations
@@ -84,7 +86,10 @@ def element_arrays(
     for name, old in before.items():
         new = pack(np.atleast_1d(given[name]), packed[name].dtype)
         if (new != old).any():
-            arrays[name][...] = new.reshape(arrays[name].shape)
+            held = arrays[name]
+            if given[name].ndim and given[name].shape[-1] % 2:
+                new[..., -1] |= np.atleast_1d(held)[..., -1] & np.uint8(0xF0)
+            held[...] = new.reshape(held.shape)
 
 
 def _place(array: Array) -> tuple[int, Shape, Shape]:

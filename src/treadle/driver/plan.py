@@ -10,6 +10,7 @@ from treadle.checker import check as judge
 from treadle.checker.verdict import Verdict
 from treadle.driver.arguments import Call
 from treadle.driver.build import Built, assemble, choose, restore, source_of
+from treadle.driver.checks import give_flags, raise_failed
 from treadle.driver.errors import GuardBroken, TargetAbsent
 from treadle.driver.facts import first_broken
 from treadle.driver.record import Record
@@ -44,7 +45,7 @@ class Plan:
         self._special = special
         self._record: Record | None = None
         self._variant: Variant | None = None
-        self._text = print_program(built.machine.program)
+        self._text = print_program(built.machine.captured or built.machine.program)
 
     def __repr__(self) -> str:
         return f"<plan {self.decisions.line()}: {self._built.verdict.status}>"
@@ -109,6 +110,7 @@ class Plan:
         *Errors*: `plan/guard` when a fact of the guard does not hold; `plan/target-absent` on another machine.
         """
         special, call = self._called(args, staged)
+        give_flags(special.expanded, call)
         broken = first_broken(self.guard, special.facts(call))
         if broken is not None:
             raise GuardBroken(
@@ -122,6 +124,7 @@ class Plan:
             _runs_here(self.decisions.target)
             self._variant = load_variant(self.record, special.signature)
         self._variant.kernel.run(special.packer.pack(special.arguments(call)))
+        raise_failed(special.expanded, call)
         return call.outs
 
     def _called(self, args: tuple[Any, ...], staged: dict[str, Any]) -> tuple[Specialisation, Call]:

@@ -8,36 +8,45 @@ from typing import Any
 
 from treadle.base.errors import LimitError
 from treadle.driver.arguments import Call
+from treadle.driver.checks import CheckedLaunch, give_flags, raise_failed
 from treadle.driver.errors import ArgumentsOverlap, UniversalUnknown, UniversalUnverified
 from treadle.driver.facts import ArrayFacts, CallFacts, holds
 from treadle.driver.outputs import read_first
+from treadle.driver.overlap import Copies, CopyingLaunch, copies_suffice
 from treadle.driver.packed import held_as
 from treadle.driver.record import Record, fetch, keep, record_key
 from treadle.driver.rooms import planning, room
 from treadle.driver.targets import Place, place_of
 from treadle.driver.variants import Interpreted, InterpretedLaunch, Variant, call_class, load
 from treadle.ir.core import Program
+from treadle.ir.expand import expand
+from treadle.ir.ops.debug import Print
 from treadle.runtime.arrays import overlaps
 from treadle.runtime.launch import Block, CpuLaunch, Packer
 from treadle.runtime.pool import workers
 from treadle.runtime.signature import ScalarParam, Signature, TensorParam
 
 UNIVERSAL = "universal"
-OVERLAP = "an output overlaps another argument"
+OVERLAP = "an output overlaps an input that is read after it is stored"
+PRINTS = "it has td.print"
 
 
 class Specialisation:
-    """A captured program with at most `limit` variants. `text` is the program as text: its identity in the cache."""
+    """A captured program with at most `limit` variants. `text` is the program as text: its identity in the cache.
+
+    `expanded` is what is planned and run: it may have hidden outputs behind the user's parameters.
+    """
 
     def __init__(self, program: Program, text: str, limit: int) -> None:
         self.program = program
+        self.expanded = expand(program)
         self.text = text
         self.read_first = read_first(program)
         self.limit = limit
         self.variants: list[Variant] = []
         self.interpreted: dict[str, Interpreted] = {}
         self._found: dict[bytes, Variant | Interpreted] = {}
-        tensors = [TensorParam(t.name, held_as(t.dtype).name, len(t.dims), t.out) for t in self.program.tensors]
+        tensors = [TensorParam(t.name, held_as(t.dtype).name, len(t.dims), t.out) for t in self.expanded.tensors]
         scalars = [ScalarParam(s.name, s.value.type.dtype.name) for s in self.program.scalars]
         self.signature = Signature((*tensors, *scalars))
         self.packer = Packer(self.signature)
@@ -50,28 +59,42 @@ class Specialisation:
     def run(self, call: Call) -> Variant | Interpreted:
         """Runs the call's variant, and returns that. The Outs are `call.outs`."""
         block = self._block(call)
+        if not block.apart and (met := self._met(call)):
+            if (copies := self._copies(call, met)) is not None:
+                copies.refresh()
+                return self.run(copies.call)
         variant = self._variant(call, block)
         if isinstance(variant, Interpreted):
             variant.run(self.program, call)
         else:
             variant.kernel.run(block)
+            raise_failed(self.expanded, call)
         return variant
 
     def bind(self, call: Call) -> Any:
         """The call, made ready: a `CpuLaunch`, a `CudaBound` or an `InterpretedLaunch`."""
         block = self._block(call)
+        if not block.apart and (met := self._met(call)):
+            if (copies := self._copies(call, met)) is not None:
+                return CopyingLaunch(self.bind(copies.call), copies)
         variant = self._variant(call, block)
         if isinstance(variant, Interpreted):
             return InterpretedLaunch(variant, self.program, call)
-        if call.device != "cpu":
-            return room("cuda").CudaBound(variant.kernel, block, call.outs)
-        return CpuLaunch(variant.kernel, block, call.outs)
+        on_gpu = call.device != "cpu"
+        launch = (room("cuda").CudaBound if on_gpu else CpuLaunch)(variant.kernel, block, call.outs)
+        return CheckedLaunch(launch, self.expanded, call) if self.expanded.hidden else launch
 
-    def _overlaps(self, call: Call) -> bool:
-        """Whether an output really shares elements with another argument."""
+    def _met(self, call: Call) -> list[str]:
+        """The inputs that really share elements with an output."""
         facts = self.facts(call)
-        names = sorted(facts.arrays)
-        return not all(facts.apart(a, b) for i, a in enumerate(names) for b in names[i + 1 :])
+        outs = [t.name for t in self.expanded.tensors if t.out and t.name in facts.arrays]
+        return [n for n in sorted(facts.arrays) if n not in outs and not all(facts.apart(n, o) for o in outs)]
+
+    def _copies(self, call: Call, met: list[str]) -> Copies | None:
+        """Copies of inputs that lie on an output, where reading these means the same."""
+        stored = {t.name for t in self.expanded.tensors if t.out}
+        same = call.device == "cpu" and copies_suffice(self.expanded, met, stored)
+        return Copies(call, met) if same else None
 
     def _overlap_refused(self, found: str) -> ArgumentsOverlap:
         return ArgumentsOverlap(
@@ -83,6 +106,7 @@ class Specialisation:
         )
 
     def _block(self, call: Call) -> Block:
+        give_flags(self.expanded, call)
         return self.packer.pack(self.arguments(call))
 
     def arguments(self, call: Call) -> tuple[Any, ...]:
@@ -95,8 +119,8 @@ class Specialisation:
 
     def _variant(self, call: Call, block: Block) -> Variant | Interpreted:
         """The variant for a call: found by its layout words, else by class, else made."""
-        if not block.apart and self._overlaps(call):
-            return self.interpreted.setdefault(OVERLAP, Interpreted(OVERLAP))
+        if not block.apart and self._met(call):
+            return self._interpret(OVERLAP)
         words = block.words[: self.signature.tail]
         for at in self._pointers:
             words[at] &= 63
@@ -123,7 +147,7 @@ class Specialisation:
                 apart[pair] = overlaps(views[a], views[b]) == "disjoint"
             return apart[pair]
 
-        outs = [t.name for t in self.program.tensors if t.out and t.name in views]
+        outs = [t.name for t in self.expanded.tensors if t.out and t.name in views]
         for i, first in enumerate(outs):
             for second in outs[i + 1 :]:
                 if not are_apart(first, second):
@@ -151,6 +175,8 @@ class Specialisation:
             nearest = min(admitting, key=lambda v: v.distance(cls))
             nearest.classes.add(cls)
             return nearest
+        if any(isinstance(op, Print) for op in self.program.body.walk()):
+            return self.interpreted.setdefault(PRINTS, Interpreted(PRINTS))
         try:
             variant = self._make(facts, cls, UNIVERSAL if full else None, place)
         except LimitError as error:

@@ -64,7 +64,8 @@ def on_host(program: Program, call: Call) -> Generator[dict[str, Any]]:
     """The call's arrays as the interpreter takes them: in place, or copied (from a GPU, 4-bit ones) and at the end
     back."""
     here = nullcontext(call.as_numpy()) if call.device == "cpu" else room("cuda").images(call.views)
-    with here as arrays, element_arrays(program, call.extents, arrays) as whole:
+    names = {t.name for t in program.tensors}
+    with here as arrays, element_arrays(program, call.extents, {n: arrays[n] for n in arrays if n in names}) as whole:
         yield whole
 
 
