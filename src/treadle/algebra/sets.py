@@ -15,7 +15,7 @@ from typing import Any
 
 import islpy as isl
 
-from treadle.algebra.expr import Constraint, Expr, Monomial, eq, ge, sym
+from treadle.algebra.expr import REMAINDER, Constraint, Expr, Fn, Monomial, eq, ge, of, sym
 from treadle.algebra.isl_text import Inexpressible, Text, complements, convex, ident, name_of, negation, term_of
 from treadle.algebra.maps import IndexMap, product_lemmas
 
@@ -127,10 +127,17 @@ class Facts:
             (against,) = negation(c)
             empty = bool(self._with((against,)).is_empty())
             if not empty:
-                lemmas = list(product_lemmas(c, list(self.all())))
+                lemmas = [*product_lemmas(c, list(self.all())), *self._remainders(c)]
                 empty = bool(lemmas) and bool(self._with((against, *lemmas)).is_empty())
             found = self._memo[c] = empty
         return found
+
+    def _remainders(self, c: Constraint) -> Iterator[Constraint]:
+        """What is known of remainders `mod(a, b)` in a constraint: where `b >= 1`, they are in `0 .. b - 1`."""
+        for atom in c.expr.atoms():
+            if isinstance(atom, Fn) and atom.name == REMAINDER and self.implies(ge(atom.args[1], 1)):
+                yield ge(of(atom), 0)
+                yield ge(atom.args[1], of(atom) + 1)
 
     def equal(self, a: Expr, b: Expr) -> bool:
         """Whether the two expressions are equal for every valuation of the facts."""

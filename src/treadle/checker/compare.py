@@ -239,7 +239,8 @@ def split(facts: Facts, pieces: Pieces) -> Iterator[tuple[Facts, Term]]:
         yield facts, pieces[0][1]
         return
     (conds, term), rest = pieces[0], pieces[1:]
-    if all(facts.implies(c) for c in conds):
+    conds = tuple(c for c in conds if not facts.implies(c))  # also by lemmas that a set alone does not show
+    if not conds:
         yield facts, term
         return
     yes = facts.also(*conds)

@@ -270,22 +270,22 @@ class Folds:
     def _order(
         self, facts: Facts, law: BuiltinMonoid, op: Reduce, state: IndexMap, added: list[IndexMap], step: Step
     ) -> None:
-        """Under an order policy, everything folded so far stands before everything that is added."""
+        """Under an order policy, everything folded so far stands before everything that is added; in a chain from the
+        right, behind it. (The built-in monoids commute to the bit, so operands may change places.)"""
         if op.order == "unordered" or law.exact(op.result.type.dtype):
             return
         if step.names:
             raise Unsure(
                 "J6", f"{op.result.name} is folded across slots under {op.order}", missing="a step by step fold"
             )
-        if op.order == "fold_right":
-            raise Unsure("J6", "an exact chain from the right", missing="a rule for fold_right")
         for one in added:
             single = not one.exists
-            if op.order == "fold_left" and not single:
+            if op.order in ("fold_left", "fold_right") and not single:
                 raise Refused("J6", "an exact chain folds one contribution at a time", facts.sample() or {})
             first = state.renamed("'a")
             second = one.renamed("'b")
-            for late in before(second.outs, first.outs):
+            wrong = before(first.outs, second.outs) if op.order == "fold_right" else before(second.outs, first.outs)
+            for late in wrong:
                 clash = IndexMap(
                     (*first.dims, *second.dims),
                     (Expr(()),),

@@ -146,6 +146,8 @@ class Reading:
         index = self.index(place, ref, inside, extents, "reads")
         if inside.contradictory:
             return undefined("no slot")
+        # the index is inside, also where that took a lemma that a set does not know
+        inside = inside.also(*(c for i, n in zip(index, extents) for c in (ge(i, 0), lt(i, n))))
         if (ref.version is None) != (buffer.versions == 0):
             raise Refused("J2", f"{ref.name} is accessed {'without' if ref.version is None else 'with'} a version", {})
         filled = place.filled.get(ref.name)

@@ -151,7 +151,7 @@ class Place:
         if nothing is not None:
             raise Unsure("J1", f"{name} decides here and holds {nothing}", missing=f"a value of {name}")
         if len(open_cases) == 1:
-            return self.source.index_of(open_cases[0], self.view)
+            return self.source.index_of(self._finished(open_cases[0], facts), self.view)
         # Some integer: equal arguments, equal value, as long as the fragment is not assigned again. It is assigned
         # anew by every agent and in every iteration of the loops around its assignment.
         anew = [
@@ -161,6 +161,13 @@ class Place:
             for r in f.ranges
         ]
         return of(Fn(f"{name}@{self.compare.number(self.holds.get(name))}", (*args, *anew)))
+
+    def _finished(self, term: Term, facts: Facts) -> Term:
+        """A state of a fold as its value, if all contributions are in it."""
+        if isinstance(term, Part):
+            whole = Elem(term.value, term.coords, term.inst)
+            return whole if self.compare.same(facts, term, whole, self.view) is None else term
+        return term
 
     def constraints(
         self, cs: Sequence[Constraint], facts: Facts | None = None, ghost: bool = False

@@ -1,0 +1,186 @@
+# ruff: noqa: E501 (lines of machine text)
+"""Indices that are no affine arithmetic: remainders by extents, product axes in masks, folds as bounds; chains from the
+right; each beside wrong twins."""
+
+from __future__ import annotations
+
+import pytest
+from machine_text import refused, text, verified
+
+# A neighbour on a ring: the remainder by an extent.
+RING = text(
+    "cpu:avx512",
+    """
+  program p
+    dim M
+    tensor X: f32[M]
+    tensor Y: f32[M] out
+    body
+      %x: f32[M] = load X[M]
+      region R0 parallel (m in M each)
+        %i: i64[] = index m + 1
+        %n: i64[] = index M
+        %r: i64[] = mod %i, %n
+        %y: f32[] = extract %x[in_range(%r())]
+        store Y[m] = %y
+""",
+    "  injective(Y)\n  disjoint(X, Y)",
+    "grid 1 threads 1",
+    """
+  buffer T f32[M] local align 64
+  frag x f32[]
+  frag i i64[]
+  frag n i64[]
+  frag r i64[]
+  frag y f32[]
+  role worker agents 1 threads 1 {
+    tasks (t < M) over workers enters R0(m = t) {
+      version T ; %x[$0]
+      loop a = 0 .. M step 1 {
+        x = load X[a] ; %x[a]
+        store T[a] = x ; %x[a]
+      }
+      i = index expr t + 1 ; %i[]
+      n = index expr M ; %n[]
+      r = mod i, n ; %r[]
+      y = load T[r()] ; %y[]
+      store Y[t] = y ; store 0 []
+    }
+  }
+""",
+)
+
+# A window along a product axis, zero outside: that the product is inside is a lemma, not a case.
+WINDOW = text(
+    "cpu:avx512",
+    """
+  program p
+    dim G
+    dim P
+    dim GP = G * P
+    dim N
+    tensor X: f32[GP, N]
+    tensor Y: f32[GP, N] out
+    body
+      region R0 parallel (g in G each, p in P each, n in N each)
+        %z: f32[] = full 0.0
+        %x: f32[] = load X[P*g + p, n - 1] fill %z
+        store Y[P*g + p, n] = %x
+""",
+    "  injective(Y)\n  disjoint(X, Y)",
+    "grid 1 threads 1",
+    """
+  frag x f32[]
+  role worker agents 1 threads 1 {
+    tasks (g < G, p < P, n < N) over workers enters R0(g = g, p = p, n = n) {
+      x = load X[P*g + p, n - 1] where 1 <= n fill 0.0 ; %x[]
+      store Y[P*g + p, n] = x ; store 0 []
+    }
+  }
+""",
+)
+
+# How often a loop runs is a fold.
+COUNTED = text(
+    "cpu:avx512",
+    """
+  program p
+    dim N
+    dim S = max(%n(), 0)
+    tensor L: i32[N]
+    tensor Y: f32[] out
+    body
+      %l: i32[N] = load L[N]
+      %w: i64[N] = cast %l
+      %n: i64[] = reduce add %w over N
+      %z: f32[] = full 0.0
+      %one: f32[] = full 1.0
+      region R0 serial (i in S each) carry (%s.1: f32[] = %z) -> (%s.2)
+        %s.3: f32[] = add %s.1, %one
+        yield %s.3
+      store Y[] = %s.2
+""",
+    "  disjoint(L, Y)",
+    "grid 1 threads 1",
+    """
+  frag n i64[]
+  frag l i32[]
+  frag w i64[]
+  frag s f32[]
+  role worker agents 1 threads 1 {
+    n = copy 0 ; %n[] over (c) : 0 <= c, c < 0
+    loop a = 0 .. N step 1 {
+      invariant n ; %n[] over (c) : 0 <= c, c < a
+      l = load L[a] ; %l[a]
+      w = cast l ; %w[a]
+      n = fold add w onto n ; %n[] over (c) : 0 <= c, c <= a
+    }
+    s = copy 0.0 ; %z[]
+    loop i = 0 .. max(n(), 0) step 1 enters R0(i = i) {
+      invariant s ; %s.1[]
+      s = add s, 1.0 ; %s.3[]
+    }
+    store Y[] = s ; store 0 []
+  }
+""",
+)
+
+FROM_THE_RIGHT = text(
+    "cpu:avx512",
+    """
+  program p
+    dim N
+    tensor X: f32[N]
+    tensor Y: f32[] out
+    body
+      %x: f32[N] = load X[N]
+      %s: f32[] = reduce add %x over N order fold_right
+      store Y[] = %s
+""",
+    "  disjoint(X, Y)",
+    "grid 1 threads 1",
+    """
+  frag x f32[]
+  frag s f32[]
+  role worker agents 1 threads 1 {
+    s = copy -0.0 ; %s[] over (c) : 0 <= c, c < 0
+    loop a = 0 .. N step 1 {
+      invariant s ; %s[] over (c) : N - a <= c, c < N
+      x = load X[N - 1 - a] ; %x[N - 1 - a]
+      s = fold add x onto s ; %s[] over (c) : N - 1 - a <= c, c < N
+    }
+    store Y[] = s ; store 0 []
+  }
+""",
+)
+STEP = (
+    "      x = load X[N - 1 - a] ; %x[N - 1 - a]\n      s = fold add x onto s ; %s[] over (c) : N - 1 - a <= c, c < N\n"
+)
+RIGHT = {"ring": RING, "window": WINDOW, "counted": COUNTED, "from the right": FROM_THE_RIGHT}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_texts_are_verified(name: str) -> None:
+    verified(RIGHT[name])
+
+
+# (what is wrong, the right text, what stands there, what stands there instead, judgement)
+TWINS: list[tuple[str, str, str, str, str]] = [
+    ("no remainder", RING, "load T[r()]", "load T[i()]", "J4"),
+    ("the remainder of another number", RING, "r = mod i, n ; %r[]", "r = mod n, i", "J1"),
+    ("a remainder by what may be zero", RING, "n = index expr M ; %n[]\n      r = mod i, n ; %r[]", "n = index expr M - 1\n      r = mod i, n", "J4"),
+    ("the neighbour on the other side", RING, "i = index expr t + 1 ; %i[]", "i = index expr M + t - 1", "J1"),
+    ("the next channel", WINDOW, "load X[P*g + p, n - 1]", "load X[P*g + p + 1, n - 1]", "J1"),
+    ("the other factor", WINDOW, "load X[P*g + p, n - 1]", "load X[G*p + g, n - 1]", "J1"),
+    ("a window that begins at once", WINDOW, "where 1 <= n", "where 2 <= n", "J1"),
+    ("a fold that is not finished", COUNTED, "loop a = 0 .. N step 1", "loop a = 0 .. N - 1 step 1", "J1"),
+    ("one time more", COUNTED, "loop i = 0 .. max(n(), 0) step 1", "loop i = 0 .. max(n(), 0) + 1 step 1", "J1"),
+    ("a chain from the left", FROM_THE_RIGHT, "N - a <= c, c < N\n" + STEP, "0 <= c, c < a\n" + STEP.replace("N - 1 - a <= c, c < N", "0 <= c, c <= a").replace("N - 1 - a", "a"), "J6"),
+    ("a contribution left out", FROM_THE_RIGHT, "loop a = 0", "loop a = 1", "J1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("twin", TWINS, ids=[t[0] for t in TWINS])
+def test_wrong_twins_are_refused(twin: tuple[str, str, str, str, str]) -> None:
+    _, right, old, new, judgement = twin
+    refused(right, old, new, judgement)
