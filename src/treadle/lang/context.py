@@ -23,6 +23,7 @@ from treadle.lang.dtypes import as_dtype
 from treadle.lang.errors import BadArgument, Gone, NeedsExtent, OutOfRange, WrongDType
 from treadle.lang.objects import ends
 from treadle.lang.prove import prove_nonneg
+from treadle.lang.state import staged_flag
 from treadle.lang.tile import Tile
 
 if TYPE_CHECKING:
@@ -381,6 +382,7 @@ class Context:
     def convert_to(self, x: Tile, dtype: Any, saturate: bool) -> Tile:
         """`x.to(dtype)`; to bool it is `x != 0`."""
         self.alive(x)
+        saturate = staged_flag("converting with .to", "saturate", saturate)
         wanted = as_dtype(dtype, "converting with .to", self.span)
         if wanted == x.dtype:
             return x

@@ -18,10 +18,11 @@ from treadle.dtype import promote as rules
 from treadle.dtype.formats import DType
 from treadle.ir.core import Block, Merge, Op, Order, TileType, Value
 from treadle.lang import folds, merging, pointwise
+from treadle.lang.dims import PartRef
 from treadle.lang.errors import BadArgument, NoMerge, NotCommutative, StateShape
 from treadle.lang.frames import Path, is_container, items, path_text, rebuilt
 from treadle.lang.objects import class_of, plain_number
-from treadle.lang.state import context, maybe_context
+from treadle.lang.state import context, maybe_context, staged_flag
 from treadle.lang.tile import Tile
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Monoid:
         self.identity = identity
         self.function = merge
         self.lift = lift
-        self.commutative = bool(commutative)
+        self.commutative = staged_flag("making td.Monoid", "commutative", commutative)
         self.laws = "none" if laws is None else laws
         given = None if callable(merge) else merge
         if given is not None or self.laws not in LAWS or not (lift is None or callable(lift)):
@@ -356,7 +357,11 @@ def scan(ctx: Context, x: Any, over: Any, monoid: Any, exclusive: bool, reverse:
     order = "fold_left" if known.laws == "none" and order == "ordered" else order
     folds.known_word(ctx, doing, "order", order, ("unordered", "ordered", "fold_left"))
     order = "ordered" if order == "unordered" else order
-    flags: dict[str, Any] = {"exclusive": bool(exclusive), "reverse": bool(reverse), "order": order}
+    flags: dict[str, Any] = {
+        "exclusive": staged_flag(doing, "exclusive", exclusive),
+        "reverse": staged_flag(doing, "reverse", reverse),
+        "order": order,
+    }
     if isinstance(known, Builtin):
         tile = folds.scan_operand(ctx, doing, known.word, x)
         dims = _one(ctx, doing, folds.along(ctx, doing, tile, [over]))
@@ -396,6 +401,7 @@ def _lifted(
     ctx: Context, doing: str, monoid: Monoid, x: Any, over: Any
 ) -> tuple[Any, Sequence[Dim], Captured, list[Value]]:
     """The lifted state, the folded dimensions, the monoid for its leaves, and the leaves as sources."""
+    x = folds.tile_operand(ctx, doing, x) if isinstance(x, PartRef) else x
     dims, parts = _dims(ctx, doing, x, over)
     state = x if monoid.lift is None else ctx.call(monoid.lift, [x], {})
     lifted = same_shape(ctx, doing, monoid, state, state, "a state")

@@ -9,6 +9,7 @@ from treadle.dtype import promote as rules
 from treadle.lang import folds, pointwise
 from treadle.lang.dims import PartRef
 from treadle.lang.errors import BadArgument, DimTwice, Unproved
+from treadle.lang.state import staged_flag
 from treadle.lang.tile import Tile
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 def sort(ctx: Context, x: Any, over: Any, descending: bool) -> tuple[Tile, Tile]:
     """The sorted elements along a dimension, and the coordinates they come from."""
     tile, dim = _operand(ctx, "computing td.sort", x, over)
-    values, coordinates = ctx.builder.sort(tile.value, dim, descending=bool(descending))
+    values, coordinates = ctx.builder.sort(
+        tile.value, dim, descending=staged_flag("computing td.sort", "descending", descending)
+    )
     return ctx.tile(values), ctx.tile(coordinates)
 
 
