@@ -47,7 +47,7 @@ class Pair:
     marked: Callable[..., Any]
     options: Mapping[str, Any]
     right: FunctionType | None = None
-    right_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    extents: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 class Pairs:
@@ -65,13 +65,13 @@ class Pairs:
 
         return keep
 
-    def right(self, fn: Any = None, **options: Any) -> Any:
-        """The twin of the wrong program above it."""
+    def right(self, fn: Any = None, **extents: int) -> Any:
+        """The twin of the wrong program above it; `extents` where it states facts about them."""
 
         def keep(fn: Any) -> Any:
             pair = self.all[-1]
             assert pair.right is None, f"{pair.wrong.__name__} has two twins"
-            pair.right, pair.right_options = fn, options
+            pair.right, pair.extents = fn, extents
             return fn
 
         return keep(fn) if fn is not None else keep
@@ -89,8 +89,8 @@ class Pairs:
         @pytest.mark.parametrize("pair", self.all, ids=lambda p: f"beside_{p.wrong.__name__}")
         def right(pair: Pair) -> None:
             assert pair.right is not None, f"{pair.wrong.__name__} has no twin"
-            program = Definition(pair.right).capture(**pair.right_options)
-            extents = default_extents(program, {})
+            program = Definition(pair.right).capture()
+            extents = default_extents(program, pair.extents)
             arrays, scalars = arguments(program, extents, seed=0)
             assert sanitize(program, arrays, scalars, extents, seeds=1) == []
 

@@ -1,4 +1,4 @@
-"""Whatever a kernel does with a value, capture answers with a program or with an error of treadle at a line of the user's.
+"""Whatever a kernel does with a value, capture answers with a program or with an error at a line of the user's.
 
 Pairs of a value and a construct of Python (`constructs`) are drawn at random, and nested; each becomes the body of a
 kernel. No exception of Python may come out of treadle: neither raw, nor (as the cause of `capture/python-error`) from

@@ -13,7 +13,7 @@ from treadle.ir.ops.elementwise import Full
 from treadle.lang import folds, monoids, ordering, pointwise, subscript
 from treadle.lang.dims import Dimension, PartRef, several_devices
 from treadle.lang.dtypes import as_dtype
-from treadle.lang.errors import BadArgument, BadStage, DimConflict, WrongDType
+from treadle.lang.errors import BadArgument, BadStage, DimTwice, WrongDType
 from treadle.lang.objects import is_word
 from treadle.lang.specs import RegionSpec
 from treadle.lang.state import context
@@ -148,7 +148,7 @@ def _axes(axes: tuple[Any, ...]) -> list[Part]:
             )
         ctx.alive(axis)
         if any(p.dim is axis.part.dim for p in found):
-            raise DimConflict(
+            raise DimTwice(
                 doing="making a tile",
                 found=f"{axis.part.dim} twice",
                 expected="each dimension once",

@@ -29,6 +29,11 @@ MONOIDS = {
     "or": "|",
     "xor": "^",
 }
+INVERSES = {
+    "sub": ("-", "fold the negated values: {s} = {s} + -x"),
+    "div": ("/", "fold the reciprocals: {s} = {s} * (1 / x)"),
+}
+"""Operations that are no monoid, but the inverse of one's: how they are shown, and what to write."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,9 @@ class _State:
                 return self.nested(first, state)
             case If():
                 return self.branches(block, first, state)
+            case Elementwise() if first.fn in INVERSES and first.args[0] is state and state not in first.args[1:]:
+                sign, hint = INVERSES[first.fn]
+                raise self.not_update(f"an update by {sign}, which is no fold", first, hint=hint.format(s=self.name))
             case _:
                 raise self.read(first)
 
@@ -189,12 +197,18 @@ class _State:
             notes=[(self.region.span, "the region")],
         )
 
-    def not_update(self, found: str, op: Op | None = None, span: Span | None = None) -> NotAnUpdate:
+    def not_update(
+        self,
+        found: str,
+        op: Op | None = None,
+        span: Span | None = None,
+        hint: str = "use td.serial or td.pipeline for other recurrences",
+    ) -> NotAnUpdate:
         return NotAnUpdate(
             doing=f"capturing td.reduce with the state {self.name}",
             found=f"{self.name} is assigned {found}",
             expected="updates by one operation: s = s + x (* & | ^), td.maximum, td.minimum, td.mma, monoids",
-            hint="use td.serial or td.pipeline for other recurrences",
+            hint=hint,
             span=span or (op.span if op is not None else None) or self.span,
             notes=[(self.region.span, "the region")],
         )
