@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Atom, Constraint, Expr, Fn, Sym, ge, lt
 from treadle.algebra.expr import eq as equals
+from treadle.checker.covers import Cover
 from treadle.checker.scopes import Scopes, View, argument_symbols
 from treadle.checker.terms import (
     ANY,
@@ -144,7 +145,11 @@ class Meaning(Scopes):
                 return self.settle(pieces[0][1], view)
             return term
         if isinstance(term, App):
-            return app(term.fn, tuple(self.settle(a, view) for a in term.args), term.dtype)
+            args = tuple(self.settle(a, view) for a in term.args)
+            have = self.dtype(args[0]) if term.fn in ("cast", "cast.saturate") else None
+            if have is not None:
+                return converted(args[0], have, term.dtype, term.fn == "cast.saturate")
+            return app(term.fn, args, term.dtype)
         return term
 
     # ---- one step of meaning
@@ -254,17 +259,27 @@ class Meaning(Scopes):
     def insert_cover(
         self, op: Insert, coords: tuple[Expr, ...], inst: Mapping[str, Expr]
     ) -> tuple[tuple[Constraint, ...], dict[Dim, Expr]] | None:
-        """When an update covers an element, and which coordinates of the value it takes; None for integer tiles."""
+        """When an update covers an element, and which coordinates of the value it takes.
+
+        An integer tile decides where the other subscripts tell its coordinates (`T[i, d[i]]`); None elsewhere.
+        """
         conds: list[Constraint] = []
         value_at: dict[Dim, Expr] = {}
+        tiles: list[tuple[Value, Expr]] = []
         for axis, c in zip(op.subs, coords, strict=True):
-            if isinstance(axis, tuple) or axis.tile is not None:
+            if isinstance(axis, tuple):
                 return None
             if axis.part is not None:
                 conds += [ge(c, self.expr_at(axis.part.lo, inst)), lt(c, self.expr_at(axis.part.hi, inst))]
                 value_at[axis.part.dim] = c
             elif axis.index is not None:
                 conds.append(equals(c, self.expr_at(axis.index, inst)))
+            elif axis.tile is not None:
+                tiles.append((axis.tile, c))
+        for tile, c in tiles:
+            if not all(a.dim in value_at for a in tile.type.axes):
+                return None
+            conds.append(equals(c, self.index_of(self.element(tile, value_at, inst))))
         return tuple(conds), value_at
 
     def _unfold_if(self, op: If, elem: Elem, at: Mapping[Dim, Expr], inst: Mapping[str, Expr], view: View) -> Pieces:
@@ -297,17 +312,23 @@ class Meaning(Scopes):
     ) -> Pieces | None:
         """What the instance in force has put into an element by its updates; nothing where it has no update of it.
 
-        A region inside it is entered by its instance in force: an element that this one covers is its, by the promise
-        of the inner region; any other element may be one of its other instances', so the list ends there.
+        A parallel region inside it is entered by its instance in force: an element that this one covers is its, by the
+        promise of the inner region; any other element may be one of its other instances', so the list ends there. What
+        some instance of a region inside it covers is, after that region, an element of its result.
         """
         if value is carried:
             return only(Undef("this instance does not cover the element"))
         op = self.defs.get(value.name)
-        if isinstance(op, Region) and op.kind == "parallel" and (region, None) in self.scopes[id(op)]:
+        if isinstance(op, Region) and (region, None) in self.scopes[id(op)]:
             at = next(i for i, v in enumerate(op.results) if v is value)
-            if not all(s in inst for arg in op.args for s in argument_symbols(arg)):
+            if op.kind == "parallel" and all(s in inst for arg in op.args for s in argument_symbols(arg)):
+                return self._own_part(op, op.body.yields[at], op.carried[at], coords, inst)
+            covers = Cover(self, inst).region(op, at, coords)
+            rest = self._own_part(region, op.inits[at], carried, coords, inst)
+            if covers is None or rest is None:
                 return None
-            return self._own_part(op, op.body.yields[at], op.carried[at], coords, inst)
+            whole = Elem(value.name, coords, self.instance(value.name, inst))
+            return (*((conds, whole) for conds in covers), *rest)
         if not isinstance(op, Insert) or (region, None) not in self.scopes[id(op)]:
             return None
         covered = self.insert_cover(op, coords, inst)

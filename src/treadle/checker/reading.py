@@ -13,6 +13,7 @@ from treadle.algebra.expr import Constraint, Expr, ge, lt
 from treadle.algebra.sets import Facts, is_opaque
 from treadle.checker.compare import Gap, split
 from treadle.checker.folds import Folds
+from treadle.checker.promises import promises, told
 from treadle.checker.sampling import differ
 from treadle.checker.scopes import argument_symbols, flat
 from treadle.checker.state import Place
@@ -59,6 +60,7 @@ class Reading:
         self.source = folds.source
         self.compare = folds.compare
         self.spent = spent
+        self.promises = promises(self.source)
         self.stored = stored
         self.loaded = loaded
 
@@ -114,7 +116,9 @@ class Reading:
             i = place.expr(e, facts)
             out.append(i)
             for fact in (ge(i, 0), lt(i, extent)):
-                if not facts.implies(fact) and not (promised is not None and promised(axis)):
+                if facts.implies(fact) or (promised is not None and promised(axis)):
+                    continue
+                if not facts.also(*told(self.promises, place, e, facts)).implies(fact):
                     refuse(facts, fact, judgement, f"{what} {ref.name} outside its axis {axis} of extent {extent}")
         return tuple(out)
 

@@ -127,6 +127,10 @@ class Scopes:
             found |= self.deps[value.name]
         return found
 
+    def depends(self, e: Expr) -> frozenset[str]:
+        """The arguments that an index expression of the source depends on."""
+        return self._of_expr(e)
+
     def _of_expr(self, e: Expr) -> frozenset[str]:
         found = frozenset(s for s in e.symbols if s in self.by_argument)
         for name in e.functions:
