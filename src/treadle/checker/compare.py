@@ -194,6 +194,9 @@ class Compare:
             if isinstance(have, Part) and isinstance(op, Mma) and self.no_contribution(facts, have):
                 start = self.source.element(op.acc, self.source.coords(have), dict(have.inst))
                 return self.same(facts, start, want, view)
+            whole = self.finished(facts, have)
+            if isinstance(whole, Elem):
+                return self.same(facts, whole, want, view)
             return None if facts.contradictory else Gap(facts, have, want)
         if isinstance(have, Part | Elem) and have.value == name:
             gap = self._exprs(facts, have, target, _exprs_of(have), _exprs_of(target))
@@ -203,6 +206,13 @@ class Compare:
         if isinstance(target, Part) and self.starts(facts, have, target, view) and self.no_contribution(facts, target):
             return None
         return None if facts.contradictory else Gap(facts, have, want)
+
+    def finished(self, facts: Facts, term: Term) -> Term:
+        """The element itself, where a state of a fold or contraction has all contributions; else the term."""
+        if not isinstance(term, Part):
+            return term
+        whole = Elem(term.value, term.coords, term.inst)
+        return whole if self._same_contributions(facts, term, whole) else term
 
     def starts(self, facts: Facts, have: Term, fold: Part | Elem, view: View) -> bool:
         """Whether a term is the state of the fold before any contribution."""

@@ -39,6 +39,9 @@ from treadle.machine.form import (
     Operand,
 )
 
+_FUSED = {"fma": "add", "fms": "sub"}
+"""What a fused operation does with the product and its third operand."""
+
 
 class Computing(Reading):
     """Rules of `Compute`, `Fold` and `Mma`."""
@@ -97,13 +100,13 @@ class Computing(Reading):
         if stmt.fn == "bitcast":
             return combined(lists, lambda ts: app("bitcast", ts, dtype))
         self._typed(stmt, [d for d in (have[1:] if stmt.fn == "where" else have) if d is not None], dtype)
-        if stmt.fn == "fma":
+        if stmt.fn in _FUSED:
             self._contracts()
-            return combined(lists, lambda ts: app("add", (app("mul", ts[:2], dtype), ts[2]), dtype))
+            return combined(lists, lambda ts: app(_FUSED[stmt.fn], (app("mul", ts[:2], dtype), ts[2]), dtype))
         return combined(lists, lambda ts: app(stmt.fn, ts, dtype))
 
     def _typed(self, stmt: Compute, have: list[DType], dtype: DType) -> None:
-        row = ELEMENTWISE.get(stmt.fn) if stmt.fn != "fma" else (3, "f", "same")
+        row = ELEMENTWISE.get(stmt.fn) if stmt.fn not in _FUSED else (3, "f", "same")
         if row is None:
             raise Unsure("J1", f"the function {stmt.fn}", missing=f"a meaning of {stmt.fn}")
         if len(stmt.args) != row[0]:

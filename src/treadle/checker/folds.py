@@ -96,6 +96,8 @@ class Folds:
     ) -> IndexMap:
         """The contributions that a slot holds, as a map from slots."""
         where = (*step.inside, *conds)
+        if isinstance(term, Part) and term.value == op.source.name != step.target.value:
+            term = self.compare.finished(facts, term)
         if isinstance(term, Part | Elem) and term.value == step.target.value:
             self._same_place(facts, term, step.target)
             part = self.compare.contributions(term)

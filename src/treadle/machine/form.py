@@ -148,9 +148,9 @@ class Store(Stmt):
 
 @dataclass(kw_only=True)
 class Compute(Stmt):
-    """`dst[$] = fn(args)`: `fn` is an elementwise name of the IR, "cast", "bitcast", "copy", "index", "fma", or a
-    function that the target's accuracy class realises. "index": the value of `expr`. `where`/`fill`: slots outside get
-    `fill` (used to give padding lanes the identity of a later fold)."""
+    """`dst[$] = fn(args)`: `fn` is an elementwise name of the IR, "cast", "bitcast", "copy", "index", "fma", "fms", or
+    a function that the target's accuracy class realises. "index": the value of `expr`. `where`/`fill`: slots outside
+    get `fill` (used to give padding lanes the identity of a later fold)."""
 
     dst: str
     fn: str

@@ -216,7 +216,7 @@ def _compute(names: Names, item: Compute) -> None:
         names.known(item.expr, rank)
         if dst and dst[0].is_float:
             names.problem(f"an index in {item.dst} of {dst[0]}")
-    arity = 0 if item.fn == "index" else 3 if item.fn == "fma" else 1 if item.fn in _CONVERSIONS else None
+    arity = 0 if item.fn == "index" else 3 if item.fn in ("fma", "fms") else 1 if item.fn in _CONVERSIONS else None
     arity = ELEMENTWISE[item.fn][0] if item.fn in ELEMENTWISE else arity
     if arity is not None and len(item.args) != arity:
         names.problem(f"{item.fn} of {len(item.args)} operands: it takes {arity}")

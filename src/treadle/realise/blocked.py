@@ -274,6 +274,4 @@ def blocked(
         total = total * count
     grid = maximum(1, minimum(feeding.workgroups, total))
     launch = Launch("main", grid=grid, threads=THREADS, shared_bytes=shared)
-    return MachineProgram(
-        target, program, guard, Host(dict(program.lets), [], [], [launch]), [kernel], choices.numerics
-    )
+    return MachineProgram(target, program, guard, Host(dict(program.lets), [], [], [launch]), [kernel], low.ledger())

@@ -95,6 +95,7 @@ class LaneLowering(Lowering):
         self.spots: dict[str, tuple[Spot, ...]] = {}
         self.dists: dict[str, tuple[Mode, ...]] = {}
         self.by_region: dict[str, tuple[dict[str, tuple[Spot, ...]], frozenset[str], Choices]] = {}
+        self.contracted = False
         super().__init__(program, choices, uses)
 
     def lower_parallel(self, op: Region, frame: Frame) -> None:
@@ -291,7 +292,51 @@ class LaneLowering(Lowering):
             facts = self.affine(args[0], coords, value, frame)
             if facts is not None:
                 return self.selected(value, op, gots[1], gots[2].source, facts, coords, frame)
-        return super().elementwise(value, op, fn, args, gots, coords, frame)
+        fused = self.fused(value, op, fn, args, gots, coords, frame) if fn in ("add", "sub") else None
+        return fused or super().elementwise(value, op, fn, args, gots, coords, frame)
+
+    # ---- products that only a sum reads
+
+    def fused(
+        self,
+        value: Value,
+        op: Op,
+        fn: str,
+        args: Sequence[Value],
+        gots: list[Got],
+        coords: tuple[Expr, ...],
+        frame: Frame,
+    ) -> Got | None:
+        """A product and a sum, or a difference from it, as one multiply-add, where the program permits it; else None.
+
+        The product's own statement, already there, is read by nobody then: `without_idle` takes it out.
+        """
+        if value.type.dtype.name not in ("f32", "f64") or self.program.numerics.get("contract", True) is False:
+            return None
+        product = next((i for i in range(len(args) if fn == "add" else 1) if self.lone_product(args[i], frame)), None)
+        if product is None:
+            return None
+        made = self.uses.definition[args[product].name]
+        assert isinstance(made, Elementwise)
+        at = dict(zip(value.type.dims, coords, strict=True))
+        factors = [self.fetch(a, tuple(at[d] for d in a.type.dims), frame) for a in made.args]
+        term = gots[1 - product]
+        if not any(isinstance(g.source, str) for g in (*factors, term)):
+            return None
+        self.contracted = True
+        return self.compute(value, coords, "fma" if fn == "add" else "fms", [*factors, term], frame, op=op)
+
+    def lone_product(self, value: Value, frame: Frame) -> bool:
+        """Whether a value is a product that one operation reads, once, and that is kept nowhere."""
+        made = self.uses.definition.get(value.name)
+        readers = self.uses.users.get(value.name, [])
+        reads = sum(v.name == value.name for r in readers for v in r.operands)
+        return isinstance(made, Elementwise) and made.fn == "mul" and reads == 1 and frame.kept(value.name) is None
+
+    def ledger(self) -> tuple[str, ...]:
+        """The ledger: the permissions of the choices, and that of multiply-adds where there are any."""
+        line = ("contract: products and the sums that alone read them as one multiply-add",)
+        return self.choices.numerics + (line if self.contracted else ())
 
     def affine(
         self, cond: Value, coords: tuple[Expr, ...], value: Value, frame: Frame

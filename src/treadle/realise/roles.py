@@ -103,13 +103,15 @@ class Ring:
 
 @dataclass(frozen=True)
 class Issued:
-    """A contraction of a batch: its accumulator, at which coordinates, its left operand where that is in registers."""
+    """A contraction of a batch: its accumulator, at which coordinates, its left operand where that is in registers.
+    `fresh`: the accumulator holds nothing yet, the first atom starts it from zero."""
 
     one: Contraction
     acc: str
     slots: tuple[str, ...]
     coords: tuple[Expr, ...]
     left: str | None
+    fresh: bool = False
 
 
 class StreamLowering(LaneLowering):
@@ -320,8 +322,8 @@ class StreamLowering(LaneLowering):
             one = self.joined[id(item.op)][1]
             coords = self.coords(one.op.result.type.axes, frame)
             slots = self.slots_of(coords, frame)
-            acc = self.accumulator(item, one, coords, slots, frame)
-            made.append(Issued(one, acc, slots, coords, self.in_registers(one, frame)))
+            acc, fresh = self.accumulator(item, one, coords, slots, frame)
+            made.append(Issued(one, acc, slots, coords, self.in_registers(one, frame), fresh))
         if self.stream.loop is not None:
             self.issue(number, made, frame)
         else:
@@ -348,7 +350,7 @@ class StreamLowering(LaneLowering):
             frame.body.append(self.turn("barrier.sync", sym(self.me) + 3))
         frame.body.append(Sync(kind="wgmma.fence"))
         for m in made:
-            self.multiply_steps(m.one, m.acc, m.slots, m.coords, m.left, frame)
+            self.multiply_steps(m, frame)
         frame.body.append(Sync(kind="wgmma.commit"))
         if self.feeding.turns and not number:
             frame.body.append(self.turn("barrier.arrive", 4 - sym(self.me)))
@@ -391,21 +393,23 @@ class StreamLowering(LaneLowering):
 
     def accumulator(
         self, item: Item, one: Contraction, coords: tuple[Expr, ...], slots: tuple[str, ...], frame: Frame
-    ) -> str:
-        """The fragment that a contraction adds to, holding its start."""
+    ) -> tuple[str, bool]:
+        """The fragment that a contraction adds to, holding its start; whether that is zero, and not yet in it."""
         if isinstance(item.target, str):
-            return item.target
+            return item.target, False
         if self.feeding.flight and self.stream.loop is not None:
             raise self.refusal(f"{one.op.result} is not added in place, and its wait is one iteration late")
         start = self.fetch(one.op.acc, coords, frame)
         result = one.op.result
         acc = self.fragment(result.hint or result.name, result.type.dtype, slots, frame)
+        if start.source == 0.0 and self.stream.loop is not None:
+            return acc, True
         args = (FragRef(start.name),) if isinstance(start.source, str) else (start.source,)
         if isinstance(start.source, str) and start.slots != slots:
             args = (FragRef(self.solid(start, one.op.acc, coords, frame, slots).name),)
         claim = self.claim(one.op.acc, coords, slots, frame.live(slots))
         frame.body.append(form.Compute(dst=acc, fn="copy", args=args, claim=claim))
-        return acc
+        return acc, False
 
     def in_registers(self, one: Contraction, frame: Frame) -> str | None:
         """The left operand where it is computed, zero beyond the end of the contraction."""
@@ -423,45 +427,48 @@ class StreamLowering(LaneLowering):
             self.masked(got, one.left, coords, [lane], 0.0, frame)
         return got.name
 
-    def multiply_steps(
-        self,
-        one: Contraction,
-        acc: str,
-        slots: tuple[str, ...],
-        coords: tuple[Expr, ...],
-        left: str | None,
-        frame: Frame,
-    ) -> None:
+    def multiply_steps(self, made: Issued, frame: Frame) -> None:
         """The atoms of one contraction, 16 of the depth each."""
+        one = made.one
         depth, width = self.extent(one.deep), self.extent(one.cols)
         if depth % 16 or width % 8 or not 8 <= width <= 256:
             raise self.refusal(f"a contraction of {depth} into {width} columns")
+        first = 1 if made.fresh else 0
+        if made.fresh:
+            frame.body.append(self.atom(made, const(0), frame))
         loop = form.Loop(
-            var=self.parts.fresh("f"), lo=const(0), hi=const(depth // 16), step=const(1), unroll=depth // 16
+            var=self.parts.fresh("f"),
+            lo=const(first),
+            hi=const(depth // 16),
+            step=const(1),
+            unroll=depth // 16 - first,
         )
         at = sym(loop.var) * 16
+        loop.invariants = (Invariant(made.acc, self.so_far(one, made.coords, made.slots, at, frame)),)
+        loop.body.append(self.atom(made, at, frame))
+        if depth // 16 > first:
+            frame.body.append(loop)
+
+    def atom(self, made: Issued, at: Expr, frame: Frame) -> form.Mma:
+        """The atom that contracts 16 from `at`; the first of a fresh accumulator adds to nothing."""
+        one = made.one
         rows = sym(self.me) * 64 + sym("$0") if self.feeding.consumers > 1 else sym("$0")
         a: FragRef | MemRef
-        if left is not None:
-            a = FragRef(left, (sym("$0"), at + sym("$2")))
+        if made.left is not None:
+            a = FragRef(made.left, (sym("$0"), at + sym("$2")))
         else:
             assert one.left_tile is not None
             a = self.slot_ref(one.left_tile, one.rows, rows, sym(self.me), at)
-        b = self.slot_ref(one.right_tile, one.cols, sym("$1"), sym("$1") // SWIZZLED, at)
-        loop.invariants = (Invariant(acc, self.so_far(one, coords, slots, at, frame)),)
-        loop.body.append(
-            form.Mma(
-                dst=acc,
-                acc=FragRef(acc),
-                a=a,
-                b=b,
-                atom=f"wgmma.m64n{width}k16.{one.right.type.dtype}",
-                contracted=(16,),
-                claim=self.so_far(one, coords, slots, at + 16, frame),
-                origin=self.line(one.op),
-            )
+        return form.Mma(
+            dst=made.acc,
+            acc=None if made.fresh and at.constant == 0 else FragRef(made.acc),
+            a=a,
+            b=self.slot_ref(one.right_tile, one.cols, sym("$1"), sym("$1") // SWIZZLED, at),
+            atom=f"wgmma.m64n{self.extent(one.cols)}k16.{one.right.type.dtype}",
+            contracted=(16,),
+            claim=self.so_far(one, made.coords, made.slots, at + 16, frame),
+            origin=self.line(one.op),
         )
-        frame.body.append(loop)
 
     def so_far(
         self, one: Contraction, coords: tuple[Expr, ...], slots: tuple[str, ...], done: Expr, frame: Frame
@@ -764,7 +771,7 @@ def fed(
     grid = maximum(1, minimum(feeding.workgroups, total))
     launch = Launch("main", grid=grid, threads=threads, shared_bytes=shared)
     host = Host(dict(program.lets), [], list(low.maps.values()), [launch])
-    return MachineProgram(target, program, guard, host, [kernel], choices.numerics)
+    return MachineProgram(target, program, guard, host, [kernel], low.ledger())
 
 
 __all__ = ["Feeding", "Kept", "StreamLowering", "fed"]

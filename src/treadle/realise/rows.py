@@ -19,6 +19,7 @@ from treadle.realise.exchange import GroupLowering
 from treadle.realise.frame import Frame
 from treadle.realise.lanes import LaneLowering, refuse_local, row_agent, striped
 from treadle.realise.threads import Binding, assemble
+from treadle.realise.tidy import without_idle
 
 
 @dataclass(frozen=True)
@@ -75,4 +76,9 @@ def over_lanes(
         )
     over = "persistent" if warps > 1 else "warps"
     binding = Binding(over, 1 if warps > 1 else agents, 32 * warps, workgroups)
-    return assemble(engine, top.body, guard, target, binding)
+    machine = assemble(engine, top.body, guard, target, binding)
+    if engine.contracted:
+        for kernel in machine.kernels:
+            without_idle(kernel)
+    machine.numerics = engine.ledger()
+    return machine

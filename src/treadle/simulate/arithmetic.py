@@ -40,6 +40,9 @@ def elementwise(fn: str, dtype: DType, arrays: list[Array], accuracy: str = "2ul
     """`fn` of arrays of `dtype` (for `where`, of the last two)."""
     if fn == "fma":
         return fused(dtype, *arrays)
+    if fn == "fms":
+        a, b, c = arrays
+        return fused(dtype, a, b, np.asarray(scalar.apply("neg", dtype, c)))
     if fn in ("maximum", "minimum"):
         return merge(fn[:3], dtype, *arrays, nan="propagate")
     function = FUNCTIONS.get(fn)
@@ -56,7 +59,7 @@ def elementwise(fn: str, dtype: DType, arrays: list[Array], accuracy: str = "2ul
 
 def is_function(fn: str) -> bool:
     """Whether `elementwise` has a meaning for the name."""
-    return fn == "fma" or fn in ELEMENTWISE or fn in FUNCTIONS
+    return fn in ("fma", "fms") or fn in ELEMENTWISE or fn in FUNCTIONS
 
 
 def fused(dtype: DType, a: Array, b: Array, c: Array) -> Array:

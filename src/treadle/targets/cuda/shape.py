@@ -28,8 +28,10 @@ NEAR: dict[str, float] = {"exp": 9.0, "exp2": 8.0, "sigmoid": 34.0, "tanh": 18.0
 """The same where the expansion stands around the hardware's instructions."""
 
 FAST: dict[str, float] = {
-    **dict.fromkeys(("exp", "sin", "cos"), 5.0),
-    **dict.fromkeys(("exp2", "log2", "rsqrt", "tanh"), 4.0),
+    "exp": 2.0,
+    **dict.fromkeys(("sin", "cos"), 5.0),
+    **dict.fromkeys(("log2", "rsqrt", "tanh"), 4.0),
+    "exp2": 1.0,
 }
 """The same where the hardware's approximation is allowed."""
 

@@ -75,7 +75,7 @@ class Arith:
         if name in ("neg", "abs"):  # bits only: no rounding, a NaN keeps what it has
             own = bits(args[0], self.prelude)
             return Val(f"(u16)({own} {'^ 0x8000u' if name == 'neg' else '& 0x7fffu'})", dtype)
-        if name == "fma":
+        if name in ("fma", "fms"):
             # The product of two 11-bit significands is exact in f64; the sum there is rounded to odd before the last.
             raise unsupported(f"fma of {dtype}", "f32, f64 or integers", "fuse in f32 and cast")
         result = self.apply(name, [Val(as_float(a, self.prelude), f32) for a in args], approximate)
@@ -97,6 +97,9 @@ class Arith:
                 return self._sign(name, a)
             case "fma":
                 return Val(f"fma{suffix}({', '.join(v.text for v in args)})", dtype)
+            case "fms":
+                first, second, third = (v.text for v in args)
+                return Val(f"fma{suffix}({first}, {second}, -({third}))", dtype)
             case "isnan":
                 return Val(f"isnan({a.text})", bool_)
             case "isinf":
@@ -114,10 +117,14 @@ class Arith:
         how = "^ 0x8000000000000000ull" if name == "neg" else "& 0x7fffffffffffffffull"
         return Val(f"__longlong_as_double((i64)((u64)__double_as_longlong({a.text}) {how}))", f64)
 
+    def approximated(self, name: str, told: bool) -> bool:
+        """Whether a function of f32 is the hardware's approximation; `told`: its statement says so."""
+        return name in APPROXIMATE and (told or name in self.approximate)
+
     def _function(self, name: str, args: Sequence[Val], approximate: bool) -> Val:
         texts = ", ".join(a.text for a in args)
         dtype = args[0].dtype
-        if dtype == f32 and name in APPROXIMATE and (approximate or name in self.approximate):
+        if dtype == f32 and self.approximated(name, approximate):
             return Val(f"{self.prelude.use(APPROXIMATE[name])}({texts})", f32)
         if dtype == f32 and name in self.near:
             return Val(f"{near_function(name, self.arch, self.prelude)}({texts})", f32)
@@ -155,6 +162,8 @@ class Arith:
                 return Val(f"({a.text} < {zero} ? {negative} : {a.text})" if dtype.kind == "int" else a.text, dtype)
             case "fma":
                 return self.apply("add", [args[2], self.apply("mul", args[:2])])
+            case "fms":
+                return self.apply("sub", [self.apply("mul", args[:2]), args[2]])
             case "shl" | "shr":
                 self.prelude.use("shifts")
                 verb = "shift_left" if name == "shl" else "shift_right"

@@ -17,6 +17,7 @@ from treadle.machine.form import Compute, Fold, FragRef, MemRef, Mma, Operand
 from treadle.targets.cuda.emit.access import Pointer, filled, storage
 from treadle.targets.cuda.emit.casts import bitcast, cast
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
+from treadle.targets.cuda.emit.exponent import LOG2_E, Scaled
 from treadle.targets.cuda.emit.fragments import Layout
 from treadle.targets.cuda.emit.scope import Scope, register
 from treadle.targets.cuda.emit.values import HALVES, Val, bits, ctype, number
@@ -60,9 +61,14 @@ def _argument(scope: Scope, arg: Operand, made: Layout, slot: int) -> Val | None
 
 def compute(scope: Scope, stmt: Compute) -> None:
     """`dst[$] = fn(args)`."""
+    if id(stmt) in scope.setting.absorbed:
+        return
     made = scope.layout(stmt.dst)
     fill = filled(stmt.fill, made)
     with scope.block("{"):
+        if (scaled := scope.setting.scaled.get(id(stmt))) is not None:
+            _exponentials(scope, stmt, made, scaled)
+            return
         if stmt.fn == "div" and not stmt.where and _divide(scope, stmt, made):
             return
         values: list[Val] = []
@@ -74,6 +80,22 @@ def compute(scope: Scope, stmt: Compute) -> None:
                     value = scope.setting.arith.apply("where", [Val(f"({condition})", value.dtype), value, fill])
             values.append(value)
         assign(scope, stmt.dst, values, [a for a in stmt.args if isinstance(a, FragRef)])
+
+
+def _exponentials(scope: Scope, stmt: Compute, made: Layout, scaled: Scaled) -> None:
+    """Exponentials of a multiply-add, log2 e in its factor and, once a different term, in its term."""
+    terms: dict[str, str] = {}
+    called = scope.use("exp2_approx")
+    values: list[Val] = []
+    for slot in range(made.count):
+        term = operand(scope, scaled.term, made, slot).text
+        if term not in terms:
+            terms[term] = scope.head.fresh("shift")
+            sign = "-" if scaled.minus else ""
+            scope.line(f"const float {terms[term]} = {sign}({term}) * {number(LOG2_E, f32).text};")
+        factor = operand(scope, scaled.factor, made, slot).text
+        values.append(Val(f"{called}(fmaf({factor}, {number(scaled.number, f32).text}, {terms[term]}))", f32))
+    assign(scope, stmt.dst, values, [scaled.factor, scaled.term])
 
 
 SAME_DIVISOR = 4

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from treadle.machine.form import Body, FragRef, If, Loop, Mma, Sync, Tasks
+from treadle.machine.form import Body, FragRef, If, Loop, Mma, Sync, Tasks, walk
 
 Group = frozenset[str]
 Queue = tuple[Group, ...]
@@ -61,3 +61,31 @@ def landings(body: Body) -> dict[int, tuple[str, ...]]:
     walk = _Walk()
     walk.body(body, frozenset({((), frozenset())}))
     return {key: tuple(sorted(names - walk.flying[key])) for key, names in walk.landing.items()}
+
+
+def ready_for_turns(body: Body) -> dict[int, tuple[str, ...]]:
+    """`id` of each wait for a turn -> what the contractions issued in that turn read in registers.
+
+    The compiler may move arithmetic below a barrier. There it would be done while the tensor cores wait for this agent
+    and the other one waits for its turn.
+    """
+    found: dict[int, tuple[str, ...]] = {}
+    for number, item in enumerate(body):
+        if isinstance(item, Tasks | Loop):
+            found |= ready_for_turns(item.body)
+        elif isinstance(item, Sync) and item.kind == "barrier.sync" and "turn" in item.tags:
+            found[id(item)] = _read_in_registers(body[number + 1 :])
+    return found
+
+
+def _read_in_registers(body: Body) -> tuple[str, ...]:
+    """Fragments that contractions read or add to, up to their commit."""
+    names: list[str] = []
+    for item in body:
+        if isinstance(item, Sync) and item.kind == "wgmma.commit":
+            break
+        for stmt in walk([item]):
+            if isinstance(stmt, Mma):
+                refs = (stmt.acc, stmt.a)
+                names += [r.name for r in refs if isinstance(r, FragRef) and r.name not in names]
+    return tuple(names)

@@ -263,13 +263,7 @@ DEVICE float fma_unit(float a, float b, float c) {
 _part(
     "exp_approx",
     """
-// 2^t for t = x log2 e in two parts: the instruction's error, and none from a rounded exponent.
-DEVICE float exp_approx(float x) {
-  const float t = x * 0x1.715476p+0f;
-  const float rest = fmaf(x, 0x1.4ae0cp-26f, fmaf(x, 0x1.715476p+0f, -t));
-  const float y = exp2_approx(t);
-  return fabsf(x) < 87.0f ? fmaf(y * 0x1.62e43p-1f, rest, y) : y;
-}""",
+DEVICE float exp_approx(float x) { return exp2_approx(x * 0x1.715476p+0f); }""",
     "exp2_approx",
 )
 

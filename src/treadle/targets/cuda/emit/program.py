@@ -15,7 +15,8 @@ from treadle.targets.cuda.emit.arith import Arith
 from treadle.targets.cuda.emit.control import Bodies
 from treadle.targets.cuda.emit.counters import periods, private
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
-from treadle.targets.cuda.emit.flight import landings
+from treadle.targets.cuda.emit.exponent import absorbed
+from treadle.targets.cuda.emit.flight import landings, ready_for_turns
 from treadle.targets.cuda.emit.index import FAR, INT_MAX, Known, Symbols, declared, symbol
 from treadle.targets.cuda.emit.mentions import unrolled_variables
 from treadle.targets.cuda.emit.names import cname
@@ -350,6 +351,10 @@ class _Kernel:
         for counter, period in wraps.items():
             own.known[counter] = symbol(cname(counter), 0, FAR if period is None else period - 1)
         self.setting.landing |= landings(role.body)
+        self.setting.ready |= ready_for_turns(role.body)
+        self.setting.scaled, self.setting.absorbed = absorbed(
+            role.body, self.setting.frags, lambda s: self.setting.arith.approximated(s.fn, "approx" in s.tags)
+        )
         frags = frozenset(self.setting.frags)
         Bodies(private(role), wraps, unrolled_variables(role.body, frags)).emit(scope, role.body)
         for stmt in walk(role.body):

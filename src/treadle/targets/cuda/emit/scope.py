@@ -16,6 +16,7 @@ from treadle.dtype.formats import DType
 from treadle.machine.form import Frag, Stmt
 from treadle.targets.cuda.emit.arith import Arith
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
+from treadle.targets.cuda.emit.exponent import Scaled
 from treadle.targets.cuda.emit.fragments import Layout, lane_bit, layout, part_text, spare_text, warp_bit
 from treadle.targets.cuda.emit.index import FAR, INT_MAX, Known, Symbols, symbol
 from treadle.targets.cuda.emit.prelude import Prelude
@@ -43,6 +44,12 @@ class KernelSetting:
     """Expressions that a launch must hold against a largest value."""
     wide_fence: bool = False
     landing: dict[int, tuple[str, ...]] = field(default_factory=dict[int, "tuple[str, ...]"])
+    ready: dict[int, tuple[str, ...]] = field(default_factory=dict[int, "tuple[str, ...]"])
+    """`id` of a wait for a turn -> fragments that its contractions read, computed before it."""
+    scaled: dict[int, Scaled] = field(default_factory=dict[int, Scaled])
+    """`id` of an exponential -> the multiply-add that makes its argument."""
+    absorbed: frozenset[int] = frozenset()
+    """`id`s of those multiply-adds."""
     unrolled: frozenset[str] = frozenset()
     unsigned: frozenset[str] = frozenset()
     """Fragments without numbers below zero."""

@@ -20,6 +20,9 @@ def sync(scope: Scope, stmt: Sync) -> None:
         case "mbar.init" | "mbar.expect" | "mbar.arrive" | "mbar.wait":
             _phased(scope, stmt, args)
         case "barrier.sync" | "barrier.arrive":
+            for name in scope.setting.ready.get(id(stmt), ()):
+                scope.use("landed")
+                scope.line(f"landed({register(name)});")
             _named(scope, stmt.kind.removeprefix("barrier."), args["id"], args["threads"])
         case "wgmma.wait":
             scope.use("mma_wait")
