@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, cast
 
@@ -117,7 +117,7 @@ def plan_facts(program: Program, target: str, facts: CallFacts) -> PlanFacts:
     names = sorted(facts.arrays)
     apart = all(facts.apart(a, b) for i, a in enumerate(names) for b in names[i + 1 :])
     kind = target.partition(":")[0]
-    return PlanFacts(
+    planned = PlanFacts(
         target=target,
         extents=dict(facts.extents),
         unit=frozenset(unit),
@@ -125,6 +125,25 @@ def plan_facts(program: Program, target: str, facts: CallFacts) -> PlanFacts:
         disjoint=apart,
         features=features_of(target),
         workers=workers() if kind == "cpu" else 1,
+    )
+    return planned if program.numerics.get("repeatable") is None else _whatever_the_call(program, planned, facts)
+
+
+SETTLED = 8
+"""Workers for which a repeatable kernel is planned; it runs on as many as there are."""
+
+
+def _whatever_the_call(program: Program, planned: PlanFacts, facts: CallFacts) -> PlanFacts:
+    """The facts for a plan that does not depend on extents, workers, or on which call came first: one plan, and so one
+    order of every fold, for all arguments that lie alike. Extents are left to their defaults."""
+    unit: set[tuple[str, int]] = set()
+    for tensor in program.tensors:
+        array = facts.arrays.get(tensor.name)
+        # The innermost axis that can be stepped along by one element: the same for a batch of one as for many.
+        fits = [i for i, n in enumerate(array.shape) if n <= 1 or array.strides[i] == 1] if array is not None else []
+        unit |= {(tensor.name, i) for i in fits[-1:]}
+    return replace(
+        planned, extents={}, unit=frozenset(unit), workers=SETTLED if planned.target.startswith("cpu") else 1
     )
 
 

@@ -170,7 +170,8 @@ class Specialisation:
         for variant in admitting:
             if cls in variant.classes:
                 return variant
-        full = len(variants) >= self.limit
+        # A repeatable kernel must not depend on which calls came first: it has a plan for each way axes can lie.
+        full = len(variants) >= self.limit and self.program.numerics.get("repeatable") is None
         if full and admitting:
             nearest = min(admitting, key=lambda v: v.distance(cls))
             nearest.classes.add(cls)
