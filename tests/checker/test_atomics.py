@@ -112,7 +112,7 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("the new value for the old one", TICKETS, "new = add old, 1 ; %new[]", "new = copy old ; %new[]", "J1"),
     ("a ticket drawn twice", TICKETS, TICKET, TICKET + TICKET, "J1"),
     ("old values that nothing handed back", TICKETS, " old old ; store 0", " ; store 0", "J1"),
-    ("a load before it for the old value", TICKETS, TICKET, "      old = load C[l()] ; %old[]\n" + TICKET.replace(" old old", ""), "J1"),
+    ("a load before it for the old value", TICKETS, TICKET, "      old = load C[l()] ; %old[]\n" + TICKET.replace(" old old", ""), "J2"),
     ("another element's ticket", TICKETS, "store C[l()]", "store C[0]", "J1"),
     ("the tickets of the task before", TICKETS, "    tasks (i < T) over workers enters R0(t = i) {", "    loop i = 0 .. T step 1 enters R0(t = T - 1 - i) {", "J1"),
     ("contributions of tasks", ORDERED, CONTROLS, "    tasks (j < D, i < T) over workers enters R0(d = j .. j + 1, t = i .. i + 1) {\n      loop once = 0 .. 1 step 1 {", "J6"),
