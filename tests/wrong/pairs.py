@@ -113,4 +113,5 @@ def shown(error: TreadleError, fn: Callable[..., Any]) -> str:
     first = inspect.getsourcelines(fn)[1]
     text = str(error).replace(shown_path(inspect.getfile(fn)), "FILE")
     text = re.sub(r"(?<=FILE:)\d+", lambda m: f"{int(m.group()) - first:+d}", text)
-    return re.sub(r"(?m)^( *)(\d+)(?= \| )", lambda m: f"{m.group(1)}{int(m.group(2)) - first:+d}", text)
+    text = re.sub(r"(?m)^ +(\d+)(?= \| )", lambda m: f"{int(m.group(1)) - first:+8d}", text)
+    return re.sub(r"(?m)^ +(?= \| )", " " * 8, text)

@@ -1,6 +1,6 @@
-"""What to write instead of a habit from NumPy, torch or Triton that raised a Python exception at capture.
+"""What to write instead: of habits from NumPy, torch or Triton, of forms of Python that kernels lack, of built-in functions.
 
-The exception is Python's own (`'Tile' object has no attribute 'astype'`); its text is matched here, so that the names
+The exception of a habit is Python's own (`'Tile' object has no attribute 'astype'`); its text is matched here, so that the names
 of the language stay free of methods that only refuse.
 """
 
@@ -42,6 +42,60 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (r"treadle has no '(sum|max|min|prod|mean|var|any|all|argmax|argmin)'", "it is a method of tiles: x.sum(N)"),
     (r"treadle has no '(matmul|tensordot)'", "write td.mma(a, b, acc), td.dot(a, b, over=K) or a @ b"),
 )
+
+_FORMS: dict[str, tuple[str, str]] = {
+    "Try": ("a try statement", "values raise nothing in a kernel: select with td.where, or state td.check"),
+    "TryStar": ("a try statement", "values raise nothing in a kernel: select with td.where, or state td.check"),
+    "With": ("a with statement", "enter the context around the call of the kernel"),
+    "Match": ("a match statement", "write it as if and elif on the staged value"),
+    "Global": ("a global statement", "pass the value as a keyword-only parameter, and store results into a td.Out"),
+    "Nonlocal": ("a nonlocal statement", "return the new value from the inner function and assign it outside"),
+    "Delete": ("a del statement", "leave it out: names of a kernel need no deleting"),
+    "ClassDef": ("a class definition", "define the class in the module, for example as a dataclass of tiles"),
+    "AsyncFunctionDef": ("an async function", "define a plain function: a kernel has nothing to wait for"),
+    "AsyncFor": ("an async for", "iterate over a region, or over a Python iterable"),
+    "AsyncWith": ("an async with", "enter the context around the call of the kernel"),
+    "Await": ("await", "wait before the kernel is called"),
+    "Yield": ("yield", "return a list"),
+    "YieldFrom": ("yield from", "return a list"),
+    "Raise": ("raise without an exception", "name the exception to raise, or state td.check"),
+    "decorator": (
+        "a decorator inside a kernel",
+        "define the decorated function in the module, or leave the decorator out",
+    ),
+    "orelse": ("an else of a region", "write the statements after the region: regions run to their end"),
+}
+
+
+def unsupported(form: str) -> tuple[str, str]:
+    """A form of Python that kernels do not have, in words, and what to write instead."""
+    return _FORMS.get(form, (f"Python's {form}", "move it out of the kernel, into code that runs before it is defined"))
+
+
+_BUILTINS = {
+    "min": "write td.minimum(x, y) for two values, x.min(N) along a dimension",
+    "max": "write td.maximum(x, y) for two values, x.max(N) along a dimension",
+    "any": "combine values by |, or fold a tile: x.any(N)",
+    "all": "combine values by &, or fold a tile: x.all(N)",
+    "sorted": "write td.sort(x, N)",
+    "filter": "select with td.where: which elements there are is not known at capture",
+    "bool": "compare: x != 0",
+    "int": "write x.to(td.i64); a staged number is a keyword-only parameter",
+    "float": "write x.to(td.f32); a staged number is a keyword-only parameter",
+    "complex": "keep real and imaginary parts in two tiles",
+    "len": "extents belong to dimensions: N.extent",
+    "range": "write a region for a traced count: for i in td.serial(n)",
+    "list": "compute with whole tiles, or iterate over a dimension: for n in td.serial(N.each)",
+    "tuple": "compute with whole tiles, or iterate over a dimension: for n in td.serial(N.each)",
+    "sum": "sum a tile along a dimension: x.sum(N)",
+    "round": "write td.round(x)",
+    "divmod": "write x // y and x % y",
+}
+
+
+def builtin_advice(name: str) -> str | None:
+    """What to write instead of a built-in function that needs what a traced value does not have."""
+    return _BUILTINS.get(name)
 
 
 def advice(error: Exception) -> str | None:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from treadle.base.errors import TreadleError
+from treadle.lang.advice import builtin_advice
 from treadle.lang.context import Context
 from treadle.lang.dims import PartRef
-from treadle.lang.errors import NoSource, Opaque, Recursion, Unsupported
+from treadle.lang.errors import NoSource, Opaque, Recursion, TracedBool, TracedNumber, Unsupported
 from treadle.lang.frames import Frame, GoneName, cell_lookup, is_container, items, local_names
 from treadle.lang.monoids import Monoid
 from treadle.lang.objects import class_of
@@ -119,7 +120,12 @@ class Interpreter(Statements):
             method = getattr(class_of(fn), "__call__", None)  # noqa: B004
             if isinstance(method, types.FunctionType):
                 return self.call(method, [fn, *args], kwargs)
-        return fn(*args, **kwargs)
+        try:
+            return fn(*args, **kwargs)
+        except (TracedBool, TracedNumber) as error:
+            # The built-in function asked, not the user: what to write instead is known for it.
+            error.hint = builtin_advice(getattr(fn, "__name__", "")) or error.hint
+            raise
 
     def call_function(self, fn: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A Python function: the language's and the standard library's run as they are, others are interpreted."""
@@ -201,7 +207,7 @@ class Interpreter(Statements):
         try:
             return body()
         except TreadleError as error:
-            if len(error.notes) < 8:
+            if len(error.notes) < 8 and error.notes[-1:] != ((span, f"{name} is called here"),):
                 error.notes = (*error.notes, (span, f"{name} is called here"))
             raise
         finally:

@@ -11,6 +11,7 @@ from typing import Any
 from treadle.dtype.formats import bool_
 from treadle.ir.core import Block
 from treadle.lang import merging, pointwise
+from treadle.lang.advice import unsupported
 from treadle.lang.context import Context
 from treadle.lang.dims import PartRef
 from treadle.lang.errors import BadArgument, Gone, TracedBool, Unbound, Unsupported
@@ -98,14 +99,15 @@ class Expressions(ABC):
         """Makes the node the position of what is captured next."""
         self.ctx.builder.span = span_of(frame.file, node)
 
-    def unsupported(self, frame: Frame, node: ast.AST) -> Unsupported:
+    def unsupported(self, frame: Frame, node: ast.AST, form: str = "") -> Unsupported:
         """The error for a form of Python that kernels do not have."""
         self.at(frame, node)
+        found, hint = unsupported(form or type(node).__name__)
         return Unsupported(
             doing=f"capturing {frame.name}",
-            found=f"Python's {type(node).__name__}",
+            found=found,
             expected="assignments, for, if, calls and expressions",
-            hint="move it out of the kernel, or into code that runs before the kernel is defined",
+            hint=hint,
             span=self.ctx.span,
         )
 

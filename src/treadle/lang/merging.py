@@ -13,6 +13,7 @@ from treadle.ir.core import Block, If, Region, TileType, Value
 from treadle.ir.ops.access import Extract, Load
 from treadle.ir.rewrite import has_effect
 from treadle.lang import pointwise
+from treadle.lang.dims import PartRef
 from treadle.lang.errors import BranchType
 from treadle.lang.frames import is_container, items, rebuilt
 from treadle.lang.objects import plain_number
@@ -151,4 +152,8 @@ def describe(x: Any) -> str:
         return f"a tile {x.type}"
     if is_number(x):
         return f"the number {x}"
+    if isinstance(x, PartRef):
+        return f"the part {x} of a dimension"
+    if hasattr(x, "set_at"):
+        return f"the tensor {x}"
     return f"{x!r}" if x is None or isinstance(x, str) else f"{type(x).__name__} {x}"

@@ -134,7 +134,7 @@ class Statements(Expressions):
 
     def exec_FunctionDef(self, frame: Frame, node: ast.FunctionDef) -> None:
         if node.decorator_list:
-            raise self.unsupported(frame, node.decorator_list[0])
+            raise self.unsupported(frame, node.decorator_list[0], "decorator")
         self.assign_name(frame, node.name, self.closure(frame, node))
 
     def exec_Return(self, frame: Frame, node: ast.Return) -> None:
@@ -316,7 +316,7 @@ class Statements(Expressions):
         if isinstance(holder, (Tile, PartRef, TensorRef)):
             raise BadAssignment(
                 doing=f"assigning in {frame.name}",
-                found=f"an assignment to an attribute of {type(holder).__name__}",
+                found=f"an assignment to an attribute of {merging.describe(holder)}",
                 expected="a name, a part of a tile or tensor, or an attribute of an object of yours",
                 hint="assign to a name",
                 span=self.ctx.span,
@@ -343,7 +343,7 @@ class Statements(Expressions):
         self.at(frame, node)
         if isinstance(value, RegionSpec):
             if node.orelse:
-                raise self.unsupported(frame, node.orelse[0])
+                raise self.unsupported(frame, node.orelse[0], "orelse")
             self.region_loop(frame, node, value)
             return
         frame.nest.append(Nest("loop"))
