@@ -1,7 +1,7 @@
-"""What to write instead: of habits from NumPy, torch or Triton, of forms of Python that kernels lack, of built-in functions.
+"""What to write instead: of habits from NumPy, torch or Triton, and of forms of Python that kernels lack.
 
-The exception of a habit is Python's own (`'Tile' object has no attribute 'astype'`); its text is matched here, so that the names
-of the language stay free of methods that only refuse.
+The exception of a habit is Python's own (`'Tile' object has no attribute 'astype'`); its text is matched here, so that
+the names of the language stay free of methods that only refuse.
 """
 
 from __future__ import annotations

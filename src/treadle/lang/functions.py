@@ -14,7 +14,7 @@ from treadle.lang import folds, monoids, ordering, pointwise, subscript
 from treadle.lang.dims import Dimension, PartRef, several_devices
 from treadle.lang.dtypes import as_dtype
 from treadle.lang.errors import BadArgument, BadStage, DimTwice, WrongDType
-from treadle.lang.objects import is_word
+from treadle.lang.objects import is_word, plain_number
 from treadle.lang.specs import RegionSpec
 from treadle.lang.state import context
 from treadle.lang.storage import PLACES, Memory, constraint
@@ -37,9 +37,9 @@ def parallel(*args: Any, name: str = "", scope: str | None = None) -> RegionSpec
 
     `scope` asks for a level of the machine. *Errors*: `capture/argument`, `limit/form` for several devices.
     """
-    if scope == "device":
+    if is_word(scope, ("device",)):
         raise several_devices("td.parallel(..., scope='device')")
-    if scope is not None and scope not in SCOPES:
+    if scope is not None and not is_word(scope, SCOPES):
         raise BadArgument(
             doing="making td.parallel",
             found=f"scope={scope!r}",
@@ -52,12 +52,26 @@ def parallel(*args: Any, name: str = "", scope: str | None = None) -> RegionSpec
 
 def serial(*args: Any, name: str = "", versions: int | None = None) -> RegionSpec:
     """Instances one after another; outer names assigned inside are carried."""
-    return RegionSpec("serial", args, name=name, versions=versions)
+    return RegionSpec("serial", args, name=name, versions=_versions("serial", versions))
 
 
 def pipeline(*args: Any, name: str = "", versions: int | None = None) -> RegionSpec:
     """Like `serial`, ordered by dependences only: iterations may overlap."""
-    return RegionSpec("pipeline", args, name=name, versions=versions)
+    return RegionSpec("pipeline", args, name=name, versions=_versions("pipeline", versions))
+
+
+def _versions(kind: str, given: Any) -> int | None:
+    """How many buffers an operand gets, if the author says. *Errors*: `capture/argument`."""
+    number = plain_number(given)
+    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= 1):
+        return number
+    raise BadArgument(
+        doing=f"making td.{kind}",
+        found=f"versions={given!r}",
+        expected="a staged integer of at least 1",
+        hint="leave versions= out: how many buffers an operand gets is planned",
+        span=context().span,
+    )
 
 
 def reduce(*args: Any, order: Order = "unordered", name: str = "", versions: int | None = None) -> RegionSpec:
@@ -70,7 +84,7 @@ def reduce(*args: Any, order: Order = "unordered", name: str = "", versions: int
             hint="leave order= out",
             span=context().span,
         )
-    return RegionSpec("reduce", args, order, name, None, versions)
+    return RegionSpec("reduce", args, order, name, None, _versions("reduce", versions))
 
 
 def stage(name: str) -> None:
