@@ -8,7 +8,7 @@ from treadle import f32, i32
 B, H, Sq, Sk, D = td.dims("B H Sq Sk D")
 
 
-@td.kernel
+@td.kernel(numerics=td.Numerics(functions="fast"))
 def attention(
     Q: td.Tensor[B, H, Sq, D],
     K: td.Tensor[B, H, Sk, D],
@@ -19,6 +19,7 @@ def attention(
 ):
     """`Y = softmax(Q K^T / sqrt(D)) V` of each head, keys in a pipeline, f32 state.
 
+    Exponentials are of accuracy class `fast`: the weights are rounded to the format of V before they are used.
     With `causal`, query q sees keys 0 .. q + Sk - Sq: the last query sees every key. A query without a key gives NaN.
 
     *Shapes*: Q, Y [B, H, Sq, D]; K, V [B, H, Sk, D]. *Source*: the online softmax (Milakov and Gimelshein, 2018).
@@ -28,11 +29,12 @@ def attention(
         x = Q[b, h, q, D]
         m, total, acc = td.full(q, value=-float("inf")), td.zeros(q), td.zeros(q, D)
         for k in td.pipeline(Sk[: q.stop + shift] if causal else Sk):
-            s = td.dot(x, K[b, h, k, D], over=D, dtype=f32) * D.extent**-0.5
+            s = td.dot(x, K[b, h, k, D], over=D, dtype=f32)
             if causal:
                 s = td.where(q + shift >= k, s, -float("inf"))
-            top = td.maximum(m, s.max(k))
-            p, c = td.exp(s - top), td.exp(m - top)
+            scale = D.extent**-0.5
+            top = td.maximum(m, s.max(k) * scale)
+            p, c = td.exp(s * scale - top), td.exp(m - top)
             total = total * c + p.sum(k)
             acc = td.mma(p.to(V.dtype), V[b, h, k, D], acc * c)
             m = top
