@@ -15,8 +15,8 @@ from tests.lib import rounding as r
 from tests.lib.rounding import Num
 from tests.lib.ways import BF16, F32, clean, compare, random, run, whole
 
-from treadle.lib import attention as lib
 from treadle.lib import decode
+from treadle.lib.attention import attention, attention_backward, grouped_attention, varlen_attention
 
 
 def oracle(
@@ -88,23 +88,23 @@ VARIANTS = {
 def test_grouped_attention(name: str) -> None:
     q, k, v = heads(random(), 2, 4, 2, 9, 13)
     kw = VARIANTS[name]
-    run(lib.grouped_attention, q, k, v, want=grouped(q, k, v, **kw), compiled="causal" in name, **kw)
+    run(grouped_attention, q, k, v, want=grouped(q, k, v, **kw), compiled="causal" in name, **kw)
 
 
 def test_alibi_and_more_queries_than_keys() -> None:
     q, k, v = heads(random(1), 1, 4, 1, 9, 5)
     slope = np.array([0.5, 0.25, 0.125, 0.0625], np.float32)
     kw = {"slope": slope, "causal": True}
-    y, lse = run(lib.grouped_attention, q, k, v, slope, causal=True, want=grouped(q, k, v, **kw))
+    y, lse = run(grouped_attention, q, k, v, slope, causal=True, want=grouped(q, k, v, **kw))
     assert (y[:, :, :4] == 0).all() and np.isneginf(lse[:, :, :4]).all()
-    clean(lib.grouped_attention, q, k, v, slope, causal=True)
+    clean(grouped_attention, q, k, v, slope, causal=True)
 
 
 def test_bf16_and_the_first_kernel() -> None:
     q, k, v = heads(random(2), 1, 2, 2, 40, 40, BF16)
     want = grouped(q, k, v, causal=True, bf16=True)
-    run(lib.grouped_attention, q, k, v, causal=True, want=want)
-    run(lib.attention, q, k, v, causal=True, want=want[0])
+    run(grouped_attention, q, k, v, causal=True, want=want)
+    run(attention, q, k, v, causal=True, want=want[0])
 
 
 def test_packed_sequences() -> None:
@@ -121,7 +121,7 @@ def test_packed_sequences() -> None:
                 causal=causal,
             )
             value[a:b], off[a:b] = part.value.swapaxes(0, 1), part.off.swapaxes(0, 1)
-        run(lib.varlen_attention, q, k, v, qs, ks, causal=causal, want=Num(value, off), compiled=causal)
+        run(varlen_attention, q, k, v, qs, ks, causal=causal, want=Num(value, off), compiled=causal)
 
 
 def gradients(q: Any, k: Any, v: Any, d: Any, **kw: Any) -> tuple[Num, ...]:
@@ -154,11 +154,11 @@ def test_backward(kw: dict[str, Any]) -> None:
     g = random(4)
     q, k, v = heads(g, 1, 4, 2, 7, 11)
     d = whole(g, 1, 4, 7, 4)
-    y, lse = lib.grouped_attention.reference(q, k, v, **kw)
+    y, lse = grouped_attention.reference(q, k, v, **kw)
     dq, dk, dv = gradients(q[0], np.repeat(k[0], 2, 0), np.repeat(v[0], 2, 0), d[0], **kw)
     pairs = [Num(t.value.reshape(2, 2, 11, 4).sum(1), t.off.reshape(2, 2, 11, 4).sum(1)) for t in (dk, dv)]
     wants = tuple(Num(t.value[None], t.off[None]) for t in (dq, *pairs))
-    run(lib.attention_backward, q, k, v, y, lse, d, want=wants, compiled=kw == {"causal": True}, **kw)
+    run(attention_backward, q, k, v, y, lse, d, want=wants, compiled=kw == {"causal": True}, **kw)
 
 
 def stored(seed: int) -> tuple[Any, ...]:

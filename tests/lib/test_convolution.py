@@ -54,9 +54,8 @@ def test_conv2d(kw: dict[str, Any]) -> None:
     dw = np.full(w.shape, np.nan, np.float32)
     lib.conv2d_weights.reference(x, d, dw, **kw)
     assert (dw * w).sum() == (want * d).sum()
-    extra = tuple((n - 1 - v) % s for n, v, s in zip((9 + 1, 10 + 1), (0, 0), lib.pair(kw.get("stride", 1))))
     dx = lib.conv_transposed2d.reference(d, w, extra=fitting(x, d, w, kw), **kw)
-    assert dx.shape == x.shape and (dx * x).sum() == (want * d).sum(), extra
+    assert dx.shape == x.shape and (dx * x).sum() == (want * d).sum()
 
 
 def fitting(x: Array, d: Array, w: Array, kw: dict[str, Any]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from tests.lib import rounding as r
 from tests.lib.rounding import Num
 from tests.lib.ways import BF16, clean, random, reals, run
 
-from treadle.lib import rope as lib
+from treadle.lib import rotary as lib
 
 
 def angles(tokens: int, pairs: int) -> tuple[np.ndarray, np.ndarray, Num]:

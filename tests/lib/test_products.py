@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.lib.ways import BF16, F32, F64, I32, clean, random, run, whole
 
-from treadle.lib import matmul as lib
+from treadle.lib import products as lib
 from treadle.lib.linear import gated_linear, linear
 
 

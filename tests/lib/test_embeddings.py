@@ -7,7 +7,7 @@ import pytest
 from tests.lib.ways import BF16, clean, random, run, whole
 
 import treadle as td
-from treadle.lib import embedding as lib
+from treadle.lib import embeddings as lib
 
 IDS = np.array([3, 0, 3, 6, 3], np.int32)
 
