@@ -60,7 +60,10 @@ class Row:
 
 def selected(pattern: str | None) -> list[Case]:
     """The CPU cases whose name the regular expression matches. *Errors*: `bench/no-case`."""
-    found = [c for c in cpu_cases() if pattern is None or re.search(pattern, c.name)]
+    try:
+        found = [c for c in cpu_cases() if pattern is None or re.search(pattern, c.name)]
+    except re.error:
+        found = []
     if not found:
         names = ", ".join(c.name for c in cpu_cases())
         raise NoCase(

@@ -6,11 +6,13 @@ import ast
 import importlib.util
 import re
 import sys
+import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from treadle.base.errors import UserError
+from treadle.base.errors import TreadleError, UserError
+from treadle.base.source import Span
 from treadle.dtype.formats import DType, f32, named
 from treadle.ir.core import Program
 from treadle.lang import api
@@ -24,6 +26,12 @@ class KernelNotFound(UserError):
     code = "cli/kernel"
 
 
+class FileBroken(UserError):
+    """A Python file that cannot be imported: its text is no Python, or running it raises."""
+
+    code = "cli/file"
+
+
 class ArgumentForm(UserError):
     """A command-line argument that cannot be read."""
 
@@ -33,7 +41,7 @@ class ArgumentForm(UserError):
 def locate(where: str) -> Any:
     """The kernel object (or `Definition`) that `FILE:KERNEL` names; the file is imported.
 
-    *Errors*: `cli/kernel`.
+    *Errors*: `cli/kernel`, `cli/file`.
     """
     file, colon, name = where.rpartition(":")
     path = Path(file)
@@ -67,12 +75,37 @@ def _import(path: Path) -> Any:
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
+    except (TreadleError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # the file may even leave by SystemExit
+        raise _broken(path, error) from error
     finally:
-        sys.path.remove(str(path.parent))
+        if str(path.parent) in sys.path:
+            sys.path.remove(str(path.parent))
     return module
 
 
-_ARG = re.compile(r"^(\w+)=(\w+)(?:\[.*\])?$")
+def _broken(path: Path, error: BaseException) -> FileBroken:
+    """What the file raised, at the line where it did."""
+    places = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        places.append((error.filename or "", error.lineno))
+    lines = [line for file, line in places if line and file and Path(file).resolve() == path.resolve()]
+    return FileBroken(
+        doing=f"importing {path}",
+        found=f"{type(error).__name__}: {error}",
+        expected="a Python file that can be imported",
+        hint=f"run python {path} until it ends without an error",
+        span=Span(str(path), lines[-1]) if lines else None,
+    )
+
+
+def _short(text: str) -> str:
+    """What a user wrote, as long as a line at most."""
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+_ARG = re.compile(r"^(\w+)=(\w+)(?:\[(.*)\])?$")
 
 
 def dtypes_of(definition: Definition, specs: Iterable[str], absent: Iterable[str] = ()) -> dict[str, DType]:
@@ -81,23 +114,45 @@ def dtypes_of(definition: Definition, specs: Iterable[str], absent: Iterable[str
     *Errors*: `cli/argument`, `dtype/unknown`.
     """
     given: dict[str, DType] = {}
+    tensors = {p.name: p for p in definition.tensors}
     for spec in specs:
         match = _ARG.match(spec.replace(" ", ""))
-        if match is None or match[1] not in definition.parameters:
+        if match is None or match[1] not in tensors:
             raise ArgumentForm(
                 doing=f"reading --arg {spec!r}",
                 found=spec,
-                expected="NAME=DTYPE or NAME=DTYPE[DIMS] with a parameter of the kernel: "
-                + ", ".join(definition.parameters),
-                hint="for example --arg 'X=bf16[M,K]'",
+                expected="NAME=DTYPE or NAME=DTYPE[DIMS] with a tensor parameter: " + ", ".join(tensors),
+                hint="for example --arg 'X=bf16[M,K]'; staged values are given by --set",
+            )
+        dims = [d.name for d in tensors[match[1]].dims]
+        if match[3] is not None and [d for d in match[3].split(",") if d] != dims:
+            raise ArgumentForm(
+                doing=f"reading --arg {spec!r}",
+                found=f"the dimensions [{match[3]}]",
+                expected=f"those of the parameter, [{','.join(dims)}], or none",
+                hint="extents are given by --dim M=4096; dimensions keep their names",
             )
         given[match[1]] = named(match[2])
-    out = set(absent)
+    out = _absent(definition, absent)
     return {
         p.name: given.get(p.name, p.dtype or f32)
         for p in definition.tensors
         if p.name not in out and (p.kind != "out" or p.name in given)
     }
+
+
+def _absent(definition: Definition, names: Iterable[str]) -> set[str]:
+    """The names given by --absent. *Errors*: `cli/argument` for one that is no parameter which a call may leave out."""
+    found = set(names)
+    known = [p.name for p in definition.parameters.values() if p.optional or p.kind == "out"]
+    for name in sorted(found.difference(known)):
+        raise ArgumentForm(
+            doing=f"reading --absent {name}",
+            found=name,
+            expected="one of the optional parameters: " + (", ".join(known) or "(none)"),
+            hint="only parameters with the default None can be left out",
+        )
+    return found
 
 
 def settings(pairs: Iterable[str]) -> dict[str, Any]:
@@ -113,13 +168,13 @@ def settings(pairs: Iterable[str]) -> dict[str, Any]:
                 value: Any = getattr(api, text[3:])
             else:
                 value = ast.literal_eval(text)
-        except (ValueError, SyntaxError, AttributeError) as error:
+        except (ValueError, SyntaxError, AttributeError, RecursionError, MemoryError) as error:
             equals = ""
             value = str(error)
         if not equals or not name.isidentifier():
             raise ArgumentForm(
-                doing=f"reading --set {pair!r}",
-                found=str(pair),
+                doing=f"reading --set {_short(pair)!r}",
+                found=_short(pair),
                 expected="NAME=VALUE with a Python literal or td.NAME",
                 hint="for example --set causal=True",
             )
@@ -132,11 +187,11 @@ def numbers(pairs: Iterable[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for pair in pairs:
         name, _, text = pair.partition("=")
-        if not text.isdigit():
+        if not (text.isascii() and text.isdigit() and len(text) < 19 and name.isidentifier()):
             raise ArgumentForm(
-                doing=f"reading --dim {pair!r}",
-                found=pair,
-                expected="NAME=NUMBER",
+                doing=f"reading --dim {_short(pair)!r}",
+                found=_short(pair),
+                expected="NAME=NUMBER, of at most 18 digits",
                 hint="for example --dim M=4096",
             )
         found[name] = int(text)
