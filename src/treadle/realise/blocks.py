@@ -39,6 +39,7 @@ class Lowering(Carried):
         self.rank = {name: i + 1 for i, name in enumerate(choices.vector)}
         self.tile_names = {}
         self.leading = ""
+        self.shares = {}
         self.keeping = self.chosen_to_keep()
 
     # ---- which values are kept

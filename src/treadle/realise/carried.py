@@ -80,7 +80,7 @@ class Carried(Nests, ABC):
         loops: list[tuple[form.Loop, Frame]] = []
         inner = frame
         keys = self.free(place.parts(value), frame)
-        self.lead(keys)
+        self.lead([keys])
         for key in self.nest_order(keys):
             # The padding of whole tiles is written too.
             loop, inner = self.over(key, self.width_of(key, bool(place.tiles)), inner)

@@ -80,8 +80,8 @@ class Nests(Folds, ABC):
     def lower_group(self, items: list[Item], rest: set[str], frame: Frame) -> None:
         """Emits a group; `rest` are the values that items outside the group read."""
         contraction = self.contracts(items)
-        led = self.leading
-        self.lead([k for i in items for k in self.free((*i.outer, *i.inner), frame)])
+        led = self.leading, self.shares
+        self.lead([self.free((*i.outer, *i.inner), frame) for i in items])
         rows = self.rows(items, frame)
         if self.choices.row_order and contraction:
             rank = {name: i for i, name in enumerate(self.choices.row_order)}
@@ -113,7 +113,7 @@ class Nests(Folds, ABC):
         self.parted = parted
         self.lower_levels(items, {id(i): p for i, p in outside}, contraction, inner)
         self.close(loops)
-        self.leading = led
+        self.leading, self.shares = led
         for _, result, place in parted:
             frame.places[result.name] = place
         for item, place in outside:

@@ -21,6 +21,7 @@ class Storage(Pull):
 
     rank: dict[str, int]
     leading: str
+    shares: dict[str, int]
 
     # ---- loops
 
@@ -33,13 +34,27 @@ class Storage(Pull):
             return 1
         if contraction or key[0].name == self.leading:
             return width
-        # Code grows with the slots of a fragment: what the leading dimension leaves.
-        return max(1, min(width, self.choices.slots // self.choices.sweep.get(self.leading, 1)))
+        return self.shares.get(key[0].name, 1)
 
-    def lead(self, keys: Sequence[PartKey]) -> None:
-        """Chooses the dimension along the lanes for the loops over these parts."""
-        wide_ones = [k[0].name for k in keys if self.choices.sweep.get(k[0].name, 1) > 1]
-        self.leading = max(wide_ones, key=lambda n: self.rank.get(n, 0), default="")
+    def lead(self, groups: Sequence[Sequence[PartKey]]) -> None:
+        """Chooses the dimension along the lanes for loops over these parts, and the slots of the others beside it.
+
+        Code grows with the slots of a fragment: each dimension gets what the ones before it leave that occur with it in
+        a group of parts.
+        """
+        sweep = self.choices.sweep
+        together = [{k[0].name for k in keys if sweep.get(k[0].name, 1) > 1} for keys in groups]
+        names = sorted({n for g in together for n in g}, key=lambda n: (-self.rank.get(n, 0), n))
+        self.leading = names[0] if names else ""
+        self.shares = {}
+        for name in names:
+            taken = sweep[self.leading]
+            for other, share in self.shares.items():
+                if other != self.leading and any(name in g and other in g for g in together):
+                    taken *= share
+            room = max(1, self.choices.slots // taken)
+            even = 1 << (room.bit_length() - 1)
+            self.shares[name] = sweep[name] if name == self.leading else min(sweep[name], even)
 
     def over(
         self, key: PartKey, width: int, frame: Frame, deep: bool = False, whole: int = 1

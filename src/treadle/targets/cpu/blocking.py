@@ -317,7 +317,7 @@ class Blocking:
             wrap=self.wrapped(),
             laid_out=laid_out,
             whole_tiles=self.accumulators(),
-            slots=512,
+            slots=256,
             packs=packs,
             depth=self.depth(),
             atoms={r.found.op.result.name: self.atom(r.found) for r in self.roles if self.atom(r.found) != "fma"},
