@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -56,15 +57,36 @@ class Kernel:
         self._by_text: dict[str, Specialisation] = {}
         self._ready: dict[Any, Ready | Repeated] = {}
         self._fixed: dict[Any, tuple[str, ...]] = {}  # dimensions that the program needs as numbers
+        self._under: dict[Any, Kernel] = {}  # the same with other numerical contracts
 
     def __repr__(self) -> str:
         return f"<treadle kernel {self.definition.name}>"
+
+    def under(self, numerics: Any) -> Kernel:
+        """The kernel with another numerical contract, made once for each: `kernel(x, numerics=n)` is
+        `kernel.under(n)(x)`, and so for `plan`, `bind`, `reference`, `sanitize` and `program`.
+
+        *Errors*: `capture/argument` for what is no `td.Numerics`.
+        """
+        found = self._under.get(numerics) if isinstance(numerics, Hashable) else None
+        if found is None:
+            found = self._under[numerics] = Kernel(self.definition.under(numerics), variants=self.limit)
+        return found
+
+    def _asked(self, staged: dict[str, Any]) -> Kernel:
+        """The kernel that a call means: `numerics=`, unless it is a parameter, is taken out of `staged`."""
+        if "numerics" not in staged or "numerics" in self.definition.parameters:
+            return self
+        return self.under(staged.pop("numerics"))
 
     # ---- running
 
     def __call__(self, *args: Any, **staged: Any) -> Any:
         key: Any = tuple([(a.dtype, a.ndim) if a.__class__ is _ARRAY else a.__class__ for a in args])
         if staged:
+            asked = self._asked(staged)
+            if asked is not self:
+                return asked(*args, **staged)
             key = (key, frozen(staged))
         ready = self._ready.get(key)
         if ready is not None:
@@ -83,7 +105,7 @@ class Kernel:
 
         Arguments are checked once and kept alive; omitted Outs are allocated once.
         """
-        special, call = self.prepare(args, staged)
+        special, call = self._asked(staged).prepare(args, staged)
         return special.bind(call)
 
     def reference(self, *args: Any, **staged: Any) -> Any:
@@ -92,7 +114,7 @@ class Kernel:
         Under a Python debugger, and where the kernel says `breakpoint()`, the lines of the kernel run in a frame of
         their own, with its names at hand as NumPy arrays.
         """
-        special, call = self.prepare(args, staged)
+        special, call = self._asked(staged).prepare(args, staged)
         stepping = room("stepping")
         seen = stepping.wants_stepping(special.program)
         evaluate = stepping.evaluate_stepping if seen else room("interpreter").evaluate
@@ -106,8 +128,9 @@ class Kernel:
 
     def sanitize(self, *args: Any, **staged: Any) -> list[Any]:
         """Findings of the checked interpreter on these arguments, which stay as they are; empty when all is well."""
+        asked = self._asked(staged)
         given = {n for n in bind_arguments(self.definition, args, staged, described=False).views}
-        special, call = self.prepare(args, staged)
+        special, call = asked.prepare(args, staged)
         fresh_ones = {t.name for t in special.program.tensors if t.name not in given}
         with on_host(special.program, call) as arrays:
             return room("sanitize").sanitize(special.program, arrays, call.scalars, call.extents, fresh=fresh_ones)
@@ -120,18 +143,20 @@ class Kernel:
         `where` pins decisions, one or several: `td.tile(...)`, `td.place(...)`, `td.atom(...)`, `td.versions(...)`.
         """
         kind = target.partition(":")[0] if target is not None else None
-        special, call = self.prepare(args, staged, allocate=False, kind=kind)
-        return room("plan").plan_call(self, special, call, target, where)
+        asked = self._asked(staged)
+        special, call = asked.prepare(args, staged, allocate=False, kind=kind)
+        return room("plan").plan_call(asked, special, call, target, where)
 
     @property
     def variants(self) -> list[Variant | Interpreted]:
         """The variants that calls have made so far; last, what ran in the reference interpreter, and why."""
         compiled = [v for s in self._by_text.values() for v in s.variants]
-        return [*compiled, *(v for s in self._by_text.values() for v in s.interpreted.values())]
+        slow = [v for s in self._by_text.values() for v in s.interpreted.values()]
+        return [*compiled, *slow, *(v for k in self._under.values() for v in k.variants)]
 
     def program(self, *args: Any, **staged: Any) -> Program:
         """The captured program for these arguments (arrays or `td.like`)."""
-        return self.prepare(args, staged, allocate=False)[0].program
+        return self._asked(staged).prepare(args, staged, allocate=False)[0].program
 
     # ---- the way to a call
 

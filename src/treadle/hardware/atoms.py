@@ -73,6 +73,18 @@ ATOMS: tuple[Atom, ...] = (
         "Intel SDM volume 2, VFMADD132PS: one rounding of a*b+c",
     ),
     Atom(
+        "muladd",
+        _CPU,
+        _FLOATS,
+        (0, 0, 0),
+        "one contribution after another",
+        False,
+        False,
+        "register",
+        "mul, add",
+        "Intel SDM volume 2, MULPS and ADDPS: the product is rounded, then the sum",
+    ),
+    Atom(
         "amx.tdpbf16ps",
         ("cpu:amx",),
         _AMX_FORMATS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import types
 from collections.abc import Mapping
@@ -28,9 +29,11 @@ from treadle.lang.errors import (
     DimConflict,
     MissingStaged,
     NoEffect,
+    NoSource,
     WrongRank,
 )
 from treadle.lang.frames import Frame, cell_lookup, local_names
+from treadle.lang.permissions import require_repeatable
 from treadle.lang.source import function_node
 from treadle.lang.specs import Numerics, ScalarSpec, TensorSpec
 from treadle.lang.staging import freeze
@@ -85,6 +88,22 @@ class Definition:
 
     def __repr__(self) -> str:
         return f"<treadle kernel {self.name}>"
+
+    def under(self, numerics: Any) -> Definition:
+        """The same with another numerical contract. *Errors*: `capture/argument` for what is no `td.Numerics`."""
+        if not isinstance(numerics, Numerics):
+            raise BadArgument(
+                doing=f"calling {self.name} with numerics=",
+                found=f"{numerics!r}",
+                expected="a td.Numerics",
+                hint="write numerics=td.Numerics(...)",
+                span=span_here(),
+            )
+        other = copy.copy(self)
+        other.numerics = numerics
+        other.__treadle_definition__ = other
+        other._programs = {}
+        return other
 
     @property
     def tensors(self) -> list[Parameter]:
@@ -223,6 +242,7 @@ class Definition:
             numerics=dict(asdict(self.numerics)),
             span=self.span,
         )
+        require_repeatable(program)
         return program, interpreter.trail
 
     def _bound(
@@ -414,7 +434,11 @@ def inline_kernel(interp: Interpreter, definition: Definition, args: list[Any], 
     for p in definition.tensors:
         if given.get(p.name) is not None:
             _stand_in(ctx, definition, p, given[p.name], table)
-    node = function_node(definition.fn)
+    try:
+        node = function_node(definition.fn)
+    except NoSource as error:
+        error.span = ctx.span
+        raise
     outs = [p for p in definition.tensors if p.kind == "out" and given.get(p.name) is None]
     dtypes = {p.name: p.dtype for p in outs}
     start = ctx.checkpoint()

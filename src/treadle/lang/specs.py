@@ -11,6 +11,7 @@ from treadle.lang.dims import Dimension
 from treadle.lang.dtypes import as_dtype
 from treadle.lang.errors import BadArgument, BadRegion, DimTwice
 from treadle.lang.objects import listed
+from treadle.lang.permissions import known
 from treadle.lang.state import maybe_context, span_here
 
 
@@ -32,6 +33,8 @@ class ScalarSpec:
 
 def _tensor_spec(items: Any, out: bool) -> TensorSpec:
     given = listed(items)
+    if len(given) == 2 and given[0] == ():  # rank 0, with a dtype
+        given = given[1:]
     word = "td.Out" if out else "td.Tensor"
     dims: list[Dimension] = []
     dtype: DType | None = None
@@ -121,6 +124,7 @@ class Numerics:
         _one_of("mma_subnormals", self.mma_subnormals, ("any", "keep"))
         if self.repeatable is not None:
             _one_of("repeatable", self.repeatable, ("run", "batch"))
+        known(self, span_here())
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

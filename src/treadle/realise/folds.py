@@ -158,12 +158,20 @@ class Folds(Matrix):
             )
         )
 
+    def may_fuse(self, op: Mma) -> bool:
+        """Whether products need no rounding of their own: the program permits it, or the accumulator holds them."""
+        a, b, acc = (v.type.dtype for v in (op.a, op.b, op.acc))
+        exact = not acc.is_float or a.mantissa + b.mantissa + 1 <= acc.mantissa
+        return exact or self.program.numerics.get("contract", True) is not False
+
     def multiply(self, run: Running, op: Mma, claim: Claim | None, inner: Frame) -> None:
         """One contraction statement."""
         at = {p.dim: c for p, c in zip(run.item.outer, run.coords, strict=True)}
         at |= {p.dim: c for p, c in zip(run.item.inner, self.coords(run.item.inner, inner), strict=True)}
         dtype = op.result.type.dtype
         atom = self.choices.atoms.get(op.result.name, "fma")
+        if atom == "fma" and not self.may_fuse(op):
+            atom = "muladd"
         if atom.startswith("amx"):
             self.multiply_tiles(run, op, atom, claim, at, inner)
             return
@@ -242,7 +250,7 @@ class Folds(Matrix):
                 self.made_in[got.name].memo[key] = got
             return got
         got = self.named(self.fetch(value, coords, frame), value, coords, frame, slots)
-        if got.dtype == dtype or atom != "fma":
+        if got.dtype == dtype or atom not in ("fma", "muladd"):
             return got
         return self.compute(value, coords, "cast", [got], frame, slots=slots, dtype=dtype)
 

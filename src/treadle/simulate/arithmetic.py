@@ -6,6 +6,7 @@ primitives in the same order as emitted code, so that simulated bits equal the m
 Sums of a contraction, by the first part of the atom's name:
 
 - `fma`, `ffma`: `acc = fma(a_k, b_k, acc)` for ascending contracted coordinates, in the accumulator's dtype;
+- `muladd`: `acc = acc + a_k * b_k`, rounded twice, in the same order;
 - `dpbf16`: the same chain, in each pair the odd coordinate first; subnormals are flushed;
 - `amx`: products exact; even and odd contracted coordinates are summed apart, each as an fma chain from 0, the two sums
   are added, then added to the accumulator; subnormals are flushed;
@@ -156,6 +157,10 @@ def contract(atom: str, dtype: DType, acc: Array, a: Array, b: Array) -> Array:
             return (acc + np.sum(a * b, axis=-1, dtype=dtype.numpy)).astype(dtype.numpy)
         if family in ("fma", "ffma"):
             return _chain(dtype, acc, a, b)
+        if family == "muladd":
+            for k in range(a.shape[-1]):
+                acc = acc + a[:, k] * b[:, k]
+            return acc
         if family == "amx":
             a, b = _flushed(a), _flushed(b)
             zero = np.zeros(acc.shape, dtype.numpy)
