@@ -60,3 +60,10 @@ def test_an_axis_of_its_own_goes_before_a_let_and_a_product(heads) -> None:
 )
 def test_what_shapes_tell(heads, shapes: dict[str, tuple[int, ...]], wanted: dict[str, int]) -> None:
     assert told_extents(heads, shapes) == wanted
+
+
+def test_a_required_equation_tells_what_is_left() -> None:
+    program = parse_program("program p\n  dim S\n  dim S1\n  require -S + S1 - 1 == 0\n  tensor X: f32[S1]\n  body\n")
+    assert told_extents(program, {"X": (5,)}) == {"S1": 5, "S": 4}
+    # An equation that no extent meets gives 0, and is broken by it.
+    assert told_extents(program, {"X": (0,)}) == {"S1": 0, "S": 0} and not program.requires[0].holds({"S1": 0, "S": 0})

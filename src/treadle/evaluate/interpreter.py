@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from treadle.algebra.dims import Dim
 from treadle.dtype.convert import bitcast, convert
 from treadle.evaluate import folds, scalar
 from treadle.evaluate.cuts import Cuts, Even
@@ -75,18 +76,37 @@ def _index(m: Machine, op: Index) -> None:
 
 def _elementwise(m: Machine, op: Elementwise) -> None:
     dims = op.result.type.dims
-    arrays = [m.operand(a, dims, op) for a in op.args]
-    m.tile(op.result, scalar.apply(op.fn, op.args[-1].type.dtype, *arrays))
+    arrays = [m.values[a.name].aligned(dims) for a in op.args]
+    m.tile(op.result, scalar.apply(op.fn, op.args[-1].type.dtype, *arrays), _known_elements(m, op, dims))
+
+
+def _known_elements(m: Machine, op: Elementwise, dims: tuple[Dim, ...]) -> NDArray[np.bool_] | None:
+    """Which elements of the result have a value: those whose operands have (of a selection, the selected one)."""
+    tiles = [m.values[a.name] for a in op.args]
+    if all(t.known is None for t in tiles):
+        return None
+    known = [np.bool_(True) if t.known is None else spread(t.known, t.dims, dims) for t in tiles]
+    if op.fn == "where":
+        return known[0] & np.where(tiles[0].aligned(dims), known[1], known[2])
+    found = known[0]
+    for one in known[1:]:
+        found = found & one
+    return np.asarray(found)
+
+
+def _same_known(m: Machine, op: Cast | Bitcast) -> NDArray[np.bool_] | None:
+    tile = m.values[op.source.name]
+    return None if tile.known is None else spread(tile.known, tile.dims, op.result.type.dims)
 
 
 def _cast(m: Machine, op: Cast) -> None:
-    data = m.operand(op.source, op.result.type.dims, op)
-    m.tile(op.result, convert(data, op.source.type.dtype, op.dtype, op.saturate))
+    data = m.values[op.source.name].aligned(op.result.type.dims)
+    m.tile(op.result, convert(data, op.source.type.dtype, op.dtype, op.saturate), _same_known(m, op))
 
 
 def _bitcast(m: Machine, op: Bitcast) -> None:
-    data = m.operand(op.source, op.result.type.dims, op)
-    m.tile(op.result, bitcast(data, op.source.type.dtype, op.dtype))
+    data = m.values[op.source.name].aligned(op.result.type.dims)
+    m.tile(op.result, bitcast(data, op.source.type.dtype, op.dtype), _same_known(m, op))
 
 
 def _load(m: Machine, op: Load) -> None:
@@ -119,7 +139,8 @@ def _gather(
     if array.size == 0:
         m.tile(op.result, np.broadcast_to(fill, ok.shape))
         return
-    m.tile(op.result, np.where(ok, array[safe], fill))
+    mask = None if known is None else np.where(ok, known[safe], True)
+    m.tile(op.result, np.where(ok, array[safe], fill), mask)
 
 
 def _store(m: Machine, op: Store) -> None:
@@ -149,12 +170,17 @@ def _store(m: Machine, op: Store) -> None:
         m.tile(op.result, spread(result, dims, op.result.type.dims))
 
 
-def _no_collision(m: Machine, op: Store, index: tuple[Array, ...], shape: tuple[int, ...]) -> None:
+def _no_collision(m: Machine, op: Store | Insert, index: tuple[Array, ...], shape: tuple[int, ...]) -> None:
     if not any(s.tile for axis in op.subs for s in (axis if isinstance(axis, tuple) else (axis,))):
         return
-    flat = np.ravel_multi_index(index, shape) if index and index[0].size else np.zeros(0, np.int64)
-    if flat.size != np.unique(flat).size:
-        m.watcher.report("store/collides", f"a store to {op.tensor.name} writes one element twice", op)
+    flat = np.ravel_multi_index(index, shape).ravel() if index and index[0].size else np.zeros(0, np.int64)
+    every, counts = np.unique(flat, return_counts=True)
+    if flat.size != every.size:
+        places: tuple[Any, ...] = np.unravel_index(int(every[counts > 1][0]), shape)
+        at = ", ".join(str(int(i)) for i in places)
+        what = op.tensor.name if isinstance(op, Store) else op.source.hint or op.source.name
+        kind = "a store to" if isinstance(op, Store) else "an assignment to a part of"
+        m.watcher.report("store/collides", f"{kind} {what} writes one element twice: {what}[{at}]", op)
 
 
 def _atomic(op: Store, array: Array, index: tuple[Array, ...], data: Array) -> Array:
@@ -185,15 +211,17 @@ def _insert(m: Machine, op: Insert) -> None:
     index = tuple(np.broadcast_to(i, shape) for i in m.index(op.subs, tile.dims, None, ranges))
     m.inside(index, tile.lo, tile.data.shape, op, op.source.hint or op.source.name, False)
     at = tuple(i - lo for i, lo in zip(index, tile.lo, strict=True))
+    _no_collision(m, op, at, tile.data.shape)
     data = tile.data.copy()
-    data[at] = np.broadcast_to(m.operand(op.value, dims, op), shape)
+    data[at] = np.broadcast_to(m.values[op.value.name].aligned(dims), shape)
     known, covered = tile.known, tile.covered
-    if known is not None:
-        known = known.copy()
-        known[at] = True
+    new = m.values[op.value.name].known
+    if known is not None or new is not None:
+        known = np.ones(tile.data.shape, np.bool_) if known is None else known.copy()
+        known[at] = True if new is None else np.broadcast_to(spread(new, op.value.type.dims, dims), shape)
     if covered is not None:
         covered = covered.copy()
-        covered[at] = True
+        covered[at] = m.mark(op)
     m.values[op.result.name] = Tile(data, tile.dims, tile.lo, known, covered)
 
 

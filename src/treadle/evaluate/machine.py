@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from treadle.base.errors import InternalError, UserError
 from treadle.evaluate import regroup
 from treadle.evaluate.cuts import Cuts, Even
 from treadle.evaluate.tiles import Tile, spread
-from treadle.evaluate.watch import Silent
+from treadle.evaluate.watch import Silent, instance_text
 from treadle.ir.core import AxisSub, Block, Op, Program, Region, RegionArg, Sub, Value
+from treadle.ir.infer import flat_subs
 from treadle.ir.ops.access import Insert, Store
 
 Array = NDArray[Any]
@@ -39,6 +41,14 @@ class NoMeaning(InternalError):
     """An operation that the interpreter has no rule for."""
 
     code = "evaluate/no-meaning"
+
+
+@dataclass
+class Owners:
+    """For each element of an assembled tile, which instance covered it, and by which operation (0: none)."""
+
+    instances: NDArray[np.int64]
+    ops: NDArray[np.int64]
 
 
 Rules = Mapping[type[Op], Callable[["Machine", Any], None]]
@@ -64,6 +74,8 @@ class Machine:
         self.cuts = cuts
         self.watcher = watcher
         self.failed: CheckFailed | None = None
+        self.ops: list[Op] = []
+        self.numbers: dict[int, int] = {}
         for name, expr in program.lets.items():
             self.symbols.setdefault(name, int(expr.evaluate(self.symbols)))
 
@@ -172,33 +184,50 @@ class Machine:
         """Independent instances; outer tiles are joined from the parts that instances covered."""
         entry = [self.values[v.name] for v in op.inits]
         joined = [Tile(t.data.copy(), t.dims, t.lo, None if t.known is None else t.known.copy()) for t in entry]
-        owners = [np.zeros(t.data.shape, np.bool_) for t in entry]
+        owners = [Owners(np.zeros(t.data.shape, np.int64), np.zeros(t.data.shape, np.int64)) for t in entry]
+        names = [""]
         for ranges in instances:
             self.bind(op.args, ranges)
             for value, tile in zip(op.carried, entry, strict=True):
-                blank = np.zeros(tile.data.shape, np.bool_)
+                blank = np.zeros(tile.data.shape, np.int64)
                 self.values[value.name] = Tile(tile.data, tile.dims, tile.lo, tile.known, blank)
-            self.watcher.enter(op, dict(zip((a.name for a in op.args), ranges, strict=True)))
+            instance = dict(zip((a.name for a in op.args), ranges, strict=True))
+            names.append(instance_text(instance))
+            self.watcher.enter(op, instance)
             self.block(op.body)
             for value, tile, owner in zip(op.body.yields, joined, owners, strict=True):
-                self.join(op, self.values[value.name], tile, owner)
+                self.join(value, tile, owner, names)
         self.watcher.leave(op)
-        for value, tile, outer in zip(op.results, joined, entry, strict=True):
+        for value, tile, outer, owner in zip(op.results, joined, entry, owners, strict=True):
             # Within an enclosing parallel instance, what this region covered counts as that instance's own part.
-            cover = None if outer.covered is None else outer.covered | owners[op.results.index(value)]
+            cover = None if outer.covered is None else np.where(owner.ops > 0, owner.ops, outer.covered)
             self.values[value.name] = Tile(tile.data, tile.dims, tile.lo, tile.known, cover)
 
-    def join(self, op: Region, mine: Tile, total: Tile, owner: NDArray[np.bool_]) -> None:
-        """Adds the part of an instance to an assembled tile."""
-        cover = mine.covered
-        if cover is None or not cover.any():
+    def join(self, value: Value, total: Tile, owner: Owners, names: list[str]) -> None:
+        """Adds the part of the latest instance to an assembled tile."""
+        mine = self.values[value.name]
+        if mine.covered is None or not mine.covered.any():
             return
-        if (owner & cover).any():
-            self.watcher.report("parallel/assembled-twice", "two instances assemble the same element of a tile", op)
-        owner |= cover
+        cover = mine.covered > 0
+        if (owner.instances[cover] > 0).any():
+            at = tuple(int(i) for i in np.argwhere(cover & (owner.instances > 0))[0])
+            both = (names[-1], names[int(owner.instances[at])])
+            element = ", ".join(str(lo + i) for lo, i in zip(total.lo, at, strict=True))
+            message = f"the instances {both[0]} and {both[1]} assemble one element: {value.hint or value}[{element}]"
+            ops = self.ops[int(mine.covered[at]) - 1], self.ops[int(owner.ops[at]) - 1]
+            self.watcher.report("parallel/assembled-twice", message, ops[0], ops[1], both)
+        owner.instances[cover] = len(names) - 1
+        owner.ops[cover] = mine.covered[cover]
         total.data[cover] = mine.data[cover]
         if total.known is not None:
             total.known[cover] = True if mine.known is None else mine.known[cover]
+
+    def mark(self, op: Op) -> int:
+        """The number of an operation, from 1: what `covered` says of the elements that it inserted."""
+        if not self.ops:
+            self.ops = list(self.program.body.walk())
+            self.numbers = {id(o): i + 1 for i, o in enumerate(self.ops)}
+        return self.numbers[id(op)]
 
     # ---- subscripts
 
@@ -259,12 +288,14 @@ class Machine:
     def outside(self, index: tuple[Any, ...], low: tuple[int, ...], shape: tuple[int, ...], op: Op, what: str) -> None:
         """Raises, naming the first index that lies outside."""
         writes = isinstance(op, Store | Insert)
+        promised = any(s.promised for s in flat_subs(getattr(op, "subs", ())))
+        promise = ", promised by td.in_range" if promised else ""
         for axis, (i, lo, extent) in enumerate(zip(index, low, shape, strict=True)):
             bad = np.asarray(i)[(np.asarray(i) < lo) | (np.asarray(i) >= lo + extent)]
             if bad.size:
                 raise OutOfRange(
                     doing=f"accessing {what} in {self.program.name}",
-                    found=f"index {int(bad.flat[0])} along axis {axis}",
+                    found=f"index {int(bad.flat[0])} along axis {axis}{promise}",
                     expected=f"{lo} <= index < {lo + extent}",
                     hint="make the index stay inside" + ("" if writes else ", or give the access a fill="),
                     span=op.span,

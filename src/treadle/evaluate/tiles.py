@@ -19,14 +19,14 @@ class Tile:
     """Elements of a value: `data` over the ranges `lo[i] <= c < lo[i] + data.shape[i]` along `dims`.
 
     `known` marks elements that have a value (None: all of them); an element of `td.empty` has none until it is written.
-    `covered` marks what an instance of `parallel` assembled.
+    `covered` has, for what an instance of `parallel` assembled, the number of the operation (`Machine.mark`), else 0.
     """
 
     data: Array
     dims: tuple[Dim, ...]
     lo: tuple[int, ...]
     known: NDArray[np.bool_] | None = None
-    covered: NDArray[np.bool_] | None = None
+    covered: NDArray[np.int64] | None = None
 
     def aligned(self, dims: tuple[Dim, ...]) -> Array:
         """The data with axes in the order of `dims`, absent ones of length 1. Requires: no other axes."""

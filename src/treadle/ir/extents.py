@@ -1,8 +1,8 @@
 """Where the extents of a call come from: which axis of which tensor tells each dimension symbol.
 
 A symbol is told by the first axis that has it alone as its extent. A product axis tells a factor when the others are
-known: its extent divided by theirs. `td.let` tells the rest. Emitters write these steps as code, `told_extents` takes
-them: both must give the same numbers.
+known: its extent divided by theirs. `td.let` and required equations tell the rest. Emitters write these steps as code,
+`told_extents` takes them: both must give the same numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from treadle.algebra.expr import ONE, Expr, Sym
+from treadle.algebra.expr import ONE, Expr, Sym, maximum, of
 from treadle.ir.core import Program, Tensor
 
 
@@ -50,7 +50,24 @@ def extent_sources(program: Program, tensors: Iterable[Tensor] | None = None) ->
                 if divisor * Expr((((Sym(unknown[0]),), 1),)) == extent:
                     found[unknown[0]] = ExtentSource(unknown[0], tensor, axis, divisor)
         if len(found) == before:
+            _solve(program, found)
+        if len(found) == before:
             return list(found.values())
+
+
+def _solve(program: Program, found: dict[str, ExtentSource]) -> None:
+    """Adds a symbol that a required equation gives, as `S1 == S + 1` does: never less than 0, so that an equation that
+    asks for less is broken."""
+    for fact in program.requires:
+        unknown = sorted(fact.symbols - found.keys()) if fact.equality and not fact.expr.functions else []
+        if len(unknown) != 1:
+            continue
+        symbol = Sym(unknown[0])
+        factor = fact.expr.coefficient(symbol)
+        rest = fact.expr - of(symbol) * factor
+        if abs(factor) == 1 and symbol.name not in rest.symbols:
+            found[symbol.name] = ExtentSource(symbol.name, expr=maximum(0, rest * -factor))
+            return
 
 
 def told_extents(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
