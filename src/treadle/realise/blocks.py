@@ -101,6 +101,8 @@ class Lowering(Carried):
                 if made is None:
                     raise self.unsupported(op, f"an operation {type(op).__name__}")
                 item = made
+                if item.kind == "store" and item.makes is not None and not self.uses.users.get(item.makes.name):
+                    item.makes = None
             values = self.uses.deep(op) if item.kind in ("region", "if") else self.uses.direct(op)
             if item.kind == "region":
                 assert isinstance(op, Region)

@@ -51,7 +51,7 @@ def item_of(op: Op) -> Item | None:
             inner = tuple(a for a in op.a.type.axes if a.dim in op.contracted)
             return Item("fold", op, op.result.type.axes, inner, op.result)
         case Store():
-            return Item("store", op, store_axes(op))
+            return Item("store", op, store_axes(op), (), op.results[0] if op.results else None)
         case Insert():
             return Item("insert", op, insert_axes(op), (), op.result)
         case Region():

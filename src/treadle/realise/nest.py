@@ -182,7 +182,7 @@ class Nests(Folds, ABC):
         places = dict(outside)
         for item in items:
             made = item.makes
-            if item.kind == "keep" and made is not None and id(item) not in places:
+            if item.kind in ("keep", "store") and made is not None and id(item) not in places:
                 if made.name in later and self.free(item.outer, frame):
                     places[id(item)] = self.keep_place(made, frame)
                     self.version(made, places[id(item)], frame)
@@ -220,13 +220,15 @@ class Nests(Folds, ABC):
             self.finish(run, places.get(id(run.item)), folding, middle)
         self.close(loops)
         for item in items:
-            if item.kind == "keep" and item.makes is not None and id(item) in places and id(item) not in outside:
+            if item.kind in ("keep", "store") and item.makes is not None and id(item) in places:
+                if id(item) in outside:
+                    continue
                 frame.places[self.place_name(item.makes)] = places[id(item)]
 
     def act(self, item: Item, place: Kept | None, frame: Frame) -> None:
         """Stores, keeps and inserts at the coordinates where the frame stands."""
         if item.kind == "store":
-            self.store(item, frame)
+            self.store(item, place, frame)
         elif item.kind == "keep":
             assert item.makes is not None
             coords = self.coords(item.outer, frame)
@@ -249,12 +251,10 @@ class Nests(Folds, ABC):
         frame.memo[(value.name, coords)] = solid
         return solid
 
-    def store(self, item: Item, frame: Frame) -> None:
-        """A store to a tensor."""
+    def store(self, item: Item, place: Kept | None, frame: Frame) -> None:
+        """A store to a tensor; the old values, where they are read, go to `place` or stay in a fragment."""
         op = item.op
         assert isinstance(op, Store)
-        if op.results and any(self.uses.users.get(r.name) for r in op.results):
-            raise self.unsupported(op, "a colliding store whose old values are used")
         coords = self.coords(item.outer, frame)
         at = {p.dim: c for p, c in zip(item.outer, coords, strict=True)}
         index = self.subscripts(op.subs, op.tensor.dims, at, frame)
@@ -266,6 +266,9 @@ class Nests(Folds, ABC):
             where_at = tuple(at[d] for d in op.where.type.dims)
             mask = self.solid(self.fetch(op.where, where_at, frame), op.where, where_at, frame, slots)
         names = positions(slots)
+        old = None
+        if item.makes is not None:
+            old = self.fragment(item.makes.hint or item.makes.name, op.tensor.dtype, slots, frame)
         frame.body.append(
             form.Store(
                 dst=MemRef(op.tensor.name, tuple(i.substitute(names) for i in index)),
@@ -273,11 +276,21 @@ class Nests(Folds, ABC):
                 where=tuple(c.substitute(names) for c in frame.live(slots)),
                 effect=op.effect,
                 mask=None if mask is None else FragRef(mask.name),
+                old=old,
                 claim=StoreClaim(self.uses.store_number[id(op)], tuple(c.substitute(names) for c in coords)),
                 origin=self.line(op),
                 tags=self.choices.store_tags if op.effect == "set" else (),
             )
         )
+        if item.makes is None or old is None:
+            return
+        made_at = tuple(at[d] for d in item.makes.type.dims)
+        got = Got(old, op.tensor.dtype, slots)
+        self.made_in[old] = frame
+        self.claimed[old] = item.makes.name
+        frame.memo[(item.makes.name, made_at)] = got
+        if place is not None:
+            self.put(item.makes, got, made_at, place, frame)
 
     def insert(self, item: Item, frame: Frame) -> None:
         """Elements of an outer tile replaced, in its buffer."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from treadle.analysis.uses import Uses
 from treadle.ir.core import If, Program, Region
 from treadle.ir.guard import Disjoint, Fact, Guard, Injective
+from treadle.ir.ops.access import Store
 from treadle.machine.form import MachineProgram
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
@@ -29,17 +30,24 @@ def universal(program: Program, target: str, *, disjoint: bool = True) -> Machin
 
 
 def task_regions(program: Program) -> list[str]:
-    """Names of the outermost parallel regions, whose instances can be tasks."""
+    """Names of the outermost parallel regions, whose instances can be tasks: none that must keep colliding stores in
+    order."""
     numbers = {id(op): i for i, op in enumerate(o for o in program.body.walk() if isinstance(o, Region))}
     found: list[str] = []
     todo = list(program.body.ops)
     while todo:
         op = todo.pop(0)
-        if isinstance(op, Region) and op.kind == "parallel":
+        if isinstance(op, Region) and op.kind == "parallel" and not keeps_order(op):
             found.append(op.name or f"R{numbers[id(op)]}")
         elif isinstance(op, Region | If):
             todo += [i for b in op.blocks for i in b.ops]
     return found
+
+
+def keeps_order(op: Region) -> bool:
+    """Whether the instances of a region collide in stores whose order matters."""
+    stores = [s for s in op.body.walk() if isinstance(s, Store) and s.effect != "set"]
+    return any(s.order != "unordered" for s in stores)
 
 
 def base_facts(program: Program, uses: Uses, *, disjoint: bool) -> list[Fact]:

@@ -83,7 +83,9 @@ class Access:
             if stmt.effect == "set":
                 self.moves.put(place, point, value, active, stream)
             else:
-                self.moves.accumulate(place, point, value, active, stmt.effect)
+                before = self.moves.accumulate(place, point, value, active, stmt.effect, stmt.old is not None)
+                if stmt.old is not None:
+                    self.registers.write(stmt.old, point, before)
 
     def _store_shape(self, stmt: Store) -> tuple[int, ...]:
         name = stmt.src.name

@@ -95,6 +95,8 @@ def _computed(body: Body) -> set[str]:
         plain = isinstance(stmt, Compute) and stmt.fn == "copy" and not isinstance(stmt.args[0], FragRef)
         if isinstance(stmt, Compute | Fold | Mma) and not plain:
             found.add(stmt.dst)
+        if isinstance(stmt, Store) and stmt.old is not None:
+            found.add(stmt.old)
     return found
 
 
@@ -215,4 +217,5 @@ def expressions(stmt: Stmt | Control) -> Iterator[Expr]:
 
 def written(body: Body) -> set[str]:
     """Fragments that a body changes."""
-    return {s.dst for s in walk(body) if isinstance(s, Load | Compute | Fold | Mma)}
+    found = {s.dst for s in walk(body) if isinstance(s, Load | Compute | Fold | Mma)}
+    return found | {s.old for s in walk(body) if isinstance(s, Store) and s.old is not None}

@@ -161,26 +161,42 @@ class Moves:
 
     # ---- colliding stores
 
-    def accumulate(self, place: Place, point: Point, value: Vec, active: str | None, effect: str) -> None:
-        """Atomic updates, lane by lane, for stores that may collide."""
+    def accumulate(self, place: Place, point: Point, value: Vec, active: str | None, effect: str, old: bool) -> Vec:
+        """Atomic updates, lane by lane, for stores that may collide; with `old`, what the elements held before (0 in
+        lanes that are not active)."""
         if place.memory.packed:
             raise unsupported(f"an atomic {effect} of {place.memory.dtype}", "an update of whole bytes")
         n = point.lanes
+        found: list[tuple[Vec, int]] = []
         for i in range(1 if n is None else n):
             one = self.lanes.element(value, i)
             on = active
             if active is not None and n is not None:
                 on = self.fn.value(f"extractelement <{n} x i1> {active}, i64 {i}")
             pointer = place.at(point.lane(i)).pointer
-            self._guarded(on, lambda one=one, pointer=pointer: self._atomic(pointer, one, effect))
+            held = self.fn.alloca(one.type, 8) if old else ""
+            if old:
+                self.fn.do(f"store {one.type} {constant(one.dtype, 0).text}, ptr {held}")
 
-    def _atomic(self, pointer: str, value: Vec, effect: str) -> None:
+            def update(one: Vec = one, pointer: str = pointer, held: str = held) -> None:
+                before = self._atomic(pointer, one, effect)
+                if held:
+                    self.fn.do(f"store {one.type} {before}, ptr {held}")
+
+            self._guarded(on, update)
+            if old:
+                found.append((Vec(self.fn.value(f"load {one.type}, ptr {held}"), one.dtype), 0))
+        if not old:
+            return value
+        return found[0][0] if n is None else self.lanes.assemble(found)
+
+    def _atomic(self, pointer: str, value: Vec, effect: str) -> str:
+        """One update; the element before it."""
         dtype = value.dtype
         if dtype.is_int:
             verb = {"add": "add", "max": "max", "min": "min"}[effect]
             verb = verb if effect == "add" or dtype.kind == "int" else "u" + verb
-            self.fn.do(f"atomicrmw {verb} ptr {pointer}, {value.type} {value.text} monotonic")
-            return
+            return self.fn.value(f"atomicrmw {verb} ptr {pointer}, {value.type} {value.text} monotonic")
         if dtype.is_bool:
             raise unsupported(f"an atomic {effect} of bool", "an atomic update of numbers")
         kind = f"i{dtype.bits}"
@@ -200,6 +216,7 @@ class Moves:
         self.fn.do(f"{seen} = extractvalue {{ {kind}, i1 }} {pair}, 0")
         self.fn.branch(self.fn.value(f"extractvalue {{ {kind}, i1 }} {pair}, 1"), done, again)
         self.fn.start(done)
+        return old
 
     # ---- small parts
 
