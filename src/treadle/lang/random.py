@@ -2,7 +2,8 @@
 
 Every target computes the same bits. The generator's key is the seed (64 bits), its counter the coordinates: the last
 one in words 0 and 1, the one before in words 2 and 3. With more than two coordinates, the leading ones make a new key
-two at a time: words 0 and 1 of the generator at them.
+two at a time: words 0 and 1 of the generator at them. A leading coordinate of 0 before
+one other changes nothing.
 
 Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
 """
