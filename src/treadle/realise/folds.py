@@ -97,6 +97,8 @@ class Folds(Matrix):
         bases.sort(key=lambda b: min((order[s] for s in b[1].symbols if s in order), default=-1))
         if level is None:
             over.append(lt(sym(bases[0][0]), bases[0][2]))
+        elif run.item.backward:
+            over += _later(bases[:level], step)
         else:
             over += _earlier(bases[:level], step)
         for number, (name, _, lo, width, slot) in enumerate(bases):
@@ -301,6 +303,20 @@ def _earlier(bases: Sequence[tuple[str, Expr, Expr, int, str]], step: int) -> li
         if not last:
             found.append(Constraint(maximum(*strict, before + width)))
         strict.append(before)
+    found.append(Constraint(maximum(*strict)))
+    return found
+
+
+def _later(bases: Sequence[tuple[str, Expr, Expr, int, str]], step: int) -> list[Constraint]:
+    """Coordinates lexicographically behind the given ones, the last moved down by `step`."""
+    found: list[Constraint] = []
+    strict: list[Expr] = []
+    for number, (name, base, *_) in enumerate(bases):
+        last = number == len(bases) - 1
+        behind = sym(name) - 1 - (base - step if last else base)
+        if not last:
+            found.append(Constraint(maximum(*strict, behind + 1)))
+        strict.append(behind)
     found.append(Constraint(maximum(*strict)))
     return found
 

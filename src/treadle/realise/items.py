@@ -36,6 +36,16 @@ class Item:
         return [self.makes] if self.makes is not None and self.kind != "update" else []
 
     @property
+    def exact(self) -> bool:
+        """Whether it folds one contribution after another, in an order that nothing may change."""
+        return isinstance(self.op, Reduce) and self.op.order != "unordered"
+
+    @property
+    def backward(self) -> bool:
+        """Whether it folds the last contribution first."""
+        return isinstance(self.op, Reduce) and self.op.order == "fold_right"
+
+    @property
     def alone(self) -> bool:
         """Whether it makes a sweep by itself."""
         return self.kind in ("region", "if", "update")

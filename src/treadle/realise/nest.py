@@ -122,11 +122,11 @@ class Nests(Folds, ABC):
 
     def lower_levels(self, items: list[Item], outside: dict[int, Kept], contraction: bool, frame: Frame) -> None:
         """Orders the items into sweeps over the axes that are still free, and emits these."""
-        sweeps: list[tuple[frozenset[PartKey], list[Item]]] = []
+        sweeps: list[tuple[tuple[frozenset[PartKey], bool], list[Item]]] = []
         at: dict[str, tuple[int, Item]] = {}
         tensors: dict[str, int] = {}
         for item in items:
-            keys = frozenset(self.free((*item.outer, *item.inner), frame))
+            keys = frozenset(self.free((*item.outer, *item.inner), frame)), item.backward
             first = 0
             for name in item.reads:
                 if name in at:
@@ -199,10 +199,12 @@ class Nests(Folds, ABC):
         middle = inner
         folding: list[tuple[form.Loop, Frame]] = []
         for key in folded:
-            depth = self.depth_of(key, contraction)
+            depth = 1 if any(i.exact for i in folds) else self.depth_of(key, contraction)
             # Only an atom that contracts several coordinates at once has slots behind the others.
             loop, inner = (
-                self.over(key, depth, inner, True) if contraction and depth > 1 else self.over(key, depth, inner)
+                self.over(key, depth, inner, True)
+                if contraction and depth > 1
+                else self.over(key, depth, inner, backward=folds[0].backward)
             )
             folding.append((loop, inner))
         running = [self.begin(f, folding, middle, inner) for f in folds]

@@ -57,17 +57,18 @@ class Storage(Pull):
             self.shares[name] = sweep[name] if name == self.leading else min(sweep[name], even)
 
     def over(
-        self, key: PartKey, width: int, frame: Frame, deep: bool = False, whole: int = 1
+        self, key: PartKey, width: int, frame: Frame, deep: bool = False, whole: int = 1, backward: bool = False
     ) -> tuple[form.Loop, Frame]:
         """A loop over the tiles of a part, and the frame of its body. The loop is not yet in the outer body.
 
-        `deep`: the slots are contracted together; `whole`: the tiles fill a multiple of so many coordinates.
+        `deep`: the slots are contracted together; `whole`: the tiles fill a multiple of so many coordinates;
+        `backward`: from the last coordinate to the first, one at a time.
         """
         dim, lo, hi = key
         count = tile_count(lo, hi, width) if whole <= width else tile_count(lo, hi, whole) * (whole // width)
         loop = form.Loop(var=self.parts.fresh(f"{dim.name.lower()}"), lo=const(0), hi=count, step=const(1))
         inner = frame.child(loop.body)
-        base = lo + sym(loop.var) * width
+        base = hi - 1 - sym(loop.var) if backward else lo + sym(loop.var) * width
         inner.symbols.add(loop.var)
         if width == 1:
             lane = Lane(key, base)
