@@ -54,6 +54,7 @@ class Kernel:
         self.definition = definition
         self.limit = variants
         self._special: dict[Any, Specialisation] = {}
+        self._staged = {p.name for p in definition.parameters.values() if p.kind == "staged"}
         self._by_text: dict[str, Specialisation] = {}
         self._ready: dict[Any, Ready | Repeated] = {}
         self._fixed: dict[Any, tuple[str, ...]] = {}  # dimensions that the program needs as numbers
@@ -87,7 +88,8 @@ class Kernel:
             asked = self._asked(staged)
             if asked is not self:
                 return asked(*args, **staged)
-            key = (key, frozen(staged))
+            # Arrays that come by keyword have no short way, and are too large to be part of a key.
+            key = (key, frozen(staged)) if self._staged.issuperset(staged) else None
         ready = self._ready.get(key)
         if ready is not None:
             outs = ready.run(args)

@@ -23,7 +23,7 @@ from treadle.ir.parser import parse_program
 from treadle.ir.printer import print_program
 from treadle.machine.form import MachineProgram
 from treadle.machine.text import print_machine
-from treadle.plan.pins import Pin
+from treadle.plan.pins import NoPlan, Pin
 from treadle.plan.plan import Plan as Decisions
 from treadle.plan.plan import PlanUnreadable
 
@@ -165,9 +165,23 @@ def _runs_here(target: str) -> None:
 def plan_call(
     kernel: Kernel, special: Specialisation, call: Call, target: str | None, where: Pin | Sequence[Pin]
 ) -> Plan:
-    """The plan for a call, on the arguments' device unless a target is named; `where` is a pin or several."""
+    """The plan for a call, on the arguments' device unless a target is named; `where` is a pin or several.
+
+    *Errors*: `plan/none`, also where an output overlaps another argument; `plan/*` for a pin that cannot be met.
+    """
     name = resolve(target) if target is not None else place_of(call.device).target
-    built = choose(special.program, name, special.facts(call), (where,) if isinstance(where, Pin) else where)
+    facts = special.facts(call)
+    outs = [t.name for t in special.program.tensors if t.out and t.name in facts.arrays]
+    shared = [(out, n) for out in outs for n in sorted(facts.arrays) if n != out and not facts.apart(out, n)]
+    if shared:
+        raise NoPlan(
+            doing=f"planning {special.program.name} for {name}",
+            found=f"the output {shared[0][0]} overlaps {shared[0][1]}",
+            expected="outputs that share no element with another argument",
+            hint="plan for separate arrays; a call with these runs in the reference interpreter",
+            span=special.program.span,
+        )
+    built = choose(special.program, name, facts, (where,) if isinstance(where, Pin) else where)
     return Plan(built, kernel, special)
 
 

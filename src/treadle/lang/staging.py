@@ -8,11 +8,18 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from treadle.lang.errors import BadArgument
 from treadle.lang.objects import class_of
+from treadle.lang.state import span_here
+
+MOST_BYTES = 1 << 26
+"""Of one staged array."""
 
 
 def freeze(value: Any) -> Any:
     """A hashable stand-in: 1, 1.0 and True differ, as do 0.0 and -0.0; lists and arrays count by what they hold.
+
+    *Errors*: `capture/argument` for an array that is too large to be part of a program.
 
     What can be neither hashed nor looked into counts by identity, and is kept, so that nothing else gets its identity.
     """
@@ -25,6 +32,14 @@ def freeze(value: Any) -> Any:
         return kind, tuple((freeze(k), freeze(v)) for k, v in cast("dict[Any, Any]", value).items())
     if isinstance(value, np.ndarray):
         held = cast("NDArray[Any]", value)
+        if held.nbytes > MOST_BYTES:
+            raise BadArgument(
+                doing="reading a staged value",
+                found=f"an array of {held.nbytes} bytes",
+                expected=f"at most {MOST_BYTES} bytes: what it holds becomes part of the program",
+                hint="pass it as a tensor parameter",
+                span=span_here(),
+            )
         return kind, held.dtype.str, held.shape, held.tobytes()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return kind, tuple(freeze(getattr(value, f.name)) for f in dataclasses.fields(value))
