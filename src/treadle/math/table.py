@@ -89,15 +89,15 @@ _WIDE = {
 
 
 _ROWS = (
-    _row("exp", "all", Expansion(exponential.exp, 1.0), Expansion(exponential.exp_fast, 2.6, _FLUSH)),
+    _row("exp", "all", Expansion(exponential.exp, 1.1), Expansion(exponential.exp_fast, 2.6, _FLUSH)),
     _row("exp2", "all", Expansion(exponential.exp2, 0.9), Expansion(exponential.exp2_fast, 2.4, _FLUSH)),
     _row("expm1", "all", Expansion(exponential.expm1, 1.4)),
     _row("sigmoid", "all", Expansion(exponential.sigmoid, 1.7), Expansion(exponential.sigmoid_fast, 3.0, _FLUSH)),
     _row("tanh", "all", Expansion(exponential.tanh, 1.8)),
-    _row("log", "x >= 0", Expansion(logarithm.log, 0.8), Expansion(logarithm.log_fast, 1.2)),
-    _row("log2", "x >= 0", Expansion(logarithm.log2, 1.0), Expansion(logarithm.log2_fast, 2.2)),
+    _row("log", "x >= 0", Expansion(logarithm.log, 0.9), Expansion(logarithm.log_fast, 1.2)),
+    _row("log2", "x >= 0", Expansion(logarithm.log2, 1.1), Expansion(logarithm.log2_fast, 2.2)),
     _row("log1p", "x >= -1", Expansion(logarithm.log1p, 1.5)),
-    _row("pow", "x >= 0, or y an integer", Expansion(power.pow, 0.9), arity=2),
+    _row("pow", "x >= 0, or y an integer", Expansion(power.pow, 1.0), arity=2),
     _row("erf", "all", Expansion(error_function.erf, 1.1)),
     _row("normal_cdf", "all", Expansion(error_function.normal_cdf, 1.9)),
     _row("sin", "finite", Expansion(trigonometry.sin, 1.5)),
