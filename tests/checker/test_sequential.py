@@ -135,7 +135,7 @@ WRONG: list[Case] = [
         "J1",
         "R0.m",
     ),
-    ("rows_scalar", "loads may alias stores", no_guard("Disjoint"), "unknown", "J7", "stored"),
+    ("rows_scalar", "loads may alias stores", no_guard("Disjoint"), "unknown", "J2", "order"),
     ("rows_scalar", "output may fold onto itself", no_guard("Injective"), "unknown", "J7", "stored"),
     # ---- rows, vector
     ("rows_vector", "unmasked load", change(f.Load, "x1", where=()), "rejected", "J1", "outside its axis"),

@@ -81,7 +81,11 @@ EARLY = """      z = copy 5.0 ; %five[]
 """
 
 
-@pytest.mark.parametrize("right", [RUNNING, SHIFT], ids=["a recurrence", "read and overwritten"])
+# What a step has not changed may be read again after its store.
+AGAIN = RUNNING.replace(STORE, STORE + BEFORE)
+
+
+@pytest.mark.parametrize("right", [RUNNING, AGAIN, SHIFT], ids=["a recurrence", "read twice", "read and overwritten"])
 def test_right_texts_are_verified(right: str) -> None:
     verified(right)
 
@@ -94,7 +98,7 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("a first step that reads nothing", RUNNING, "where 1 <= i fill", "where 2 <= i fill", "J1"),
     ("outside the tensor", RUNNING, " where 1 <= i fill 0.0", "", "J1"),
     ("read after the store", RUNNING, BEFORE + "      y = add x, b ; %y[]\n" + STORE, "      y = add x, b\n" + STORE + BEFORE, "J1"),
-    ("read again after the store", RUNNING, STORE, STORE + BEFORE, "J2"),
+    ("the element itself, read again after the store", SHIFT, FIVE, FIVE + "      y = load Y[i] ; %y[]\n", "J2"),
     ("the next instance's element, before it is stored", RUNNING, STORE, "      b = load Y[i] where i <= M - 2 fill 0.0 ; %before[] where i <= M - 2 at (m = i + 1)\n" + STORE, "J2"),
     ("backwards", RUNNING, "enters R0(m = i)", "enters R0(m = M - 1 - i)", "J1"),
     ("overwritten before it is read", SHIFT, "      y = load Y[i] ; %y[]\n      store Z[i] = y ; store 0 []\n" + FIVE, FIVE + "      y = load Y[i] ; %y[]\n      store Z[i] = y ; store 0 []\n", "J2"),

@@ -17,6 +17,7 @@ from treadle.checker.engines import Engines
 from treadle.checker.gpu import replicated
 from treadle.checker.invariants import Invariants, number
 from treadle.checker.order import Accesses
+from treadle.checker.reading import Loaded
 from treadle.checker.rings import Rings
 from treadle.checker.scopes import View, argument_symbols
 from treadle.checker.state import Frame, Place
@@ -71,9 +72,9 @@ class Walk(Invariants):
         self.coverage.add(claim.store, event)
         self.accesses.store(event)
 
-    def loaded(self, place: Place, stmt: Load, op: access.Load) -> None:
+    def loaded(self, place: Place, op: access.Load, loaded: Loaded) -> None:
         """Notes a load of a tensor that the program stores to."""
-        self.accesses.load(stmt, op, place.frames, self.position)
+        self.accesses.load(op, loaded, place.frames, self.position)
 
     position = 0
     role = ""

@@ -12,7 +12,7 @@ from treadle.checker.gpu import check_kernel
 from treadle.checker.source import Source
 from treadle.checker.verdict import Refused, Unsure, require
 from treadle.hardware.targets import Target
-from treadle.ir.guard import Absent, Disjoint, Injective
+from treadle.ir.guard import Injective
 from treadle.machine.form import Buffer, Kernel, Let, Loop, MachineProgram, Tasks, walk
 
 
@@ -34,7 +34,7 @@ def check_host(program: MachineProgram, source: Source, facts: Facts, target: Ta
     for kernel in program.kernels:
         if kernel.name in launched:
             _storage(program, kernel, target)
-    _arguments(program, source)
+    _arguments(source, target)
     _workspace(program, facts)
 
 
@@ -128,17 +128,16 @@ def _overlap(buffers: list[Buffer]) -> None:
         placed.append((start, start + size, b))
 
 
-def _arguments(program: MachineProgram, source: Source) -> None:
-    facts = program.guard.facts
-    injective = {f.tensor for f in facts if isinstance(f, Injective)}
-    apart = {frozenset((f.first, f.second)) for f in facts if isinstance(f, Disjoint)}
-    absent = {f.tensor for f in facts if isinstance(f, Absent)}
+def _arguments(source: Source, target: Target) -> None:
+    """Stored tensors have distinct elements; on a GPU they are apart from all others, on a CPU the rules of order see
+    to those that may overlap."""
+    injective = {f.tensor for f in source.guard.facts if isinstance(f, Injective)}
     used = source.stored | source.loaded
     for name in sorted(source.stored):
         if source.program.tensor(name).dims and name not in injective:
             raise Unsure("J7", f"{name} is stored", missing=f"injective({name}) in the guard")
-        for other in sorted(used - {name} - absent):
-            if frozenset((name, other)) not in apart:
+        for other in sorted(used - {name}):
+            if target.kind != "cpu" and source.meet(name, other) != "never":
                 raise Unsure(
                     "J7", f"{name} is stored and {other} used", missing=f"disjoint({name}, {other}) in the guard"
                 )

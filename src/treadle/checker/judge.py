@@ -101,11 +101,11 @@ class Judge:
     def __init__(self, program: MachineProgram, numbers: dict[int, int], spent: Spent) -> None:
         self.whole = program
         self.program = program = erased(program, numbers)
-        self.source = Source(program.program)
+        self.source = Source(program.program, program.guard)
         self.compare = Compare(self.source)
         self.facts = Facts(base_facts(program))
         self.coverage = Coverage(self.source, self.facts)
-        self.accesses = Accesses(self.source)
+        self.accesses = Accesses(self.source, self.facts, cuda=program.target.startswith("cuda"))
         self.known = frozenset(
             {
                 s

@@ -220,7 +220,7 @@ class Meaning(Scopes):
         finds it in this instance: a snapshot, which nothing but this load names."""
         index = self.load_index(op, at, inst)
         cell = Cell(op.tensor.name, index, op.tensor.dtype)
-        if op.tensor.name in self.stored:
+        if op.tensor.name in self.changed:
             cell = self.snapshot(op, index, inst)
         if op.fill is None:
             return only(cell)

@@ -1,109 +1,138 @@
 """The order of conflicting accesses to tensors that the program both stores and accesses otherwise (J2).
 
 Two source operations that may touch one element keep their order if, below the controls that are common to both, one
-stands before the other as in the source, and the common controls are entries of regions that enclose both: then
-pairs of
-one instance keep text order, pairs of an ordered region keep iteration order, and pairs of different instances of a
-`parallel` region do not conflict, by its promise.
+stands before the other as in the source, and the common controls are loops and tasks that enter regions around both
+operations, in the instance in force: then pairs of one instance keep text order, pairs of an ordered region keep
+iteration order, and pairs of different instances of a `parallel` region do not conflict, by its promise. Where that
+shape is not met, `dependence` asks about the executions themselves.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from treadle.algebra.sets import Facts, Inexpressible
 from treadle.checker.coverage import StoreEvent, common_prefix
+from treadle.checker.dependence import Access, Pair
+from treadle.checker.reading import Loaded
 from treadle.checker.scopes import argument_symbols
 from treadle.checker.source import Source
 from treadle.checker.state import Frame
 from treadle.checker.verdict import Refused, Unsure
-from treadle.ir.core import Op, Region
+from treadle.ir.core import Region
 from treadle.ir.ops import access
-from treadle.machine.form import Load
-
-
-@dataclass(frozen=True)
-class Access:
-    """A statement that accesses a tensor: the source operation it realises, controls around it, positions."""
-
-    op: Op
-    tensor: str
-    frames: tuple[Frame, ...]
-    positions: tuple[int, ...]
-    stores: bool
-    role: str
-    in_force: bool  # whether it is of the instance that the controls around it execute
 
 
 @dataclass
 class Accesses:
-    """Collects accesses to stored tensors and judges their pairs at the end."""
+    """Collects accesses to tensors that are stored and judges their pairs at the end."""
 
     source: Source
+    facts: Facts
     found: list[Access] = field(default_factory=list[Access])
     launch: int = 0
     role: str = ""
+    cuda: bool = False
 
     def store(self, event: StoreEvent) -> None:
         """A store statement."""
-        now = self.source.in_force(event.op, event.stored.inst, event.stored.bindings)
-        self._add(event.op, event.op.tensor.name, event.frames, event.position, True, now)
+        s, name = event.stored, event.op.tensor.name
+        self.found.append(
+            Access(
+                event.op,
+                name,
+                True,
+                s.index,
+                event.shape,
+                s.where,
+                s.inst,
+                event.frames,
+                event.position,
+                self.role,
+                self.launch,
+                self.source.in_force(event.op, s.inst, s.bindings),
+            )
+        )
 
-    def load(self, stmt: Load, op: access.Load, frames: tuple[Frame, ...], position: int) -> None:
+    def load(self, op: access.Load, loaded: Loaded, frames: tuple[Frame, ...], position: int) -> None:
         """A load statement; the rule of loads has seen that it is of the instance in force."""
-        self._add(op, op.tensor.name, frames, position, False, True)
-
-    def _add(self, op: Op, tensor: str, frames: tuple[Frame, ...], position: int, stores: bool, now: bool) -> None:
-        positions = (self.launch, *(f.position for f in frames), position)
-        self.found.append(Access(op, tensor, frames, positions, stores, self.role, now))
+        self.found.append(
+            Access(
+                op,
+                op.tensor.name,
+                False,
+                loaded.index,
+                loaded.shape,
+                loaded.where,
+                loaded.inst,
+                frames,
+                position,
+                self.role,
+                self.launch,
+                True,
+            )
+        )
 
     def check(self) -> None:
         """*Errors*: findings of J2."""
         for i, a in enumerate(self.found):
             for b in self.found[i + 1 :]:
-                if a.tensor == b.tensor and (a.stores or b.stores) and a.op is not b.op:
-                    self._pair(a, b)
+                meet = self.source.meet(a.tensor, b.tensor)
+                if meet != "never" and (a.stores or b.stores) and a.op is not b.op:
+                    first, second = (a, b) if self.source.order[id(a.op)] < self.source.order[id(b.op)] else (b, a)
+                    self._pair(first, second, meet == "same")
 
-    def _pair(self, a: Access, b: Access) -> None:
-        first, second = (a, b) if self.source.order[id(a.op)] < self.source.order[id(b.op)] else (b, a)
-        if not (first.in_force and second.in_force) and first.positions[0] == second.positions[0]:
-            # Text order is the order of instances only if each statement executes the instance around it.
+    def _pair(self, first: Access, second: Access, same: bool) -> None:
+        if first.launch != second.launch:
+            self._launches(first, second)
+            return
+        if first.role != second.role:
+            raise Unsure("J2", f"two roles of one launch access {first.tensor}", missing="one role, or two launches")
+        if self._plain(first, second):
+            return
+        if self.cuda and not all(_alone(a) for a in (first, second)):
             raise Unsure(
                 "J2",
-                f"accesses to {first.tensor}, one of another instance than the controls around it execute",
-                missing="a statement of the instance in force",
+                f"accesses to {first.tensor} repeat in a loop that enters no region of both",
+                missing="a loop or task nest that enters their regions only",
             )
-        if first.role != second.role and first.positions[0] == second.positions[0]:
-            raise Unsure("J2", f"two roles of one launch access {first.tensor}", missing="one role, or two launches")
-        common = common_prefix([first.frames, second.frames])
-        if first.frames[: len(common) + 1] != second.frames[: len(common) + 1]:
-            branches = [p.frames[len(common)] for p in (first, second) if len(p.frames) > len(common)]
-            if len(branches) == 2 and branches[0].control is branches[1].control and branches[0].branch is not None:
-                return  # different ways of one `if`
-        depth = len(common) + 1
-        if (
-            first.positions[:depth] == second.positions[:depth]
-            and first.positions[depth] > second.positions[depth]
-            or (first.positions[0] > second.positions[0])
-        ):
+        try:
+            Pair(self.source, self.facts, first, second, same).check()
+        except Inexpressible as term:
+            raise Unsure("J2", f"accesses to {first.tensor} have the term {term}", missing="affine terms") from None
+
+    def _launches(self, first: Access, second: Access) -> None:
+        """A launch is over before the next one begins: all instances of the one operation before all of the other."""
+        if first.launch > second.launch:
             raise Refused("J2", f"accesses to {first.tensor} are executed in the opposite order of the source", {})
-        both = [
-            r
-            for r, _ in self.source.scopes[id(first.op)]
-            if isinstance(r, Region) and (r, None) in self.source.scopes[id(second.op)]
-        ]
+        ordered = [r for r in self._around(first, second) if r.kind != "parallel"]
+        if ordered:
+            raise Unsure(
+                "J2", f"accesses to {first.tensor} are in two launches", missing=f"one that executes {ordered[0].name}"
+            )
+
+    def _around(self, first: Access, second: Access) -> list[Region]:
+        scopes = self.source.scopes
+        return [r for r, _ in scopes[id(first.op)] if isinstance(r, Region) and (r, None) in scopes[id(second.op)]]
+
+    def _plain(self, first: Access, second: Access) -> bool:
+        """Whether text order under controls that all enter regions of both operations is the source's order."""
+        if not (first.now and second.now) or first.tensor != second.tensor:
+            return False
+        common = common_prefix([first.frames, second.frames])
+        places = [(*(f.position for f in a.frames), a.position)[len(common)] for a in (first, second)]
+        if places[0] > places[1]:  # if equal, they are ways of one `if`, of which one is executed
+            return False
+        both = self._around(first, second)
         symbols = {s for r in both for arg in r.args for s in argument_symbols(arg)}
-        for frame in common:
-            if not frame.entering(symbols) >= {r.var for r in frame.ranges}:
-                raise Unsure(
-                    "J2",
-                    f"accesses to {first.tensor} repeat in a loop that enters no region of both",
-                    missing="a loop or task nest that enters their regions only",
-                )
+        if any(not f.entering(symbols) >= {r.var for r in f.ranges} for f in common):
+            return False
         entered = {s for f in common for s in f.binds}
-        for r in both:
-            if r.kind != "parallel" and not {s for arg in r.args for s in argument_symbols(arg)} <= entered:
-                raise Unsure(
-                    "J2",
-                    f"accesses to {first.tensor} are apart in loops of their own over {r.name}",
-                    missing=f"one loop that enters {r.name} around both",
-                )
+        ordered = {s for r in both if r.kind != "parallel" for arg in r.args for s in argument_symbols(arg)}
+        return ordered <= entered
+
+
+def _alone(a: Access) -> bool:
+    """Whether one thread executes the statement for itself: text order is its order of execution."""
+    nests = [f.control for f in a.frames if getattr(f.control, "over", None) is not None]
+    return bool(nests) and getattr(nests[-1], "over", None) == "threads"

@@ -7,6 +7,7 @@ and by computation where there is no claim.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Constraint, Expr, ge, lt
@@ -54,7 +55,7 @@ class Reading:
         folds: Folds,
         spent: Spent,
         stored: Callable[[Place, tuple[int, ...], StoreClaim, access.Store, Stored], None],
-        loaded: Callable[[Place, Load, access.Load], None],
+        loaded: Callable[[Place, access.Load, Loaded], None],
     ) -> None:
         self.folds = folds
         self.source = folds.source
@@ -180,7 +181,7 @@ class Reading:
             promised = holds
 
         index = self.index(place, stmt.src, inside, tuple(d.extent for d in tensor.dims), "reads", promised)
-        if tensor.name not in self.source.stored:
+        if tensor.name not in self.source.changed:
             return only(Cell(tensor.name, index, tensor.dtype))
         if op is None or op.tensor is not tensor:
             raise Unsure(
@@ -199,7 +200,8 @@ class Reading:
                 refuse(
                     inside.also(*where), Constraint(i - w, equality=True), "J1", f"reads another element than {term}"
                 )
-        self.loaded(place, stmt, op)
+        shape = place.frag(stmt.dst).shape
+        self.loaded(place, op, Loaded(index, shape, place.constraints(stmt.where, facts), inst))
         snapshot = self.source.snapshot(op, index, inst)
         return ((where, snapshot), *undefined("outside the claim")) if where else only(snapshot)
 
@@ -251,9 +253,19 @@ class Reading:
         return True
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A load of a tensor that is stored, resolved: the element of each slot, its conditions, its instance."""
+
+    index: tuple[Expr, ...]
+    shape: tuple[int, ...]
+    where: tuple[Constraint, ...]
+    inst: Mapping[str, Expr]
+
+
 class Stored:
-    """A store to a tensor, resolved: coordinates and instance by slot, its conditions, and whether it is masked at run
-    time exactly as the source says."""
+    """A store to a tensor, resolved: coordinates, instance and element by slot, its conditions, and whether it is
+    masked at run time exactly as the source says."""
 
     def __init__(
         self,
@@ -262,8 +274,10 @@ class Stored:
         bindings: Mapping[str, Expr],
         where: tuple[Constraint, ...],
         masked: bool,
+        index: tuple[Expr, ...],
     ) -> None:
         self.coords, self.inst, self.bindings, self.where, self.masked = coords, inst, bindings, where, masked
+        self.index = index
 
 
 def after_claim(where: tuple[Constraint, ...], term: Term, computed: Pieces) -> Pieces:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 from treadle.algebra.dims import Part as Axis
 from treadle.algebra.expr import Expr
 from treadle.checker.terms import Elem
 from treadle.ir.core import AxisSub, Block, If, Op, Program, Region, RegionArg, Sub, Value
+from treadle.ir.guard import Absent, Disjoint, Guard, Same
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.elementwise import Index
 from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
@@ -42,8 +44,9 @@ def argument_symbols(arg: RegionArg) -> tuple[str, ...]:
 class Scopes:
     """The embedded program, indexed for the judge."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, guard: Guard | None = None) -> None:
         self.program = program
+        self.guard = Guard() if guard is None else guard
         self.ops: list[Op] = []
         self.scopes: dict[int, tuple[Scope, ...]] = {}
         self.order: dict[int, int] = {}
@@ -61,9 +64,30 @@ class Scopes:
         self.used |= {n for op in self.ops for e in index_expressions(op) for n in e.functions}
         self.stored = {op.tensor.name for op in self.stores}
         self.loaded = {op.tensor.name for op in self.ops if isinstance(op, Load)}
+        self.changed = {t.name for t in program.tensors if any(self.meet(t.name, s) != "never" for s in self.stored)}
         self.scalars = {n: s.value for s in program.scalars for n in (s.name, s.value.name)}
         self.deps: dict[str, frozenset[str]] = {s.value.name: frozenset() for s in program.scalars}
         self._depend(program.body)
+
+    # ---- arguments
+
+    def meet(self, first: str, second: str) -> Literal["same", "maybe", "never"]:
+        """Whether elements of two tensors are one: where the indices are the same, perhaps, or never."""
+        if first == second:
+            return "same"
+        pair = frozenset((first, second))
+        for fact in self.guard.facts:
+            match fact:
+                case Disjoint(a, b) if frozenset((a, b)) == pair:
+                    return "never"
+                case Absent(a) if a in pair:
+                    return "never"
+                case Same(a, b) if frozenset((a, b)) == pair:
+                    x, y = self.program.tensor(a), self.program.tensor(b)
+                    return "same" if x.dtype == y.dtype and len(x.dims) == len(y.dims) else "maybe"
+                case _:
+                    pass
+        return "maybe"
 
     def _index(self, block: Block, scopes: tuple[Scope, ...]) -> None:
         for op in block.ops:
@@ -147,7 +171,7 @@ class Scopes:
                     if isinstance(op, Insert) and sub.part is not None:
                         found |= self._of_expr(sub.part.lo) | self._of_expr(sub.part.hi)
                 # what a load of a stored tensor finds, and what an atomic store replaces, is of one instance alone
-                if isinstance(op, Load) and op.tensor.name in self.stored or isinstance(op, Store):
+                if isinstance(op, Load) and op.tensor.name in self.changed or isinstance(op, Store):
                     for scope, _ in self.scopes[id(op)]:
                         if isinstance(scope, Region):
                             found |= {s for arg in scope.args for s in argument_symbols(arg)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from treadle.ir.guard import Absent, Aligned, Bound, Disjoint, Divisible, Fact, Guard, Injective, Pitch, Unit
+from treadle.ir.guard import Absent, Aligned, Bound, Disjoint, Divisible, Fact, Guard, Injective, Pitch, Same, Unit
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,18 @@ def _fact_holds(fact: Fact, facts: CallFacts) -> bool:
         case Disjoint(first, second):
             present = first in facts.arrays and second in facts.arrays
             return not present or facts.apart(first, second)
+        case Same(first, second):
+            a, b = facts.arrays.get(first), facts.arrays.get(second)
+            return a is not None and b is not None and _one_view(a, b)
         case Aligned(tensor) | Pitch(tensor) | Unit(tensor) | Injective(tensor):
             array = facts.arrays.get(tensor)
             return array is None or array.empty or _array_fact(fact, array)
+
+
+def _one_view(a: ArrayFacts, b: ArrayFacts) -> bool:
+    if a.shape != b.shape or (a.address != b.address and not a.empty):
+        return False
+    return all(x == y for x, y, n in zip(a.strides, b.strides, a.shape, strict=True) if n > 1)
 
 
 def _array_fact(fact: Aligned | Pitch | Unit | Injective, array: ArrayFacts) -> bool:

@@ -83,6 +83,17 @@ class Disjoint:
 
 
 @dataclass(frozen=True)
+class Same:
+    """The two tensors are one view: one address, and for every axis one extent and one stride."""
+
+    first: str
+    second: str
+
+    def __str__(self) -> str:
+        return f"same({self.first}, {self.second})"
+
+
+@dataclass(frozen=True)
 class Injective:
     """Distinct index tuples of the tensor are distinct elements (no stride-0 or folded axis)."""
 
@@ -102,7 +113,7 @@ class Absent:
         return f"absent({self.tensor})"
 
 
-Fact = Divisible | Bound | Aligned | Pitch | Unit | Disjoint | Injective | Absent
+Fact = Divisible | Bound | Aligned | Pitch | Unit | Disjoint | Same | Injective | Absent
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from treadle.algebra.expr import Expr
 from treadle.base.source import keep_text
 from treadle.dtype.formats import BY_NAME, DType
 from treadle.ir.expand import expand
-from treadle.ir.guard import Absent, Aligned, Bound, Disjoint, Divisible, Fact, Guard, Injective, Pitch, Unit
+from treadle.ir.guard import Absent, Aligned, Bound, Disjoint, Divisible, Fact, Guard, Injective, Pitch, Same, Unit
 from treadle.ir.parser import parse_program
 from treadle.machine.expressions import MachineTokens, read_constraints, read_expr
 from treadle.machine.form import (
@@ -475,6 +475,14 @@ def _disjoint(tokens: MachineTokens) -> Fact:
     return fact
 
 
+def _same(tokens: MachineTokens) -> Fact:
+    first = tokens.name("a tensor")
+    tokens.expect(",")
+    fact = Same(first, tokens.name("a tensor"))
+    tokens.expect(")")
+    return fact
+
+
 def _injective(tokens: MachineTokens) -> Fact:
     fact = Injective(tokens.name("a tensor"))
     tokens.expect(")")
@@ -492,6 +500,7 @@ _FACTS: dict[str, Callable[[MachineTokens], Fact]] = {
     "pitch": _pitch,
     "unit": _unit,
     "disjoint": _disjoint,
+    "same": _same,
     "injective": _injective,
     "absent": _absent,
 }

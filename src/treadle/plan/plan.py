@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from treadle.algebra.expr_text import parse_constraint, parse_expr
 from treadle.base.errors import UserError
-from treadle.ir.guard import Absent, Aligned, Bound, Disjoint, Divisible, Fact, Guard, Injective, Pitch, Unit
+from treadle.ir.guard import Absent, Aligned, Bound, Disjoint, Divisible, Fact, Guard, Injective, Pitch, Same, Unit
 from treadle.plan.cost import CostVector
 from treadle.plan.family import Setting
 
@@ -116,6 +116,8 @@ def _fact_out(fact: Fact) -> list[str | int]:
             return ["unit", tensor, axis]
         case Disjoint(first, second):
             return ["disjoint", first, second]
+        case Same(first, second):
+            return ["same", first, second]
         case Injective(tensor):
             return ["injective", tensor]
         case Absent(tensor):
@@ -136,6 +138,8 @@ def _fact_in(words: list[Any]) -> Fact:
             return Unit(tensor, axis)
         case ["disjoint", str(first), str(second)]:
             return Disjoint(first, second)
+        case ["same", str(first), str(second)]:
+            return Same(first, second)
         case ["injective", str(tensor)]:
             return Injective(tensor)
         case ["absent", str(tensor)]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from treadle.ir.core import Program, Tensor
 from treadle.ir.extents import told_extents
-from treadle.ir.guard import Absent, Bound, Disjoint, Divisible, Guard, Injective, Pitch, Unit
+from treadle.ir.guard import Absent, Bound, Disjoint, Divisible, Guard, Injective, Pitch, Same, Unit
 from treadle.ir.ops.access import Load
 from treadle.simulate.expression import evaluate, holds
 from treadle.simulate.findings import Findings, WrongArguments
@@ -91,6 +91,10 @@ def check_guard(guard: Guard, env: Mapping[str, int], args: Mapping[str, Any]) -
                 fine = not a.size or a.shape[axis] <= 1 or (a.strides[axis] // a.itemsize) % by == 0
             case Disjoint(first, second):
                 fine = not np.may_share_memory(args[first], args[second])
+            case Same(first, second):
+                a, b = args[first], args[second]
+                fine = a.__array_interface__["data"] == b.__array_interface__["data"] and a.shape == b.shape
+                fine = not a.size or (fine and a.strides == b.strides)
             case Injective(tensor):
                 fine = _injective(args[tensor])
             case Absent(tensor):
