@@ -87,3 +87,15 @@ class PlanUnverified(UserError):
     """A saved plan that the judge does not verify any more."""
 
     code = "plan/unverified"
+
+
+class PinForm(UserError):
+    """A constraint of a plan that is none, or whose sizes and names have no such form."""
+
+    code = "plan/pin-form"
+
+
+class PinName(UserError):
+    """A constraint of a plan on a name that the kernel does not have."""
+
+    code = "plan/pin-name"

@@ -13,6 +13,7 @@ from treadle.driver.build import Built, assemble, choose, restore, source_of
 from treadle.driver.checks import give_flags, raise_failed
 from treadle.driver.errors import GuardBroken, TargetAbsent
 from treadle.driver.facts import first_broken
+from treadle.driver.pins import checked_pins
 from treadle.driver.record import Record
 from treadle.driver.specialisation import Specialisation
 from treadle.driver.targets import arrays_elsewhere, host_target, place_of, resolve
@@ -181,7 +182,7 @@ def plan_call(
             hint="plan for separate arrays; a call with these runs in the reference interpreter",
             span=special.program.span,
         )
-    built = choose(special.program, name, facts, (where,) if isinstance(where, Pin) else where)
+    built = choose(special.program, name, facts, checked_pins(special.program, where))
     return Plan(built, kernel, special)
 
 
@@ -190,7 +191,15 @@ def load(path: str | Path, kernel: Kernel | None = None) -> Plan:
 
     *Errors*: `plan/unreadable`.
     """
-    text = Path(path).read_text(errors="replace")
+    try:
+        text = Path(path).read_text(errors="replace")
+    except OSError as error:
+        raise PlanUnreadable(
+            doing=f"loading {path}",
+            found=f"{error.strerror or error}",
+            expected="a file written by Plan.save",
+            hint="look at the path",
+        ) from error
     decisions, mark, program = text.partition(_MARK)
     if not mark:
         raise PlanUnreadable(
