@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Constraint, Expr
@@ -73,6 +73,15 @@ class TensorRef:
     def min_at(self, *args: Any, where: Any = None, order: str = "unordered") -> Tile:
         """Takes the minimum with the last argument at the other ones; gives the old values."""
         return atomic(self._ctx, self, "min", args, where, order)
+
+    def __iter__(self) -> NoReturn:
+        raise BadArgument(
+            doing="iterating in captured code",
+            found=f"the tensor {self}",
+            expected="a Python iterable, or a region",
+            hint="iterate over a dimension: for m in td.parallel(M):",
+            span=self._ctx.span,
+        )
 
     def __str__(self) -> str:
         return self.tensor.name
