@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.realise.texts import program
 from tests.targets.cuda.cuda_kit import tried
 
@@ -10,7 +12,7 @@ from treadle.checker import check
 from treadle.ir.core import Program
 from treadle.machine.form import Fold, MachineProgram, Sync
 from treadle.plan.facts import CallFacts, contiguous
-from treadle.targets.cuda.rows import Rows, rounded
+from treadle.targets.cuda.rows import Rows, even, rounded
 
 
 def built(source: Program, sizes: dict[str, int], warps: int, held: bool, aligned: int = 64) -> MachineProgram:
@@ -72,3 +74,12 @@ def test_contractions_are_refused() -> None:
     source = program("linear")
     facts = contiguous(source, "cuda:sm_90a", {"M": 8, "N": 8, "K": 8})
     assert Rows().admits(source, facts) == ["it has contractions"]
+
+
+@given(st.integers(1, 100_000), st.integers(1, 300))
+def test_executors_are_the_fewest_of_their_rounds(tasks: int, most: int) -> None:
+    chosen = even(tasks, most)
+    rounds = -(-tasks // most)
+    assert 1 <= chosen <= most
+    assert -(-tasks // chosen) == rounds
+    assert chosen == 1 or -(-tasks // (chosen - 1)) > rounds

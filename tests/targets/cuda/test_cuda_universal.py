@@ -6,7 +6,9 @@ import pytest
 from tests.realise.texts import TEXTS, program
 from tests.targets.cuda.cuda_kit import tried
 
+import treadle as td
 from treadle.checker import check
+from treadle.lib.stencils import jacobi
 from treadle.machine.form import Tasks
 from treadle.plan.facts import contiguous
 from treadle.targets.cuda.universal import Universal
@@ -43,3 +45,11 @@ def test_what_stands_outside_regions_is_one_thread() -> None:
     machine = family.build(source, facts, {}, family.guard(source, facts, {}))
     assert [x.threads for x in machine.host.launches] == [1]
     assert "swap" in TEXTS
+
+
+def test_parallel_regions_below_ordered_ones_are_walked_by_a_thread() -> None:
+    """A launch cannot be repeated from inside a kernel: these run in one thread, and are verified."""
+    given = td.like(td.f32, 6, 7), td.like(td.f32, 6, 7)
+    plan = jacobi.plan(*given, steps=2, target="cuda:sm_90a")
+    assert plan.check().status == "verified"
+    assert plan.decisions.family == "universal"

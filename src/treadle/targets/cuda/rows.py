@@ -229,6 +229,8 @@ class Rows:
         processors = rates(facts).processors
         early = self.ahead(shape, point)
         most = processors * (16 if warps == 1 else 1) if warps == 1 or early else MOST_WORKGROUPS
+        if early:
+            most = even(instances(shape, along(shape), self.stripes(shape, point), warps), most)
         machine = over_lanes(
             program,
             choices,
@@ -263,6 +265,15 @@ def rounded(rounds: int) -> int:
     while step * 16 <= rounds:
         step *= 2
     return -(-max(1, rounds) // step) * step
+
+
+def even(tasks: float, most: int) -> int:
+    """As few executors as finish in the rounds that `most` would take: none idles in the last, while all share the
+    memory's bandwidth in every one.
+
+    *Ensures*: `ceil(tasks / even(tasks, most)) == ceil(tasks / most)`, and no smaller number has that.
+    """
+    return max(1, ceil(tasks / ceil(max(1.0, tasks) / most)))
 
 
 def instances(shape: Shape, found: dict[str, Along], stripes: dict[str, Stripe], warps: int) -> float:

@@ -42,6 +42,10 @@ RASTERS: dict[str, tuple[str | int, ...]] = {
 SLACK = 1024
 """Bytes lost to rounding the base of shared memory up."""
 
+TURNS = 168
+"""Registers for accumulators and operands of a thread that takes turns: its computation is scheduled in one piece,
+which needs more for itself."""
+
 
 class Streams:
     """Axes: consumers of 64 rows, blocks along columns and depth, ring versions, batches in flight, how results leave,
@@ -210,9 +214,9 @@ class Streams:
             full = 1.25 if point["consumers"] == 1 else 1.0
             cycles += full * rows * width * deep / rate.products
         if stream.loop is not None:
-            # Consumers that contract at the same time compute at the same time too: without turns nothing hides.
+            # Consumers that contract at the same time compute at the same time too: without turns little hides.
             simple = self.simple(shape, stream.loop.body, sizes) / rate.lanes
-            shown = {1: 1.0, 2: 1.0, 3: 0.95}[int(point["consumers"])]
+            shown = 0.8 if point["turns"] else {1: 1.0, 2: 1.0, 3: 0.78}[int(point["consumers"])]
             cycles = max(cycles, simple) + shown * min(cycles, simple) + (150.0 if chained(stream) else 0.0)
         hidden = min(1.0, 0.55 + 0.15 * int(point["versions"]))
         after = self.simple(shape, stream.region.body, sizes) / rate.lanes
@@ -281,7 +285,7 @@ class Streams:
             held += width // 2
             if one.left_tile is None:
                 held += sizes.get(one.deep, 128) // 4
-        return held > {1: 200, 2: 200, 3: 128}[consumers]
+        return held > (TURNS if point["turns"] else {1: 200, 2: 200, 3: 128}[consumers])
 
     # ---- construction
 

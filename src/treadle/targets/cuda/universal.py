@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.ir.core import Program
+from treadle.ir.core import Program, Region
 from treadle.ir.guard import Guard
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
@@ -13,12 +13,20 @@ from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices
 from treadle.realise.threads import one_thread_each
-from treadle.realise.universal import base_facts, task_regions
+from treadle.realise.universal import base_facts
 from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.shape import shape_of
 
 WORKGROUPS = 8
 """Workgroups a multiprocessor at most."""
+
+
+def launched(program: Program) -> frozenset[str]:
+    """Parallel regions whose instances can be tasks of a launch: those below an ordered region or a condition would be
+    launched again and again from inside a kernel, so a thread walks them."""
+    numbers = {id(op): i for i, op in enumerate(o for o in program.body.walk() if isinstance(o, Region))}
+    top = (op for op in program.body.ops if isinstance(op, Region) and op.kind == "parallel")
+    return frozenset(op.name or f"R{numbers[id(op)]}" for op in top)
 
 
 class Universal:
@@ -46,5 +54,5 @@ class Universal:
         return CostVector(compute=shape.work() / (rate.lanes * rate.processors * rate.clock), cache=moved, launch=1e-5)
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
-        choices = Choices(tasks=frozenset(task_regions(program)), snapshots=not facts.disjoint)
+        choices = Choices(tasks=launched(program), snapshots=not facts.disjoint)
         return one_thread_each(program, choices, guard, facts.target, WORKGROUPS * rates(facts).processors)

@@ -40,6 +40,7 @@ from treadle.targets.cuda.emit.index import Known, declared, symbol
 from treadle.targets.cuda.emit.matrix import contract, warp_contract
 from treadle.targets.cuda.emit.mentions import expressions, fragments_named
 from treadle.targets.cuda.emit.names import cname
+from treadle.targets.cuda.emit.runs import Run, gathered
 from treadle.targets.cuda.emit.scope import Scope
 from treadle.targets.cuda.emit.syncs import sync
 
@@ -58,14 +59,20 @@ class Bodies:
     private: frozenset[str]
     periods: dict[str, int | None]
     unrolled: frozenset[str]
+    turns: bool = False
+    """Whether agents take turns: then each has the issue slots almost for itself, and its latencies show."""
 
     # ---- sequences
 
     def emit(self, scope: Scope, body: Body) -> None:
         """The statements in order."""
         pending: list[Stmt | Control] = []
-        for item in body:
+        for item in gathered(body) if self.turns else body:
             if isinstance(item, Version):
+                continue
+            if isinstance(item, Run):
+                self._flush(scope, pending)
+                self._run(scope, item)
                 continue
             if not scope.elected and self._alone(item) and self._elects(item):
                 pending.append(item)
@@ -159,6 +166,29 @@ class Bodies:
             other.depth += 1
             self.emit(other, stmt.orelse)
             scope.line("}")
+
+    def _run(self, scope: Scope, run: Run) -> None:
+        """Computation with conditions in it: as it stands where one of them holds, else in one piece."""
+        tests: list[str] = []
+        for choice in run.choices:
+            parts = [t for t in (scope.symbols.condition(c) for c in choice.conds) if t is not None]
+            tests.append(" && ".join(f"({t})" for t in parts) or "true")
+        tests = list(dict.fromkeys(tests))
+        inner = scope.child()
+        if "true" in tests:
+            with inner.block("{"):
+                for item in run.items:
+                    self._item(inner, item)
+            return
+        with inner.block(f"if ({' || '.join(f'({t})' for t in tests)}) {{", "} else {"):
+            for item in run.items:
+                self._item(inner, item)
+        other = scope.child()
+        other.depth += 1
+        for item in run.items:
+            for rest in item.orelse if isinstance(item, If) else (item,):
+                self._item(other, rest)
+        scope.line("}")
 
     # ---- loops
 

@@ -81,11 +81,12 @@ def ready_for_turns(body: Body) -> dict[int, tuple[str, ...]]:
 def _read_in_registers(body: Body) -> tuple[str, ...]:
     """Fragments that contractions read or add to, up to their commit."""
     names: list[str] = []
-    for item in body:
-        if isinstance(item, Sync) and item.kind == "wgmma.commit":
+    fresh: set[str] = set()
+    for stmt in walk(body):
+        if isinstance(stmt, Sync) and stmt.kind == "wgmma.commit":
             break
-        for stmt in walk([item]):
-            if isinstance(stmt, Mma):
-                refs = (stmt.acc, stmt.a)
-                names += [r.name for r in refs if isinstance(r, FragRef) and r.name not in names]
+        if isinstance(stmt, Mma):
+            fresh |= {stmt.dst} if stmt.acc is None else set()
+            refs = [r.name for r in (stmt.acc, stmt.a) if isinstance(r, FragRef)]
+            names += [n for n in refs if n not in names and n not in fresh]
     return tuple(names)

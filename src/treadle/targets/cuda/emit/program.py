@@ -356,7 +356,8 @@ class _Kernel:
             role.body, self.setting.frags, lambda s: self.setting.arith.approximated(s.fn, "approx" in s.tags)
         )
         frags = frozenset(self.setting.frags)
-        Bodies(private(role), wraps, unrolled_variables(role.body, frags)).emit(scope, role.body)
+        turns = any(isinstance(s, Sync) and "turn" in s.tags for s in walk(role.body))
+        Bodies(private(role), wraps, unrolled_variables(role.body, frags), turns).emit(scope, role.body)
         for stmt in walk(role.body):
             if isinstance(stmt, Sync) and stmt.kind == "setmaxnreg" and role.threads % 128:
                 raise ill_formed("setmaxnreg by a part of a warpgroup", "whole warpgroups")
