@@ -153,10 +153,79 @@ FROM_THE_RIGHT = text(
   }
 """,
 )
+# Row and column of a position, by the extent of a row.
+RADIX = text(
+    "cpu:avx512",
+    """
+  program p
+    dim M
+    dim N
+    dim MN = M * N
+    tensor C: f32[M, N]
+    tensor Y: f32[MN] out
+    body
+      region R0 parallel (t in MN each)
+        %c: f32[] = load C[t // N, t - N*(t // N)]
+        store Y[t] = %c
+""",
+    "  injective(Y)\n  disjoint(C, Y)",
+    "grid 1 threads 1",
+    """
+  frag c f32[]
+  role worker agents 1 threads 1 {
+    tasks (i < M*N) over workers enters R0(t = i) {
+      c = load C[i // N, i - N*(i // N)] ; %c[]
+      store Y[i] = c ; store 0 []
+    }
+  }
+""",
+)
+
+# A promised factor of a product axis.
+BLOCK = text(
+    "cpu:avx512",
+    """
+  program p
+    dim T
+    dim B
+    dim S
+    dim BS product B, S
+    tensor L: i32[T]
+    tensor X: f32[BS]
+    tensor Y: f32[T, S] out
+    body
+      region R0 parallel (t in T each)
+        %l: i32[] = load L[t]
+        %x: f32[S] = load X[{in_range(%l()), S}]
+        store Y[t, S] = %x
+""",
+    "  injective(Y)\n  disjoint(X, Y)\n  disjoint(L, Y)",
+    "grid 1 threads 1",
+    """
+  frag l i32[]
+  frag x f32[]
+  role worker agents 1 threads 1 {
+    tasks (i < T) over workers enters R0(t = i) {
+      l = load L[i] ; %l[]
+      loop s = 0 .. S step 1 {
+        x = load X[S*l() + s] ; %x[s]
+        store Y[i, s] = x ; store 0 [s]
+      }
+    }
+  }
+""",
+)
 STEP = (
     "      x = load X[N - 1 - a] ; %x[N - 1 - a]\n      s = fold add x onto s ; %s[] over (c) : N - 1 - a <= c, c < N\n"
 )
-RIGHT = {"ring": RING, "window": WINDOW, "counted": COUNTED, "from the right": FROM_THE_RIGHT}
+RIGHT = {
+    "ring": RING,
+    "window": WINDOW,
+    "counted": COUNTED,
+    "from the right": FROM_THE_RIGHT,
+    "radix": RADIX,
+    "block": BLOCK,
+}
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -176,6 +245,12 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("a fold that is not finished", COUNTED, "loop a = 0 .. N step 1", "loop a = 0 .. N - 1 step 1", "J1"),
     ("one time more", COUNTED, "loop i = 0 .. max(n(), 0) step 1", "loop i = 0 .. max(n(), 0) + 1 step 1", "J1"),
     ("a chain from the left", FROM_THE_RIGHT, "N - a <= c, c < N\n" + STEP, "0 <= c, c < a\n" + STEP.replace("N - 1 - a <= c, c < N", "0 <= c, c <= a").replace("N - 1 - a", "a"), "J6"),
+    ("the row of the next position", RADIX, "load C[i // N, i - N*(i // N)]", "load C[(i + 1) // N, i - N*(i // N)]", "J1"),
+    ("the position for the column", RADIX, "load C[i // N, i - N*(i // N)]", "load C[i // N, i]", "J1"),
+    ("rows by another extent", RADIX, "load C[i // N, i - N*(i // N)]", "load C[i // M, i - M*(i // M)]", "J1"),
+    ("a block beyond the last", BLOCK, "load X[S*l() + s]", "load X[S*l() + S + s]", "J1"),
+    ("a block that nobody promised", BLOCK, "l = load L[i] ; %l[]", "l = load L[0]", "J1"),
+    ("no promise", BLOCK, "{in_range(%l()), S}", "{%l(), S}", "J1"),
     ("a contribution left out", FROM_THE_RIGHT, "loop a = 0", "loop a = 1", "J1"),
 ]  # fmt: skip
 

@@ -293,8 +293,8 @@ def _evaluate_atom(atom: Atom, env: Mapping[str, Any], functions: Mapping[str, C
 
 # ---- construction
 
-REMAINDER = "mod"
-"""The function of two arguments whose value is `a % b` for `b > 0`, and unknown otherwise: a remainder by a number that
+QUOTIENT, REMAINDER = "div", "mod"
+"""Functions of two arguments whose values are `a // b` and `a % b` for `b > 0`, and unknown otherwise: division by what
 may be zero is no index arithmetic, only opaque."""
 ZERO = Expr(())
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import islpy as isl
 
-from treadle.algebra.expr import REMAINDER, Constraint, Expr, Fn, Monomial, eq, ge, of, sym
+from treadle.algebra.expr import QUOTIENT, REMAINDER, Constraint, Expr, Floor, Fn, Monomial, eq, ge, of, sym
 from treadle.algebra.isl_text import Inexpressible, Text, complements, convex, ident, name_of, negation, term_of
 from treadle.algebra.maps import IndexMap, product_lemmas
 
@@ -127,17 +127,47 @@ class Facts:
             (against,) = negation(c)
             empty = bool(self._with((against,)).is_empty())
             if not empty:
-                lemmas = [*product_lemmas(c, list(self.all())), *self._remainders(c)]
+                # what would be against it is a fact for the lemmas too: they refute it
+                lemmas = [*product_lemmas(c, [*self.all(), against]), *self._divisions(c)]
                 empty = bool(lemmas) and bool(self._with((against, *lemmas)).is_empty())
             found = self._memo[c] = empty
         return found
 
-    def _remainders(self, c: Constraint) -> Iterator[Constraint]:
-        """What is known of remainders `mod(a, b)` in a constraint: where `b >= 1`, they are in `0 .. b - 1`."""
+    def _divisions(self, c: Constraint) -> Iterator[Constraint]:
+        """What is known of quotients and remainders by symbols in a constraint, where the divisor `b` is positive.
+
+        `0 <= a % b < b`; for `q = a // b`: `b*q <= a < b*q + b`; `0 <= q <= a` if `a >= 0`; `q < e` if `a < b*e`.
+        """
         for atom in c.expr.atoms():
-            if isinstance(atom, Fn) and atom.name == REMAINDER and self.implies(ge(atom.args[1], 1)):
-                yield ge(of(atom), 0)
-                yield ge(atom.args[1], of(atom) + 1)
+            match atom:
+                case Fn(name, (a, b)) if name in (QUOTIENT, REMAINDER):
+                    pass
+                case Floor(a, b) if b.constant is None:
+                    pass
+                case _:
+                    continue
+            if not self.implies(ge(b, 1)):
+                continue
+            q = of(atom)
+            if isinstance(atom, Fn) and atom.name == REMAINDER:
+                yield ge(q, 0)
+                yield ge(b, q + 1)
+                continue
+            yield ge(a, b * q)
+            yield ge(b * q + b, a + 1)
+            if self.implies(ge(a, 0)):
+                yield ge(q, 0)
+                yield ge(a, q)
+            for e in self._factors(b):
+                if self.implies(ge(b * e, a + 1)):
+                    yield ge(e, q + 1)
+
+    def _factors(self, b: Expr) -> Iterator[Expr]:
+        """Symbols whose product with the symbol `b` stands in a fact."""
+        monomials = {m for f in self.all() for m, _ in f.expr.terms if len(m) == 2}
+        for x, y in monomials:
+            if of(x) == b or of(y) == b:
+                yield of(y) if of(x) == b else of(x)
 
     def equal(self, a: Expr, b: Expr) -> bool:
         """Whether the two expressions are equal for every valuation of the facts."""

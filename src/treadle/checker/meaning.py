@@ -245,8 +245,9 @@ class Meaning(Scopes):
         if op.fill is None:
             return only(source)
         inside: list[Constraint] = []
-        for i, axis in zip(index, axes):
-            inside += [ge(i, self.expr_at(axis.lo, inst)), lt(i, self.expr_at(axis.hi, inst))]
+        for i, axis, sub in zip(index, axes, op.subs):
+            if isinstance(sub, tuple) or sub.part != axis:  # a whole axis is never left
+                inside += [ge(i, self.expr_at(axis.lo, inst)), lt(i, self.expr_at(axis.hi, inst))]
         return ((tuple(inside), source), ((), self.element(op.fill, at, inst)))
 
     def _unfold_insert(self, op: Insert, elem: Elem, at: Mapping[Dim, Expr], inst: Mapping[str, Expr]) -> Pieces | None:

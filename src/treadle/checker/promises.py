@@ -16,37 +16,37 @@ from treadle.checker.scopes import argument_symbols
 from treadle.checker.source import Source
 from treadle.checker.state import Place
 from treadle.checker.terms import Elem
-from treadle.ir.core import AxisSub, If, Op, Sub
+from treadle.ir.core import If, Op, Sub
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 
 
 @dataclass(frozen=True)
 class Promise:
-    """The elements of `value` are in `lo .. hi - 1` wherever `op` is executed."""
+    """A subscript of `op`: the elements of `value`, or the index expression `expr`, are in `lo .. hi - 1`."""
 
     op: Op
-    value: str
+    value: str | None
+    expr: Expr | None
     lo: Expr
     hi: Expr
 
 
-def promises(source: Source) -> dict[str, list[Promise]]:
-    """All promises of the program, by the value that they speak of."""
-    found: dict[str, list[Promise]] = {}
+def promises(source: Source) -> list[Promise]:
+    """All promises of the program."""
+    found: list[Promise] = []
     for op in source.ops:
         for sub, lo, hi in _subscripts(op):
-            name = _value(sub)
-            if sub.promised and name is not None:
-                found.setdefault(name, []).append(Promise(op, name, lo, hi))
+            if sub.promised:
+                value = sub.tile.name if sub.tile is not None else _scalar(sub.index)
+                found.append(Promise(op, value, sub.index if value is None else None, lo, hi))
     return found
 
 
-def _value(sub: Sub) -> str | None:
-    if sub.tile is not None:
-        return sub.tile.name
-    if sub.index is None or len(sub.index.terms) != 1:
+def _scalar(index: Expr | None) -> str | None:
+    """The value without axes that an index expression is."""
+    if index is None or len(index.terms) != 1:
         return None
-    (monomial, k) = sub.index.terms[0]
+    (monomial, k) = index.terms[0]
     atom = monomial[0] if len(monomial) == 1 else None
     return atom.name if k == 1 and isinstance(atom, Fn) and not atom.args else None
 
@@ -56,48 +56,54 @@ def _subscripts(op: Op) -> Iterator[tuple[Sub, Expr, Expr]]:
     zero = Expr(())
     match op:
         case Load() if op.fill is None:
-            axes: list[tuple[AxisSub, tuple[Expr, Expr]]] = [
-                (s, (zero, d.extent)) for s, d in zip(op.subs, op.tensor.dims)
-            ]
+            axes = [(s, d, (zero, d.extent)) for s, d in zip(op.subs, op.tensor.dims)]
         case Store() if op.where is None:
-            axes = [(s, (zero, d.extent)) for s, d in zip(op.subs, op.tensor.dims)]
+            axes = [(s, d, (zero, d.extent)) for s, d in zip(op.subs, op.tensor.dims)]
         case Extract() if op.fill is None:
-            axes = [(s, (a.lo, a.hi)) for s, a in zip(op.subs, op.source.type.axes)]
+            axes = [(s, a.dim, (a.lo, a.hi)) for s, a in zip(op.subs, op.source.type.axes)]
         case Insert():
-            axes = [(s, (a.lo, a.hi)) for s, a in zip(op.subs, op.source.type.axes)]
+            axes = [(s, a.dim, (a.lo, a.hi)) for s, a in zip(op.subs, op.source.type.axes)]
         case _:
             return
-    for sub, (lo, hi) in axes:
-        if not isinstance(sub, tuple):
+    for sub, dim, (lo, hi) in axes:
+        if isinstance(sub, tuple):
+            yield from ((factor, zero, f.extent) for factor, f in zip(sub, dim.factors, strict=True))
+        else:
             yield sub, lo, hi
 
 
-def told(found: dict[str, list[Promise]], place: Place, index: Expr, facts: Facts) -> tuple[Constraint, ...]:
-    """What promises tell of an index expression of a statement that is an element of a fragment."""
-    if len(index.terms) != 1 or not found:
-        return ()
-    (monomial, k) = index.terms[0]
-    atom = monomial[0] if len(monomial) == 1 else None
-    if k != 1 or not isinstance(atom, Fn) or atom.name not in place.frags:
-        return ()
-    args = tuple(place.expr(a, facts) for a in atom.args)
-    cases = [term for _, term in split(facts, place.held(atom.name, args, facts))]
-    if len(cases) != 1 or not isinstance(cases[0], Elem):
-        return ()
-    term = cases[0]
+def told(found: list[Promise], place: Place, index: Expr, facts: Facts) -> tuple[Constraint, ...]:
+    """What promises tell of the elements of fragments in an index expression of a statement, and of index expressions
+    of the instance in force."""
     out: list[Constraint] = []
-    for promise in found.get(term.value, []):
-        if _active(promise, place, term, facts):
-            i = place.source.index_of(term, place.view)
-            lo, hi = (place.source.expr_at(e, place.view.bindings) for e in (promise.lo, promise.hi))
-            out += [ge(i, lo), lt(i, hi)]
+    for promise in found:
+        if promise.expr is not None and _in_force(promise.op, place):
+            out += _inside(promise, place, place.source.expr_at(promise.expr, place.view.bindings))
+    for atom in index.atoms():
+        if isinstance(atom, Fn) and atom.name in place.frags:
+            args = tuple(place.expr(a, facts) for a in atom.args)
+            cases = [term for _, term in split(facts, place.held(atom.name, args, facts))]
+            if len(cases) == 1 and isinstance(cases[0], Elem):
+                term = cases[0]
+                mine = (p for p in found if p.value == term.value and _in_force(p.op, place))
+                out += [
+                    c
+                    for p in mine
+                    if _active(place, term, facts)
+                    for c in _inside(p, place, place.source.index_of(term, place.view))
+                ]
     return tuple(out)
 
 
-def _active(promise: Promise, place: Place, term: Elem, facts: Facts) -> bool:
-    """Whether the operation is executed in the instance in force, for this element."""
+def _inside(promise: Promise, place: Place, i: Expr) -> tuple[Constraint, Constraint]:
+    lo, hi = (place.source.expr_at(e, place.view.bindings) for e in (promise.lo, promise.hi))
+    return ge(i, lo), lt(i, hi)
+
+
+def _in_force(op: Op, place: Place) -> bool:
+    """Whether the operation is executed in the instance in force."""
     source, bindings = place.source, place.view.bindings
-    for scope, branch in source.scopes[id(promise.op)]:
+    for scope, branch in source.scopes[id(op)]:
         if isinstance(scope, If):
             if any(s not in bindings for s in source.deps[scope.cond.name]):
                 return False
@@ -105,8 +111,16 @@ def _active(promise: Promise, place: Place, term: Elem, facts: Facts) -> bool:
                 return False
         elif any(s not in bindings for arg in scope.args for s in argument_symbols(arg)):
             return False
+    return True
+
+
+def _active(place: Place, term: Elem, facts: Facts) -> bool:
+    """Whether the element is one of the instance in force."""
+    source, bindings = place.source, place.view.bindings
     if any(bindings.get(s) != e for s, e in term.inst):
         return False
     axes = source.values[term.value].type.axes
+    if any(s not in bindings for a in axes for e in (a.lo, a.hi) for s in source.depends(e)):
+        return False
     bounds = [(source.expr_at(a.lo, bindings), source.expr_at(a.hi, bindings)) for a in axes]
     return all(facts.implies(ge(c, lo)) and facts.implies(lt(c, hi)) for c, (lo, hi) in zip(term.coords, bounds))

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from treadle.algebra.expr import REMAINDER, Constraint, Expr, ExprLike, Fn, of
+from treadle.algebra.expr import QUOTIENT, REMAINDER, Constraint, Expr, ExprLike, Fn, of
 from treadle.dtype.convert import round_to
 from treadle.dtype.formats import DType, i64
 
@@ -236,12 +236,15 @@ def _const(term: Term) -> Expr:
     return Expr(()) + int(term.value)
 
 
+_DIVISIONS = {"floordiv": QUOTIENT, "mod": REMAINDER}
+
+
 def opaque_index(term: Term) -> Expr:
     """An integer term as an opaque function of the index expressions inside it."""
-    if isinstance(term, App) and term.fn == "mod" and term.dtype == i64:
+    if isinstance(term, App) and term.fn in _DIVISIONS and term.dtype == i64:
         a, b = term.args
-        if isinstance(a, Idx) and isinstance(b, Idx):
-            return of(Fn(REMAINDER, (a.expr, b.expr)))
+        if isinstance(a, Idx | Num) and isinstance(b, Idx):
+            return of(Fn(_DIVISIONS[term.fn], (a.expr if isinstance(a, Idx) else _const(a), b.expr)))
     leaves: list[Expr] = []
 
     def skeleton(t: Term) -> str:
