@@ -31,14 +31,14 @@ def test_gradient(order: str) -> None:
     out = np.full((7, 13), np.nan, np.float32)
     run(lib.embedding_backward, IDS, d, out, order=order, want=want)
     want[3] = 0
-    run(lib.embedding_backward, IDS, d, out, skip=3, order=order, want=want, compiled=order == td.unordered)
+    run(lib.embedding_backward, IDS, d, out, skip=3, order=order, want=want)
 
 
 def test_bags() -> None:
     table, start = whole(random(2), 7, 5), np.array([0, 0, 4, 5], np.int32)
     sums = np.stack([table[IDS[a:b]].sum(0) for a, b in zip(start, start[1:])])
     run(lib.embedding_bag, IDS, start, table, want=sums)
-    run(lib.embedding_bag, IDS, start, table, mean=True, want=sums / np.array([[1], [4], [1]]), compiled=False)
+    run(lib.embedding_bag, IDS, start, table, mean=True, want=sums / np.array([[1], [4], [1]]))
 
 
 def test_gathers_and_scatters() -> None:

@@ -19,7 +19,7 @@ def test_segments() -> None:
     run(lib.segment_sum, x, START, want=np.stack([p.sum(0) for p in parts]))
     counts = np.maximum(np.diff(START), 1)[:, None]
     means = np.stack([p.astype(float).sum(0) for p in parts]) / counts
-    run(lib.segment_sum, x, START, mean=True, want=Num(means, U * np.abs(means)), compiled=False)
+    run(lib.segment_sum, x, START, mean=True, want=Num(means, U * np.abs(means)))
     run(lib.segment_max, x, START, want=np.stack([p.max(0, initial=-np.inf) for p in parts]))
     clean(lib.segment_sum, x, START)
 
@@ -62,7 +62,7 @@ def test_bincount() -> None:
     at = random(3).integers(-2, 10, 300).astype(np.int32)
     want = np.bincount(at[(at >= 0) & (at < 8)], minlength=8)
     run(lib.bincount, at, np.ones(8, np.int32), want=want)
-    run(lib.bincount, at[:0], np.ones(8, np.int32), want=np.zeros(8, int), compiled=False)
+    run(lib.bincount, at[:0], np.ones(8, np.int32), want=np.zeros(8, int))
     run(lib.bincount, np.full(50, 3, np.int32), np.ones(8, np.int32), want=np.eye(8, dtype=int)[3] * 50)
 
 

@@ -74,21 +74,30 @@ def compare(got: Any, want: Any, what: str = "") -> None:
         np.testing.assert_array_equal(np.asarray(got).astype(np.float64), want.astype(np.float64), what)
 
 
-def run(kernel: Kernel, *args: Any, want: Any, compiled: bool = True, **staged: Any) -> Any:
-    """The kernel called and interpreted, both compared with `want` (a tuple for several Outs); gives the call's Outs.
+_CALLED: set[str] = set()
+
+
+def run(kernel: Kernel, *args: Any, want: Any, compiled: bool | None = None, **staged: Any) -> Any:
+    """The kernel called and interpreted, both compared with `want` (a tuple for several Outs); gives the Outs.
+
+    Making a plan takes a while: unless `compiled` says so, only a kernel's first case in a process is called, and the
+    others are interpreted. The pages of the library call every kernel too.
 
     A plan that is not verified, so that the call would run in the interpreter, is a failure, but for those that wait.
     """
+    name = kernel.definition.name
+    compiled = name not in _CALLED if compiled is None else compiled
+    _CALLED.add(name)
     wants: Sequence[Any] = want if isinstance(want, tuple) else (want,)
     outs: Any = None
     for way in ("reference", "call") if compiled else ("reference",):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore" if kernel.definition.name in WAITS else "error", RuntimeWarning)
+            warnings.simplefilter("ignore" if name in WAITS else "error", RuntimeWarning)
             outs = kernel(*args, **staged) if way == "call" else kernel.reference(*args, **staged)
         got = outs if isinstance(outs, tuple) else (outs,)
         assert len(got) == len(wants)
         for i, (g, w) in enumerate(zip(got, wants, strict=True)):
-            compare(g, w, f"{kernel.definition.name}, {way}, output {i}")
+            compare(g, w, f"{name}, {way}, output {i}")
     return outs
 
 
