@@ -31,6 +31,7 @@ def test_each_kind_is_there() -> None:
     kinds = {m.kind for name in ("ring", "rows_vector") for m in mutants(parse_machine(TEXTS[name]))}
     assert kinds == {
         "permute", "delete", "double", "swap", "number", "mask", "fill", "word", "role", "resource", "host", "guard",
+        "claim", "ledger",
     }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ SAMPLE, SCHEDULES = 24, 6
 def test_accepted_mutants_are_right(subject: Subject) -> None:
     program = subject.program()
     assert check(program).status == "verified"
-    result = study(program, subject.shapes, SCHEDULES, SAMPLE, seed=11, show=False)
+    result = study(program, subject.shapes[:2], SCHEDULES, SAMPLE, seed=11, show=False)
     assert result.total == SAMPLE
     assert result.holes == []
     refused = sum(n for (_, outcome), n in result.counts.items() if not outcome.startswith("accepted"))
@@ -27,7 +27,7 @@ def test_accepted_mutants_are_right(subject: Subject) -> None:
 
 
 def test_a_judge_that_accepts_everything_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.driver.mutation._judged", lambda mutant: "verified")
+    monkeypatch.setattr("treadle.driver.mutation.judged", lambda mutant: "verified")
     subject = SUBJECTS[0]
-    result = study(subject.program(), subject.shapes, 3, 40, seed=3, show=False)
+    result = study(subject.program(), subject.shapes[:2], 3, 40, seed=3, show=False)
     assert result.holes, "wrong mutants must show under the simulator"

@@ -32,46 +32,79 @@ MAX_READERS = 64
 
 
 class Readers:
-    """The last reads of each granule: some slots, so that several concurrent readers are remembered."""
+    """The last reads of each granule: some slots, so that several concurrent readers are remembered.
+
+    A row of each array is a slot: strand (-1 for none), count, line, kind, count when the value had arrived."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.slots: list[tuple[Array, ...]] = []  # strand, count, line, kind, count when the value had arrived
+        self.slots = 0
+        self.who = np.full((0, size), -1, np.int64)
+        self.when, self.line, self.used = (np.zeros((0, size), np.int64) for _ in range(3))
+        self.kind = np.zeros((0, size), np.int8)
 
     def record(self, at: Array, strand: Strand, line: int, kind: int) -> None:
-        """Remembers a read of the granules `at` (each once), forgetting reads that are ordered before it."""
+        """Remembers a read of the granules `at` (each once) in the first slot whose read is ordered before it."""
         left = at
-        for who, when, where, what, used in self.slots:
-            old = who[left]
-            covered = (old < 0) | (old == strand.number)
-            other = ~covered
-            if other.any():
-                covered[other] = strand.order.seen.covers(old[other], when[left[other]])
-                # A generic read that only a fence completes must stay until a fence has been seen.
-                covered[other] &= what[left[other]] != GENERIC if kind != GENERIC else True
-            mine = left[covered]
-            who[mine], when[mine], where[mine], what[mine] = strand.number, strand.now, line, kind
-            used[mine] = 0
-            left = left[~covered]
+        # Mostly the first slot is free, or the strand's own: the others are not looked at then.
+        for first, last in ((0, min(1, self.slots)), (1, self.slots)):
+            if first >= last:
+                continue
+            free = self._free(slice(first, last), left, strand, kind)
+            found = free.any(axis=0)
+            slot, mine = first + free.argmax(axis=0)[found], left[found]
+            self._put(slot, mine, strand, line, kind)
+            left = left[~found]
             if not left.size:
                 return
-        if len(self.slots) < MAX_READERS:
-            fresh = (
-                np.full(self.size, -1, np.int64),
-                np.zeros(self.size, np.int64),
-                np.zeros(self.size, np.int64),
-                np.zeros(self.size, np.int8),
-                np.zeros(self.size, np.int64),
-            )
-            fresh[0][left], fresh[1][left], fresh[2][left], fresh[3][left] = strand.number, strand.now, line, kind
-            self.slots.append(fresh)
+        if self.slots < MAX_READERS:
+            if self.slots == len(self.who):
+                self._grow()
+            self._put(self.slots, left, strand, line, kind)
+            self.slots += 1
+
+    def _free(self, rows: slice, at: Array, strand: Strand, kind: int) -> Array:
+        """Which slots may forget their read of which granules."""
+        who = self.who[rows, at]
+        free = (who < 0) | (who == strand.number)
+        if not free.all():
+            other = ~free
+            ordered = strand.order.seen.covers(who[other], self.when[rows, at][other])
+            # A generic read that only a fence completes must stay until a fence has been seen.
+            free[other] = ordered if kind == GENERIC else ordered & (self.kind[rows, at][other] != GENERIC)
+        return free
+
+    def _put(self, slot: Any, at: Array, strand: Strand, line: int, kind: int) -> None:
+        self.who[slot, at], self.when[slot, at], self.line[slot, at] = strand.number, strand.now, line
+        self.kind[slot, at], self.used[slot, at] = kind, 0
+
+    def _grow(self) -> None:
+        more = max(2, self.slots)
+        self.who = np.concatenate([self.who, np.full((more, self.size), -1, np.int64)])
+        blank = np.zeros((more, self.size), np.int64)
+        self.when, self.line, self.used = (np.concatenate([a, blank]) for a in (self.when, self.line, self.used))
+        self.kind = np.concatenate([self.kind, blank.astype(np.int8)])
 
     def arrive(self, at: Array, strand: Strand) -> None:
         """The strand has used the values that it read from `at`: those reads are over."""
-        for who, _, _, what, used in self.slots:
-            mine = at[(who[at] == strand.number) & (what[at] == GENERIC)]
-            what[mine] = ARRIVED
-            used[mine] = strand.now
+        if self.slots:
+            slot, place = np.nonzero(
+                (self.who[: self.slots, at] == strand.number) & (self.kind[: self.slots, at] == GENERIC)
+            )
+            self.kind[slot, at[place]] = ARRIVED
+            self.used[slot, at[place]] = strand.now
+
+    def unordered(self, at: Array, strand: Strand) -> list[int]:
+        """The slots with a read of one of `at` that is not plainly ordered before the strand."""
+        if not self.slots:
+            return []
+        who = self.who[: self.slots, at]
+        others = (who >= 0) & (who != strand.number)
+        if not others.any():
+            return []
+        kinds = self.kind[: self.slots, at][others]
+        others[others] = ~strand.ordered(who[others], self.when[: self.slots, at][others], kinds != ASYNC)
+        return [int(k) for k in np.flatnonzero(others.any(axis=1))]
 
 
 class Arena:
@@ -104,13 +137,15 @@ class Arena:
         others = (who >= 0) & (who != strand.number)
         if atomic:
             others &= self.written_as[at] != ATOMIC
-        self._report(
-            at, others, (who, self.written_at[at], self.written_line[at], self.written_as[at]), strand, line, what
-        )
-        for slot in self.readers.slots if reads else ():
-            who, when, lines, kinds, used = (part[at] for part in slot)
+        if others.any():
+            earlier = (who, self.written_at[at], self.written_line[at], self.written_as[at])
+            self._report(at, others, earlier, strand, line, what)
+        read = self.readers
+        for slot in read.unordered(at, strand) if reads else ():
+            who = read.who[slot, at]
             others = (who >= 0) & (who != strand.number)
-            self._report(at, others, (who, when, lines, kinds), strand, line, what, used)
+            earlier = (who, read.when[slot, at], read.line[slot, at], read.kind[slot, at])
+            self._report(at, others, earlier, strand, line, what, read.used[slot, at])
 
     def _report(
         self,
@@ -125,8 +160,6 @@ class Arena:
         """Reports the first of the `earlier` accesses (strand, count, line, kind) that is not ordered before this one.
 
         `used`: for reads, the count at which the value had arrived, which is as good as a fence."""
-        if not others.any():
-            return
         who, when, lines, kinds = (part[others] for part in earlier)
         fine = strand.ordered(who, when, kinds != ASYNC)
         if used is not None:

@@ -2,14 +2,15 @@
 
 A thread does what it did on the tape as long as each of its reads sees the writes that it saw then: the values are the
 same, so its branches, addresses and results are. A replay therefore stops where a read sees another write. Up to there
-it is step by step the run of the same seed, and if it ends without a finding so does that run, with the tape's outputs.
+it is a run of the program, and if it ends without a finding that run's outputs are the tape's.
 
 Granules that the tape always accesses together are one cell here: a tile of thousands of elements is often a few cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +27,7 @@ from treadle.simulate.host import Ended, Host
 from treadle.simulate.memory import Arena, View
 from treadle.simulate.schedule import Scheduler, Steps, Wait
 from treadle.simulate.sync import HANDLERS
-from treadle.simulate.tape import Access, Contracted, Copied, Forked, Log, Synchronised, Tape
+from treadle.simulate.tape import Access, Contracted, Copied, Entry, Forked, Log, Synchronised, Tape
 from treadle.simulate.thread import Thread
 from treadle.simulate.world import Workgroup, World
 
@@ -49,7 +50,9 @@ class Cell:
 class Replayer:
     """Replays a recorded run of a program. `env`, `functions`, `lines` and `workers` are those of that run.
 
-    `steps`: how many the last replay took, as many as the whole run of its seed."""
+    A thread pauses after each of its events. If `exact` it also pauses after statements that no other thread could tell
+    from nothing: then a replay is step by step the whole run of its seed; without, much shorter and a schedule of its
+    own. `steps`: how many the last replay took."""
 
     program: MachineProgram
     tape: Tape
@@ -58,8 +61,10 @@ class Replayer:
     lines: Mapping[int, int]
     workers: int
     max_steps: int
+    exact: bool = False
     cells: dict[int, Cell] = field(default_factory=dict[int, Cell])
     sizes: list[int] = field(default_factory=list[int])
+    logs: dict[int, list[Entry]] = field(default_factory=dict[int, list[Entry]])
     steps: int = 0
 
     def __post_init__(self) -> None:
@@ -70,12 +75,59 @@ class Replayer:
             marks[access.arena][access.at] += random.integers(1, 1 << 63, dtype=np.uint64)
         numbers: list[Array] = []
         for mark in marks:
-            found, cell = np.unique(mark, return_inverse=True)
-            numbers.append(cell)
+            found, start, cell = np.unique(mark, return_index=True, return_inverse=True)
+            rank = np.empty(len(found), np.int64)
+            rank[np.argsort(start)] = np.arange(len(found))  # in the order of addresses, however the marks fell
+            numbers.append(rank[cell])
             self.sizes.append(len(found))
         for access in self.tape.accesses:
             at, first = np.unique(numbers[access.arena][access.at], return_index=True)
             self.cells[id(access)] = Cell(at, None if access.seen is None else access.seen[first])
+        self.logs = {}
+        for log in self.tape.logs:
+            self.logs[id(log)] = log.entries if self.exact else _telling(log.entries)
+
+    def signature(self) -> str:
+        """A digest of all that replays depend on: two programs with the same one have the same schedules, each found
+        clean, or not, for both.
+
+        Accesses count by cells and the writes that they see, both numbered in the order in which the logs mention them:
+        not by addresses, lines, or the order of the recorded run.
+        """
+        names: dict[tuple[str, int, int], int] = {}
+
+        def name(kind: str, where: int, number: int) -> int:
+            return -1 if number < 0 else names.setdefault((kind, where, number), len(names))
+
+        def told(log: Log) -> Iterator[object]:
+            for entry in self.logs[id(log)]:
+                match entry:
+                    case Access():
+                        cell = self.cells[id(entry)]
+                        yield entry.what, entry.kind, [name("cell", entry.arena, c) for c in cell.at.tolist()]
+                        if cell.seen is not None:
+                            yield [name("write", 0, n) for n in cell.seen.tolist()]
+                        if entry.what == "write":
+                            yield name("write", 0, entry.number)
+                    case Synchronised(item, _, numbers, version):
+                        yield item.kind, item.by, None if item.object is None else item.object.name, numbers, version
+                    case Copied():
+                        yield entry.engine, entry.barrier, entry.bytes, list(told(entry.log))
+                    case Contracted():
+                        yield entry.atom, list(told(entry.log))
+                    case Forked():
+                        yield [list(told(task)) for task in entry.tasks]
+                    case mark:
+                        yield mark
+
+        digest = hashlib.sha256()
+        for kernel in self.program.kernels:
+            barriers = [(b.name, b.count, b.versions, b.tx) for b in kernel.barriers]
+            digest.update(repr([(r.name, r.agents, r.threads) for r in kernel.roles] + barriers).encode())
+        digest.update(repr([k.cooperative for k in self.program.host.launches] + [self.workers]).encode())
+        for key in sorted(self.tape.threads):
+            digest.update(repr((key, list(told(self.tape.threads[key])))).encode())
+        return digest.hexdigest()[:24]
 
     def run(self, seed: int) -> list[Finding] | None:
         """What the schedule of this seed finds; None where a thread would have read something else than on the tape.
@@ -169,7 +221,7 @@ def _whole(player: Player, host: _Again, log: Log) -> Steps:
 def _play(player: Player, host: _Again, log: Log) -> Steps:
     """The events of a log, with a pause wherever the recorded thread had one."""
     outer, start, done = player.strand, Order(), Order()
-    for entry in log.entries:
+    for entry in host.replayer.logs[id(log)]:
         match entry:
             case Access():
                 host.access(entry, player.strand)
@@ -269,6 +321,12 @@ def _contract(player: Player, host: _Again, entry: Contracted) -> None:
         world.strands.retire(strand)
 
     world.scheduler.spawn(f"{entry.atom} of line {entry.line}", steps(), engine=True)
+
+
+def _telling(entries: list[Entry]) -> list[Entry]:
+    """The entries without pauses that directly follow a pause."""
+    before: list[Entry | None] = [None, *entries]
+    return [e for old, e in zip(before, entries, strict=False) if not (e == "step" and old == "step")]
 
 
 def _of(log: Log, what: str) -> list[Access]:

@@ -95,7 +95,7 @@ class Log:
 
     def fresh(self) -> Log:
         """A log for something that this thread starts."""
-        return Log(self.tape)
+        return self.tape.log()
 
 
 @dataclass(eq=False)
@@ -103,6 +103,7 @@ class Tape:
     """All logs of a run. `sizes`: granules of each arena. `whole`: whether everything that was done can be replayed."""
 
     threads: dict[Key, Log] = field(default_factory=dict[Key, Log])
+    logs: list[Log] = field(default_factory=list[Log])
     sizes: list[int] = field(default_factory=list[int])
     accesses: list[Access] = field(default_factory=list[Access])
     whole: bool = True
@@ -113,8 +114,13 @@ class Tape:
 
     def thread(self, key: Key) -> Log:
         """The log of a thread that begins."""
-        log = self.threads[key] = Log(self)
+        log = self.threads[key] = self.log()
         return log
+
+    def log(self) -> Log:
+        """An empty log."""
+        self.logs.append(Log(self))
+        return self.logs[-1]
 
     def access(
         self,

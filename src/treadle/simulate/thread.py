@@ -187,7 +187,8 @@ class Thread:
 
     def _grain(self, name: str, held: Fragment, *, reading: bool) -> None:
         """One lane or one thread holds only its own slots: what it writes alone is not what the others hold."""
-        if self.by and held.frag.dist:
+        apart = {"warp": ("lane",), "elect": ("lane", "warp")}.get(self.by, ())
+        if any(m.who in apart and m.axis is not None and m.size > 1 for m in held.frag.dist):
             self.report("not-held", f"one thread alone uses {name}, whose slots are spread over threads")
         if not reading:
             held.grain = self.by
