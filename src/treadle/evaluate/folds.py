@@ -43,9 +43,14 @@ def argreduce(m: Machine, op: ArgReduce) -> None:
     flat = array.transpose([dims.index(d) for d in (*kept, *op.dims)])
     flat = flat.reshape(*flat.shape[: len(kept)], math.prod(flat.shape[len(kept) :]))
     wide = flat.astype(np.float64) if op.source.type.dtype.is_float else flat
+    choose = np.argmax if op.monoid == "max" else np.argmin
+    best = choose(wide, axis=-1)
     if op.nan == "ignore" and op.source.type.dtype.is_float:
-        wide = np.where(np.isnan(wide), -np.inf if op.monoid == "max" else np.inf, wide)
-    best = (np.argmax if op.monoid == "max" else np.argmin)(wide, axis=-1)
+        absent = np.isnan(wide)
+        filled = np.where(absent, -np.inf if op.monoid == "max" else np.inf, wide)
+        edge = np.take_along_axis(filled, choose(filled, axis=-1)[..., None], -1)
+        # An infinity counts before a NaN that stands in for one; only NaN: the first.
+        best = np.argmax((filled == edge) & (~absent | absent.all(-1, keepdims=True)), axis=-1)
     if len(op.dims) == 1:
         best = best + tile.lo[dims.index(op.dims[0])]
     m.tile(op.result, spread(np.asarray(best), kept, op.result.type.dims))
