@@ -121,3 +121,12 @@ def test_several_factors_are_never_guessed() -> None:
     with pytest.raises(TreadleError) as caught:
         solve(parse_program(PRODUCT.strip("\n")), {"X": (12,)})
     assert caught.value.code == "call/extent-unknown"
+
+
+def test_a_position_among_no_elements_is_refused() -> None:
+    for run in (k.position, k.position.reference, k.position.bind, k.position.sanitize):
+        for _ in range(2):
+            with pytest.raises(TreadleError, match="position of the maximum over N, which has no element") as caught:
+                run(np.zeros((3, 0), np.float32))
+            assert caught.value.code == "reduce/empty"
+    assert k.position(np.zeros((0, 3), np.float32)).shape == (0,)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from treadle.algebra.expr import Expr, sym
 from treadle.base.source import Span
@@ -11,6 +13,8 @@ from treadle.driver.errors import ExtentConflict, ExtentUnknown, RankWrong, Requ
 from treadle.driver.packed import element_shapes
 from treadle.ir.core import Program, Tensor
 from treadle.ir.extents import only_symbol, told_extents
+from treadle.ir.ops.fold import ArgReduce
+from treadle.lang.errors import EmptyExtremum
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,13 @@ class Told:
     extent: int
 
 
-def solve(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+def solve(
+    program: Program, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Any] | None = None
+) -> dict[str, int]:
     """Symbol -> extent, for all dimensions of the program.
 
-    `shapes` has the arguments that were passed, those of 4-bit dtypes in bytes. A product axis gives a factor's extent
-    when the others are known.
+    `shapes` has the arguments that were passed, those of 4-bit dtypes in bytes; `scalars` the scalar ones, which facts
+    may mention. A product axis gives a factor's extent when the others are known.
     *Errors*: `call/rank`, `call/extent-conflict`, `call/extent-unknown`, `call/require`.
     """
     present = [t for t in program.tensors if t.name in shapes]
@@ -39,7 +45,7 @@ def solve(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
     _one_extent_each(program, axes, known)
     for told in axes:
         _check_axis(program, known, told)
-    _require(program, known)
+    _require(program, known, scalars or {})
     return known
 
 
@@ -110,16 +116,42 @@ def _check_axis(program: Program, known: Mapping[str, int], told: Told) -> None:
         )
 
 
-def _require(program: Program, known: dict[str, int]) -> None:
+def _require(program: Program, known: dict[str, int], scalars: Mapping[str, Any]) -> None:
+    values = {s.value.name: s.name for s in program.scalars if s.name in scalars}
+    functions = {f: partial(int, scalars[name]) for f, name in values.items()}
     for constraint in program.requires:
-        if constraint.symbols <= known.keys() and not constraint.holds(known):
+        told = constraint.symbols <= known.keys() and constraint.expr.functions <= functions.keys()
+        if told and not constraint.holds(known, functions):
+            found = [f"{s} = {known[s]}" for s in sorted(constraint.symbols)]
+            found += [f"{values[f]} = {scalars[values[f]]}" for f in sorted(constraint.expr.functions)]
             raise RequirementBroken(
                 doing=f"calling {program.name}",
-                found=", ".join(f"{s} = {known[s]}" for s in sorted(constraint.symbols)),
-                expected=f"{constraint}",
+                found=", ".join(found),
+                expected=f"{constraint}".replace("()", ""),
                 hint="pass arguments that meet the kernel's td.require",
                 span=program.span,
             )
+
+
+def refuse_empty(program: Program, extents: Mapping[str, int]) -> None:
+    """Refuses a call in which a position of an extremum is asked of no element, as far as extents alone tell.
+
+    *Errors*: `reduce/empty`.
+    """
+    for op in program.body.walk():
+        if not isinstance(op, ArgReduce):
+            continue
+        for axis in op.source.type.axes:
+            extent = axis.extent
+            if axis.dim in op.dims and extent.symbols <= extents.keys() and not extent.functions:
+                if int(extent.evaluate(extents)) <= 0:
+                    raise EmptyExtremum(
+                        doing=f"calling {program.name}",
+                        found=f"the position of the {op.monoid}imum over {axis.dim}, which has no element",
+                        expected="at least one element",
+                        hint="ask for the value, which is the identity of an empty range, or test the extent first",
+                        span=op.span,
+                    )
 
 
 def shape_of(program: Program, tensor: Tensor, extents: Mapping[str, int]) -> tuple[int, ...]:

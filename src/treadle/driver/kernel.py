@@ -16,13 +16,14 @@ import numpy as np
 
 from treadle.driver.arguments import Call, Like, bind_arguments, frozen, known_extents
 from treadle.driver.checks import describe_flags
-from treadle.driver.extents import shape_of, solve
+from treadle.driver.extents import refuse_empty, shape_of, solve
 from treadle.driver.outputs import fresh, refuse_read
 from treadle.driver.packed import held_as, in_bytes
 from treadle.driver.ready import MISS, Ready
 from treadle.driver.repeat import Repeated, all_tensors
 from treadle.driver.rooms import compile_native, planning, room
 from treadle.driver.specialisation import Specialisation
+from treadle.driver.surroundings import Surroundings
 from treadle.driver.tiles import is_side, whole_dims
 from treadle.driver.variants import Interpreted, Variant, on_host
 from treadle.dtype.formats import BY_NAME
@@ -59,6 +60,7 @@ class Kernel:
         self._ready: dict[Any, Ready | Repeated] = {}
         self._fixed: dict[Any, tuple[str, ...]] = {}  # dimensions that the program needs as numbers
         self._under: dict[Any, Kernel] = {}  # the same with other numerical contracts
+        self._around: Surroundings | None = None  # what the captured programs were made of beside arguments
 
     def __repr__(self) -> str:
         return f"<treadle kernel {self.definition.name}>"
@@ -80,9 +82,20 @@ class Kernel:
             return self
         return self.under(staged.pop("numerics"))
 
+    def _forget(self) -> None:
+        """Captures anew from now on: a global, a closure or a function that the kernel uses is another."""
+        self.definition = self.definition.under(self.definition.numerics)
+        self.__treadle_definition__ = self.definition
+        self._around = None
+        self._special.clear()
+        self._ready.clear()
+        self._fixed.clear()
+
     # ---- running
 
     def __call__(self, *args: Any, **staged: Any) -> Any:
+        if self._around is not None and self._around.changed():
+            self._forget()
         key: Any = tuple([(a.dtype, a.ndim) if a.__class__ is _ARRAY else a.__class__ for a in args])
         if staged:
             asked = self._asked(staged)
@@ -97,7 +110,7 @@ class Kernel:
                 return outs
         special, call = self.prepare(args, staged)
         variant = special.run(call)
-        if isinstance(variant, Variant) and not special.expanded.hidden:
+        if isinstance(variant, Variant) and not special.expanded.hidden and not special.tests_scalars:
             learn = self._learn if call.device == "cpu" else self._learn_launches
             learn(key, args, staged, special, call, variant)
         return call.outs
@@ -170,6 +183,8 @@ class Kernel:
         Without `allocate`, arguments may be `td.like`, and omitted Outs are only described. `kind` is that of the
         target, when it is not the one of the arguments' device.
         """
+        if self._around is not None and self._around.changed():
+            self._forget()
         call = bind_arguments(self.definition, args, staged, described=not allocate)
         kind = kind or call.device.partition(":")[0]
         fixed = self._fixed.get((kind, call.key), ())
@@ -178,7 +193,9 @@ class Kernel:
         if special is None:
             with planning():
                 special = self._special.get(key) or self._specialise(call, kind)
-        call.extents = solve(special.program, {n: v.shape for n, v in call.views.items()})
+        call.extents = solve(special.program, {n: v.shape for n, v in call.views.items()}, call.scalars)
+        if special.has_positions:
+            refuse_empty(special.program, call.extents)
         self._outputs(special, call, allocate)
         if not allocate:
             describe_flags(special.expanded, call)
@@ -228,6 +245,9 @@ class Kernel:
 
     def _specialise(self, call: Call, kind: str) -> Specialisation:
         """Captures the program; a dimension that Python, or a target's tiles, need as a number is part of the key."""
+        if self._around is None:
+            self._around = Surroundings(self.definition)
+        self._around.add(call.staged.values())
         fixed = self._fixed.get((kind, call.key), ())
         present = frozenset((*call.views, *call.scalars))
         while True:

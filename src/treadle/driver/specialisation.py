@@ -21,6 +21,7 @@ from treadle.driver.variants import Interpreted, InterpretedLaunch, Variant, cal
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.ir.ops.debug import Print
+from treadle.ir.ops.fold import ArgReduce
 from treadle.runtime.arrays import overlaps
 from treadle.runtime.launch import Block, CpuLaunch, Packer
 from treadle.runtime.pool import workers
@@ -42,6 +43,8 @@ class Specialisation:
         self.expanded = expand(program)
         self.text = text
         self.read_first = read_first(program)
+        self.tests_scalars = any(c.expr.functions for c in program.requires)  # facts that each call may break
+        self.has_positions = any(isinstance(op, ArgReduce) for op in program.body.walk())
         self.limit = limit
         self.variants: list[Variant] = []
         self.interpreted: dict[str, Interpreted] = {}

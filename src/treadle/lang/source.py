@@ -18,6 +18,7 @@ _trees: dict[tuple[str, int], ast.Module] = {}
 def function_node(fn: types.FunctionType) -> FunctionNode:
     """The node that `fn` was compiled from. *Errors*: `capture/no-source`."""
     code = fn.__code__
+    linecache.checkcache(code.co_filename)  # the file may have been edited and loaded again
     lines = linecache.getlines(code.co_filename, fn.__globals__)
     if not lines:
         raise _missing(fn, f"no text for {code.co_filename}")
