@@ -117,6 +117,25 @@ def test_classes() -> None:
     assert len({call_class(f, 2) for f in addresses}) == 1
     assert len({call_class(f, 2, "cuda") for f in addresses}) == 3
     assert call_class(other[0], 1) != call_class(other[0], 2)
+    # Outputs that the last cache cannot hold are stored past it.
+    sizes = [call_class(same[0], 2, stored=n) for n in (0, 1 << 20, 64 << 20, 1 << 30)]
+    assert sizes[0] == sizes[1] != sizes[2] == sizes[3]
+
+
+def test_what_is_stored_decides_about_streaming() -> None:
+    """A kernel that was planned for a small output gets another plan for one beyond the last cache."""
+
+    @td.kernel
+    def copy(X: td.Tensor[M, N], Y: td.Out[M, N]):
+        for m in td.parallel(M):
+            Y[m, N] = X[m, N] + 1.0
+
+    for rows in (1024, 12288):
+        x, y = empty((rows, 1024), "f32"), empty((rows, 1024), "f32")
+        x[...] = 1
+        copy(x, y)
+        assert (y == 2).all()
+    assert [("stream=True" in v.plan) for v in copy.variants] == [False, True]
 
 
 def test_other_workers_are_another_class(counter: Counter) -> None:

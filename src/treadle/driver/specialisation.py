@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from math import prod
 from typing import Any
 
 from treadle.base.errors import LimitError
@@ -167,7 +168,7 @@ class Specialisation:
     def _choose(self, facts: CallFacts, place: Place) -> Variant | Interpreted:
         """The variant planned for the call's class; at the cap the one planned for the nearest class, or the universal
         plan."""
-        cls = call_class(facts, place.workers, place.kind)
+        cls = call_class(facts, place.workers, place.kind, self._stored(facts))
         variants = [v for v in self.variants if v.record.meta["target"] == place.target]
         admitting = [v for v in variants if v.admits(facts)]
         for variant in admitting:
@@ -190,6 +191,11 @@ class Specialisation:
         variant.classes.add(cls)
         variant.planned.add(cls)
         return variant
+
+    def _stored(self, facts: CallFacts) -> int:
+        """Bytes of the arrays that a call stores to."""
+        outs = [t for t in self.program.tensors if t.out and t.name in facts.arrays]
+        return sum(prod(facts.arrays[t.name].shape) * max(1, t.dtype.bits // 8) for t in outs)
 
     def _interpret(self, reason: str) -> Interpreted:
         """The interpreter for calls that cannot be planned; says so once."""

@@ -18,6 +18,7 @@ from treadle.ir.guard import Guard
 from treadle.runtime.cpu import load_object
 from treadle.runtime.launch import CpuKernel
 from treadle.runtime.signature import Signature
+from treadle.targets.cpu.rates import STREAM_FROM
 
 SMALL, MIDDLE = 64, 512
 """Extents below and from which plans tend to differ: where a second worker, packing and blocks begin to pay."""
@@ -127,19 +128,21 @@ def load(record: Record, signature: Signature) -> Variant:
     return Variant(record, record.guard, entry)
 
 
-def call_class(facts: CallFacts, workers: int, kind: str = "cpu") -> str:
+def call_class(facts: CallFacts, workers: int, kind: str = "cpu", stored: int = 0) -> str:
     """The class of a call: what plans are chosen by, coarse enough that few classes occur.
 
     Extents as 0, 1, small, middle, large; per array which axis is contiguous; whether arguments overlap; how many
-    workers there are. On a GPU also how addresses are aligned (no plan of the CPU asks), and large extents are told
-    apart further: how many tasks there are for its multiprocessors, and how much of a row a thread can hold.
+    workers there are; on a CPU whether the outputs (`stored` bytes) are too large for its last cache. On a GPU also how
+    addresses are aligned (no plan of the CPU asks), and large extents are told apart further: how many tasks there are
+    for its multiprocessors, and how much of a row a thread can hold.
     """
     tell = _extent_class if kind == "cpu" else _extent_class_gpu
     dims = ",".join(f"{name}={tell(n)}" for name, n in sorted(facts.extents.items()))
     arrays = ",".join(f"{name}={_array_class(a, kind)}" for name, a in sorted(facts.arrays.items()))
     names = sorted(facts.arrays)
     apart = all(facts.apart(a, b) for i, a in enumerate(names) for b in names[i + 1 :])
-    return f"{dims};{arrays};{'apart' if apart else 'overlap'};{workers}"
+    beyond = ";beyond the cache" if kind == "cpu" and stored >= STREAM_FROM else ""
+    return f"{dims};{arrays};{'apart' if apart else 'overlap'};{workers}{beyond}"
 
 
 def _extent_class(extent: int) -> str:

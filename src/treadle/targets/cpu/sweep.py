@@ -19,12 +19,10 @@ from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
 from treadle.targets.cpu.admission import call_guard, common_reasons, pins_refused, worker_counts
-from treadle.targets.cpu.rates import rates, traffic
+from treadle.targets.cpu.rates import STREAM_FROM, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 
 ROWS = (16, 4, 1, 64, 256)
-STREAM_FROM = 40 << 20
-"""Bytes stored from which non-temporal stores win: the output does not stay in the last cache anyway."""
 WAIT = 0.5
 """The part of a task for which a worker is idle at the end."""
 
