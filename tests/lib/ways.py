@@ -21,18 +21,7 @@ F32, F64, BF16, F16 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(ml_dt
 I32 = np.dtype(np.int32)
 
 
-WAITS = {
-    "sort",
-    "topk",
-    "rows_median",
-    "route",
-    "group_by_expert",
-    "mixture",
-    "embedding_backward",
-    "scatter_add_rows",
-    "permutation",
-    "argsort",
-}
+WAITS = {"fft", "mixture"}
 """Kernels that some plans leave to the interpreter (docs/library/index.md): called all the same, and right."""
 
 
