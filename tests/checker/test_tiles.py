@@ -190,7 +190,98 @@ CONVERTED = text(
   }
 """,
 )
-RIGHT = {"scan": SCAN, "diagonal": DIAGONAL, "gathered": GATHERED, "converted": CONVERTED}
+# A part of a tile is assembled in parallel; the rest is what it was.
+PART = text(
+    "cpu:avx512",
+    """
+  program p
+    dim M
+    tensor X: f32[M]
+    tensor Y: f32[M] out
+    body
+      %t: f32[M] = full 0.0
+      region R0 parallel (m in M[0 : min(8, M)]) carry (%t.1: f32[M] = %t) -> (%t.2)
+        %x: f32[m] = load X[m]
+        %t.3: f32[M] = insert %t.1[m] = %x
+        yield %t.3
+      store Y[M] = %t.2
+""",
+    "  injective(Y)\n  disjoint(X, Y)",
+    "grid 1 threads 1",
+    """
+  frag z f32[]
+  frag x f32[]
+  frag y f32[]
+  role worker agents 1 threads 1 {
+    version T ; %t[$0]
+    loop a = 0 .. M step 1 {
+      z = copy 0.0 ; %t[a]
+      store T[a] = z ; %t[a]
+    }
+    version T ; %t.2[$0]
+    tasks (i < min(8, M)) over workers enters R0(m = i .. i + 1) {
+      x = load X[i] ; %x[i]
+      store T[i] = x ; %t.3[i]
+    }
+    loop b = 0 .. M step 1 {
+      y = load T[b] ; %t.2[b]
+      store Y[b] = y ; store 0 [b]
+    }
+  }
+""",
+    host="  buffer T f32[M] workspace align 64\n",
+)
+
+# One promise tells that the element exists which the other one is about.
+CHAINED = text(
+    "cpu:avx512",
+    """
+  program p
+    dim N
+    tensor X: f32[N]
+    tensor Y: f32[N] out
+    body
+      %n: i64[N] = coords N
+      %two: i64[] = full 2
+      %a: i64[N] = and %n, %two
+      %low: i64[N] = sub %n, %a
+      %x: f32[N] = load X[N]
+      %u: f32[N] = extract %x[in_range(%low)]
+      %v: f32[N] = extract %u[in_range(%low)]
+      store Y[N] = %v
+""",
+    "  injective(Y)\n  disjoint(X, Y)",
+    "grid 1 threads 1",
+    """
+  frag n i64[]
+  frag a i64[]
+  frag low i64[]
+  frag n2 i64[]
+  frag a2 i64[]
+  frag low2 i64[]
+  frag x f32[]
+  role worker agents 1 threads 1 {
+    loop i = 0 .. N step 1 {
+      n = index expr i ; %n[i]
+      a = and n, 2 ; %a[i]
+      low = sub n, a ; %low[i]
+      n2 = index expr low() ; %n[low()]
+      a2 = and n2, 2 ; %a[low()]
+      low2 = sub n2, a2 ; %low[low()]
+      x = load X[low2()] ; %x[low2()]
+      store Y[i] = x ; store 0 [i]
+    }
+  }
+""",
+)
+RIGHT = {
+    "part": PART,
+    "chained": CHAINED,
+    "scan": SCAN,
+    "diagonal": DIAGONAL,
+    "gathered": GATHERED,
+    "converted": CONVERTED,
+}
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -211,6 +302,11 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("a coordinate that was not promised", GATHERED, "g = load X[i()] ; %x[i()]", "g = load X[w()] ; %x[w()]", "J1"),
     ("the promise of the next element", GATHERED, "      l = load L[m] ; %l[m]\n", "      l = load L[0] ; %l[0]\n", "J1"),
     ("a promise elsewhere", GATHERED, "extract %x[in_range(%i)]", "extract %x[in_range(%w)]", "J1"),
+    ("a part that is too small", PART, "tasks (i < min(8, M))", "tasks (i < min(7, M))", "J1"),
+    ("zeros where the part is", PART, "y = load T[b] ; %t.2[b]", "y = copy 0.0", "J1"),
+    ("an element beside the part", PART, "store T[i] = x ; %t.3[i]", "store T[M - 1 - i] = x ; %t.3[M - 1 - i]", "J1"),
+    ("one step of the chain left out", CHAINED, "load X[low2()] ; %x[low2()]", "load X[low()] ; %x[low()]", "J1"),
+    ("no promise of the first", CHAINED, "extract %u[in_range(%low)]", "extract %u[%n]", "J1"),
     ("another number", CONVERTED, "s = copy 0.0\n", "s = copy 1.0\n", "J1"),
     ("a number that the narrow dtype rounds", CONVERTED.replace("full 0.0", "full 0.1").replace("s = copy 0.0\n", "s = cast b\n").replace("  frag s", "  frag b bf16[]\n  frag s").replace("    s = cast b", "    b = copy 0.1 ; %b[]\n    s = cast b"), "    s = cast b\n", "    s = copy 0.1\n", "J1"),
 ]  # fmt: skip

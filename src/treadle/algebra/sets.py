@@ -124,14 +124,21 @@ class Facts:
             return self.contradictory
         found = self._memo.get(c)
         if found is None:
-            (against,) = negation(c)
-            empty = bool(self._with((against,)).is_empty())
-            if not empty:
-                # what would be against it is a fact for the lemmas too: they refute it
-                lemmas = [*product_lemmas(c, [*self.all(), against]), *self._divisions(c)]
-                empty = bool(lemmas) and bool(self._with((against, *lemmas)).is_empty())
-            found = self._memo[c] = empty
+            found = self._refuted(c, [])
+            if not found:
+                more = list(self._divisions(c))
+                found = bool(more) and self._refuted(c, more)
+            self._memo[c] = found
         return found
+
+    def _refuted(self, c: Constraint, more: list[Constraint]) -> bool:
+        """Whether nothing is against a constraint, with lemmas about products where a set alone does not show it; what
+        would be against it is a fact for the lemmas too."""
+        (against,) = negation(c)
+        if not more and bool(self._with((against,)).is_empty()):
+            return True
+        lemmas = [*more, *product_lemmas(c, [*self.all(), against])]
+        return bool(lemmas) and bool(self._with((against, *lemmas)).is_empty())
 
     def _divisions(self, c: Constraint) -> Iterator[Constraint]:
         """What is known of quotients and remainders by symbols in a constraint, where the divisor `b` is positive.
@@ -146,7 +153,7 @@ class Facts:
                     pass
                 case _:
                     continue
-            if not self.implies(ge(b, 1)):
+            if not self._refuted(ge(b, 1), []):
                 continue
             q = of(atom)
             if isinstance(atom, Fn) and atom.name == REMAINDER:
@@ -155,11 +162,11 @@ class Facts:
                 continue
             yield ge(a, b * q)
             yield ge(b * q + b, a + 1)
-            if self.implies(ge(a, 0)):
+            if self._refuted(ge(a, 0), []):
                 yield ge(q, 0)
                 yield ge(a, q)
             for e in self._factors(b):
-                if self.implies(ge(b * e, a + 1)):
+                if self._refuted(ge(b * e, a + 1), []):
                     yield ge(e, q + 1)
 
     def _factors(self, b: Expr) -> Iterator[Expr]:

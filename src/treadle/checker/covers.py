@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
 from treadle.algebra.expr import eq as equals
 from treadle.checker.scopes import argument_symbols
+from treadle.checker.terms import Elem, Term
 from treadle.ir.core import AxisSub, Op, Region, RegionArg, Value
 from treadle.ir.ops.access import Insert
 
@@ -23,7 +25,10 @@ class Reader(Protocol):
     """What the program means: of `meaning.Meaning`."""
 
     defs: dict[str, Op]
+    deps: dict[str, frozenset[str]]
 
+    def element(self, value: Value, coords: Mapping[Dim, Expr], inst: Mapping[str, Expr]) -> Elem: ...
+    def index_of(self, term: Term) -> Expr: ...
     def expr_at(self, e: Expr, inst: Mapping[str, Expr]) -> Expr: ...
     def depends(self, e: Expr) -> frozenset[str]: ...
 
@@ -66,8 +71,15 @@ class Cover:
         free: dict[tuple[str, ...], RegionArg] = {argument_symbols(a): a for r in inside for a in r.args}
         own = frozenset(s for symbols in free for s in symbols)
         conds: list[Constraint] = []
+        known: dict[Dim, Expr] = {}
+        tiles: list[tuple[Value, Expr]] = []
         for axis, c in zip(op.subs, coords, strict=True):
             symbols = _argument(axis)
+            if not isinstance(axis, tuple) and axis.part is not None:
+                known[axis.part.dim] = c
+            if not isinstance(axis, tuple) and axis.tile is not None:
+                tiles.append((axis.tile, c))
+                continue
             if symbols in free:
                 arg = free.pop(symbols)
                 lo, hi = arg.domain.lo, arg.domain.hi
@@ -79,6 +91,10 @@ class Cover:
             if fixed is None:
                 return None
             conds += fixed
+        for tile, c in tiles:  # decided where the other subscripts tell its coordinates
+            if self.source.deps[tile.name] & own or not all(a.dim in known for a in tile.type.axes):
+                return None
+            conds.append(equals(c, self.source.index_of(self.source.element(tile, known, self.inst))))
         for arg in free.values():
             lo, hi = arg.domain.lo, arg.domain.hi
             if (self.source.depends(lo) | self.source.depends(hi)) & own:
@@ -88,7 +104,7 @@ class Cover:
 
     def _fixed(self, axis: AxisSub, c: Expr, own: frozenset[str]) -> list[Constraint] | None:
         """A subscript that is the same in all instances of the regions."""
-        if isinstance(axis, tuple) or axis.tile is not None:
+        if isinstance(axis, tuple):
             return None
         if axis.index is not None:
             if self.source.depends(axis.index) & own:

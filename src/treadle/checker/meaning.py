@@ -295,18 +295,29 @@ class Meaning(Scopes):
     def _unfold_region(
         self, op: Region, elem: Elem, at: Mapping[Dim, Expr], inst: Mapping[str, Expr], view: View
     ) -> Pieces | None:
-        if op.kind != "parallel":
-            return None
-        for init, carried, result, out in zip(op.inits, op.carried, op.results, op.body.yields):
-            if carried.name == elem.value:  # an instance starts from the entry value
+        mine = [s for arg in op.args for s in argument_symbols(arg)]
+        inside = op.kind == "parallel" and all(s in view.bindings for s in mine)
+        for i, (init, carried, result, out) in enumerate(zip(op.inits, op.carried, op.results, op.body.yields)):
+            if carried.name == elem.value and op.kind == "parallel":  # an instance starts from the entry value
                 return only(self.element(init, at, inst))
+            if result.name == elem.value and not inside:
+                return self._assembled(op, i, elem, at, inst)
             if result.name == elem.value:
-                mine = [s for arg in op.args for s in argument_symbols(arg)]
-                if all(s in view.bindings for s in mine):
-                    # by the promise of `parallel`, the instance that covers an element is the only one
-                    here = dict(inst) | {s: view.bindings[s] for s in view.bindings}
-                    return self._own_part(op, out, carried, elem.coords, here)
+                # by the promise of `parallel`, the instance that covers an element is the only one
+                here = dict(inst) | {s: view.bindings[s] for s in view.bindings}
+                return self._own_part(op, out, carried, elem.coords, here)
         return None
+
+    def _assembled(
+        self, op: Region, i: int, elem: Elem, at: Mapping[Dim, Expr], inst: Mapping[str, Expr]
+    ) -> Pieces | None:
+        """After a region that only updates parts of a tile: what no instance covers is the entry value. What some
+        instance covers has no step of its own here: an opaque cell of the result."""
+        covers = Cover(self, inst).region(op, i, elem.coords)
+        if covers is None:
+            return None
+        cell = Cell(f"assembled {elem.value}", (*elem.coords, *(e for _, e in elem.inst)), op.results[i].type.dtype)
+        return (*((conds, cell) for conds in covers), *only(self.element(op.inits[i], at, inst)))
 
     def _own_part(
         self, region: Region, value: Value, carried: Value, coords: tuple[Expr, ...], inst: Mapping[str, Expr]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from treadle.algebra.expr import Constraint, Expr, Fn, ge, lt
 from treadle.algebra.sets import Facts
@@ -72,27 +73,39 @@ def _subscripts(op: Op) -> Iterator[tuple[Sub, Expr, Expr]]:
             yield sub, lo, hi
 
 
-def told(found: list[Promise], place: Place, index: Expr, facts: Facts) -> tuple[Constraint, ...]:
-    """What promises tell of the elements of fragments in an index expression of a statement, and of index expressions
-    of the instance in force."""
+def told(found: list[Promise], place: Place, facts: Facts) -> tuple[Constraint, ...]:
+    """What promises tell in the instance in force: of index expressions, and of elements that scalar fragments hold.
+
+    What one promise tells may be what another one needs, so that its element exists: hence the rounds.
+    """
     out: list[Constraint] = []
-    for promise in found:
-        if promise.expr is not None and _in_force(promise.op, place):
+    active = [p for p in found if _in_force(p.op, place)]
+    for promise in active:
+        if promise.expr is not None:
             out += _inside(promise, place, place.source.expr_at(promise.expr, place.view.bindings))
-    for atom in index.atoms():
-        if isinstance(atom, Fn) and atom.name in place.frags:
-            args = tuple(place.expr(a, facts) for a in atom.args)
-            cases = [term for _, term in split(facts, place.held(atom.name, args, facts))]
-            if len(cases) == 1 and isinstance(cases[0], Elem):
-                term = cases[0]
-                mine = (p for p in found if p.value == term.value and _in_force(p.op, place))
-                out += [
-                    c
-                    for p in mine
-                    if _active(place, term, facts)
-                    for c in _inside(p, place, place.source.index_of(term, place.view))
-                ]
+    named = {p.value for p in active}
+    held = [t for t in map(partial(_held, place, facts), _scalars(place)) if t is not None and t.value in named]
+    for _ in range(4):
+        known = facts.also(*out)
+        rest = [t for t in held if not _active(place, t, known)]
+        new = [t for t in held if t not in rest]
+        if not new:
+            break
+        for term in new:
+            i = place.source.index_of(term, place.view)
+            out += [c for p in active if p.value == term.value for c in _inside(p, place, i)]
+        held = rest
     return tuple(out)
+
+
+def _scalars(place: Place) -> list[str]:
+    return [n for n in place.holds if n in place.frags and not place.frags[n].shape and place.frags[n].dtype.is_int]
+
+
+def _held(place: Place, facts: Facts, name: str) -> Elem | None:
+    """The element that a scalar fragment holds, if one case decides."""
+    cases = [term for _, term in split(facts, place.holds[name])]
+    return cases[0] if len(cases) == 1 and isinstance(cases[0], Elem) else None
 
 
 def _inside(promise: Promise, place: Place, i: Expr) -> tuple[Constraint, Constraint]:
