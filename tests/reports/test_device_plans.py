@@ -1,0 +1,82 @@
+"""The same programs planned for a GPU: the judge verifies each for all calls of its guard, and text is emitted."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+from tests.reports import test_arguments as arguments
+from tests.reports import test_loops as loops
+from tests.reports import test_meaning as meaning
+from tests.reports import test_process as process
+
+import treadle as td
+from treadle import bf16, f32, i32, i64, like
+from treadle.toolchain.nvrtc import compile_cuda
+
+TARGET = "cuda:sm_90a"
+
+assembles = pytest.mark.skipif(
+    importlib.util.find_spec("cuda") is None or importlib.util.find_spec("nvidia") is None,
+    reason="the extra treadle[cuda] (NVRTC) is not installed",
+)
+CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "u01 store and load": (loops.stored_and_loaded, (like(f32, 64, 96),)),
+    "u04 ranges from data": (loops.ragged, (like(f32, 12), like(i32, 6), like(i32, 6))),
+    "u05 neighbours": (loops.neighbours, (like(f32, 100),)),
+    "u07 store and load of another shape": (meaning.scaled_then_rotated, (like(f32, 8, 64),)),
+    "u08 a branch with a fold": (loops.branch_with_a_fold, (like(f32, 7, 33),)),
+    "u11 u82 collisions": (loops.scattered, (like(i32, 300), like(i64, 300), like(i64, 16))),
+    "u15 products of bf16": (meaning.bf16_product, (like(bf16, 64, 128), like(bf16, 128, 64))),
+    "u16 maximum of short rows": (meaning.top_by_blocks, (like(f32, 1024, 11),)),
+    "u20 scan of pairs": (meaning.running, (like(i64, 3, 64), like(i64, 3, 64))),
+    "u24 positions with NaN": (meaning.positions, (like(f32, 7, 3),)),
+    "u26 ties": (meaning.ties, (like(i32, 13, 17),)),
+    "u44 products of any extent": (arguments.product, (like(f32, 64, 64), like(f32, 64, 64))),
+    "u46 rows of an odd length": (arguments.doubled, (like(f32, 64, 1185),)),
+    "u50 rows of 96": (meaning.row_statistics, (like(f32, 1024, 96),)),
+    "u50 rows of 229": (meaning.row_statistics, (like(f32, 1024, 229),)),
+    "u50 rows of 192": (process.row_sums, (like(f32, 192, 192),)),
+    "u56 a fold along one axis": (loops.total_by_blocks, (like(f32, 1000),)),
+    "u58 an update written in one order": (loops.added_after, (like(f32, 64, 64), like(f32, 64, 64))),
+    "u58 and in the other": (loops.added_before, (like(f32, 64, 64), like(f32, 64, 64))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_planned_and_verified(name: str) -> None:
+    kernel, args = CASES[name]
+    plan = kernel.plan(*args, target=TARGET)
+    assert plan.check().status == "verified"
+    assert "__global__" in plan.source()
+
+
+@assembles
+@pytest.mark.parametrize("name", ["u01 store and load", "u08 a branch with a fold", "u11 u82 collisions"])
+def test_assembled(name: str) -> None:
+    kernel, args = CASES[name]
+    plan = kernel.plan(*args, target=TARGET)
+    assert compile_cuda(plan.source(), arch="sm_90a", name="kernel").cubin
+
+
+# U48: what does not fit is refused before compiling, with the numbers.
+
+
+@td.kernel
+def tiled(A: td.Tensor[loops.M, loops.K], B: td.Tensor[loops.K, loops.N], Y: td.Out[loops.M, loops.N] = None):
+    for m, n in td.parallel(loops.M, loops.N):
+        acc = td.zeros(m, n)
+        for k in td.reduce(loops.K):
+            acc = td.mma(A[m, k], B[k, n], acc)
+        Y[m, n] = acc
+
+
+def test_u48_buffers_that_do_not_fit_are_refused_with_their_sizes() -> None:
+    a, b = like(bf16, 4096, 4096, align=256), like(bf16, 4096, 4096, align=256)
+    with pytest.raises(td.TreadleError) as caught:
+        tiled.plan(a, b, target=TARGET, where=[td.versions("A", 64)])
+    assert caught.value.code in ("plan/pin-refused", "plan/none", "plan/shared-exceeded")
+    assert "A" in caught.value.found and "64" in caught.value.found
+    plan = tiled.plan(a, b, target=TARGET, where=[td.atom("acc", "wgmma")])
+    assert plan.check().status == "verified"
