@@ -23,7 +23,8 @@ Every operator takes NumPy arrays (or torch and CuPy arrays of a GPU) of any str
 out where nothing says "passed". What is computed is f32, f64 where an operand is f64; a result that is left
 out has that dtype, one that is passed gets each element rounded once. `kernel.reference(...)` runs the reference
 interpreter, `kernel.sanitize(...)` the checked one, on the same arguments. Parameters behind `*` are staged: a kernel
-is specialised for each value of them.
+is specialised for each value of them. [library_training.py](../../examples/library_training.py) trains a classifier
+with nothing else.
 """
 
 
