@@ -211,6 +211,14 @@ def test_first_extremum(monoid: str, nan: str) -> None:
             assert found == (np.argmax if monoid == "max" else np.argmin)(clean)
 
 
+def test_position_among_nothing_is_the_first_coordinate() -> None:
+    part = "%part: i64[M, N[N : N]] = extract %x[M, N[N : N]]\n"
+    got = agree(program(part + "%p: i64[M] = argreduce min %part over N\nstore P[M] = %p"), ints((2, 4)))
+    assert got["P"].tolist() == [4, 4]
+    several = agree(program("%p: i64[] = argreduce max %x over M, N\nstore P[M] = %p"), ints((3, 0)))
+    assert several["P"].tolist() == [0, 0, 0]
+
+
 def test_position_of_several_dimensions() -> None:
     text = (
         "%part: i64[M[1 : M], N] = extract %x[M[1 : M], N]\n%p: i64[] = argreduce max %part over M, N\nstore P[M] = %p"

@@ -79,7 +79,7 @@ def k(X: td.Tensor[M, N], I: td.Tensor[M, td.i32], s: td.Scalar[f32], i: td.Scal
         for n in td.serial(N):
 """
 # Where Python itself works on what the user wrote: operators, calls, attributes, subscripts, iteration.
-PYTHON_AT_WORK = {"lang/expressions.py", "lang/capture.py", "lang/statements.py", "__init__.py"}
+PYTHON_AT_WORK = {"lang/expressions.py", "lang/capture.py", "lang/statements.py", "lang/assignments.py", "__init__.py"}
 ENDLESS = {("huge", use) for use in ("power", "range", "pow", "list_comprehension")}
 SPACE: dict[str, Any] = {"__name__": "user"}
 exec(BEFORE, SPACE)

@@ -42,6 +42,10 @@ def argreduce(m: Machine, op: ArgReduce) -> None:
     kept = tuple(d for d in dims if d not in op.dims)
     flat = array.transpose([dims.index(d) for d in (*kept, *op.dims)])
     flat = flat.reshape(*flat.shape[: len(kept)], math.prod(flat.shape[len(kept) :]))
+    if flat.shape[-1] == 0:
+        first = tile.lo[dims.index(op.dims[0])] if len(op.dims) == 1 else 0
+        m.tile(op.result, np.asarray(first))
+        return
     wide = flat.astype(np.float64) if op.source.type.dtype.is_float else flat
     choose = np.argmax if op.monoid == "max" else np.argmin
     best = choose(wide, axis=-1)

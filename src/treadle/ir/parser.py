@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import cast
 
-from treadle.algebra.dims import Dim, Part
+from treadle.algebra.dims import Dim
 from treadle.algebra.expr import const, sym
 from treadle.algebra.expr_text import SIGILS, read_constraint, read_expr
 from treadle.base.text import Line, Lines, Tokens
-from treadle.dtype import formats
 from treadle.ir.core import (
-    AxisSub,
     Block,
     If,
     Merge,
@@ -22,7 +19,6 @@ from treadle.ir.core import (
     RegionArg,
     RegionKind,
     ScalarParam,
-    Sub,
     Tensor,
     TileType,
     Value,
@@ -31,6 +27,7 @@ from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import ELEMENTWISE, Bitcast, Cast, Coords, Elementwise, Full, Index
 from treadle.ir.ops.fold import ArgReduce, Fold, Mma, Reduce, Scan, Sort
+from treadle.ir.references import References
 
 ORDERS = ("unordered", "ordered", "fold_left", "fold_right")
 KINDS = ("parallel", "serial", "pipeline", "reduce")
@@ -56,15 +53,12 @@ def read_program(lines: Lines) -> Program:
     return _Reader(lines).program()
 
 
-class _Reader:
-    """Reads one program; tables resolve the names that lines mention."""
+class _Reader(References):
+    """Reads one program."""
 
     def __init__(self, lines: Lines) -> None:
+        super().__init__()
         self.lines = lines
-        self.dims: dict[str, Dim] = {}
-        self.tensors: dict[str, Tensor] = {}
-        self.values: dict[str, Value] = {}
-        self.blocks: dict[str, RegionArg] = {}
 
     # ---- the head
 
@@ -145,13 +139,6 @@ class _Reader:
         self.dims[name] = made
         return made
 
-    def known_dim(self, tokens: Tokens) -> Dim:
-        token = tokens.peek()
-        name = tokens.name("a dimension")
-        if name not in self.dims:
-            raise tokens.error("a dimension declared above", found=f"{token.text!r}")
-        return self.dims[name]
-
     def tensor(self, tokens: Tokens) -> Tensor:
         name = tokens.name("a tensor's name")
         tokens.expect(":")
@@ -166,12 +153,6 @@ class _Reader:
         made = Tensor(name, tuple(dims), dtype, out, optional, tokens.accept("hidden"))
         self.tensors[name] = made
         return made
-
-    def dtype(self, tokens: Tokens) -> formats.DType:
-        name = tokens.name("a dtype")
-        if name not in formats.BY_NAME:
-            raise tokens.error("a dtype", found=repr(name))
-        return formats.BY_NAME[name]
 
     # ---- blocks
 
@@ -446,101 +427,3 @@ class _Reader:
         if tokens.at("true") or tokens.at("false"):
             return tokens.next().text == "true"
         return tokens.number()
-
-    # ---- names
-
-    def word(self, tokens: Tokens, allowed: tuple[str, ...]) -> str:
-        for option in allowed:
-            if tokens.accept(option):
-                return option
-        raise tokens.error(f"one of {', '.join(allowed)}")
-
-    def fresh(self, tokens: Tokens, name: str, type: TileType) -> Value:
-        if name in self.values:
-            raise tokens.error("a name that no value has", found=repr(name))
-        stem = re.sub(r"\.\d+$", "", name[1:])
-        made = Value(name, type, None if stem.isdigit() else stem)
-        self.values[name] = made
-        return made
-
-    def define(self, tokens: Tokens, type: TileType) -> Value:
-        return self.fresh(tokens, tokens.name("a value"), type)
-
-    def value(self, tokens: Tokens) -> Value:
-        found = self.values.get(tokens.peek().text)
-        if found is None:
-            raise tokens.error("a value defined above")
-        tokens.next()
-        return found
-
-    def value_list(self, tokens: Tokens) -> list[Value]:
-        found = [self.value(tokens)]
-        while tokens.accept(","):
-            found.append(self.value(tokens))
-        return found
-
-    def tail(self, tokens: Tokens, word: str) -> Value | None:
-        return self.value(tokens) if tokens.accept(word) else None
-
-    def known_tensor(self, tokens: Tokens) -> Tensor:
-        found = self.tensors.get(tokens.peek().text)
-        if found is None:
-            raise tokens.error("a tensor parameter")
-        tokens.next()
-        return found
-
-    # ---- types, parts, subscripts
-
-    def type(self, tokens: Tokens) -> TileType:
-        dtype = self.dtype(tokens)
-        axes: list[Part] = []
-        tokens.expect("[")
-        while not tokens.accept("]"):
-            axes.append(self.part(tokens))
-            if not tokens.at("]"):
-                tokens.expect(",")
-        return TileType(dtype, tuple(axes))
-
-    def part(self, tokens: Tokens) -> Part:
-        name = tokens.peek().text
-        if name in self.blocks and tokens.peek().kind == "name":
-            tokens.next()
-            return self.blocks[name].part
-        dim = self.known_dim(tokens)
-        if not tokens.accept("["):
-            return dim.whole()
-        lo = read_expr(tokens)
-        tokens.expect(":")
-        hi = read_expr(tokens)
-        tokens.expect("]")
-        return Part(dim, lo, hi)
-
-    def subs(self, tokens: Tokens) -> tuple[AxisSub, ...]:
-        found: list[AxisSub] = []
-        tokens.expect("[")
-        while not tokens.accept("]"):
-            if tokens.accept("{"):
-                group: list[Sub] = []
-                while not tokens.accept("}"):
-                    group.append(self.sub(tokens))
-                    if not tokens.at("}"):
-                        tokens.expect(",")
-                found.append(tuple(group))
-            else:
-                found.append(self.sub(tokens))
-            if not tokens.at("]"):
-                tokens.expect(",")
-        return tuple(found)
-
-    def sub(self, tokens: Tokens) -> Sub:
-        if tokens.accept("in_range", "("):
-            inner = self.sub(tokens)
-            tokens.expect(")")
-            return Sub(inner.part, inner.index, inner.tile, True)
-        token, after = tokens.peek(), tokens.peek(1).text
-        if token.text.startswith("%") and after != "(":
-            return Sub(tile=self.value(tokens))
-        named = token.text in self.blocks or token.text in self.dims
-        if token.kind == "name" and named and after in ("[", ",", "]", "}", ")"):
-            return Sub(part=self.part(tokens))
-        return Sub(index=read_expr(tokens))

@@ -27,11 +27,11 @@ from treadle.lang.definition import Definition, kernel
 from treadle.lang.derived.activations import gelu, relu, sigmoid, silu, softplus
 from treadle.lang.dims import Dimension, dims, product
 from treadle.lang.einsum import einsum
+from treadle.lang.facts import check, in_range, let, print, require
 from treadle.lang.functions import (
     abs,
     argsort,
     ceil,
-    check,
     cos,
     dot,
     empty,
@@ -44,10 +44,8 @@ from treadle.lang.functions import (
     fold_left,
     fold_right,
     full,
-    in_range,
     isinf,
     isnan,
-    let,
     log,
     log1p,
     log2,
@@ -59,9 +57,7 @@ from treadle.lang.functions import (
     parallel,
     pipeline,
     pow,
-    print,
     reduce,
-    require,
     round,
     rsqrt,
     scan,

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Fn, of
 from treadle.base.errors import TreadleError
 from treadle.base.source import Span, source_line
@@ -18,7 +17,6 @@ from treadle.ir.core import Program, ScalarParam, Tensor, TileType, Value
 from treadle.ir.rewrite import drop_dead, rename
 from treadle.ir.trail import keep_trail
 from treadle.ir.verifier import verify
-from treadle.lang import pointwise
 from treadle.lang.capture import Interpreter
 from treadle.lang.context import Context
 from treadle.lang.dims import Dimension
@@ -26,13 +24,10 @@ from treadle.lang.errors import (
     ArgumentDType,
     BadArgument,
     BadSignature,
-    DimConflict,
     MissingStaged,
     NoEffect,
-    NoSource,
-    WrongRank,
 )
-from treadle.lang.frames import Frame, cell_lookup, local_names
+from treadle.lang.inlining import frame_of, inline_kernel
 from treadle.lang.permissions import require_repeatable
 from treadle.lang.source import function_node
 from treadle.lang.specs import Numerics, ScalarSpec, TensorSpec

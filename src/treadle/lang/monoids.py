@@ -56,8 +56,7 @@ class Monoid:
         self.lift = lift
         self.commutative = staged_flag("making td.Monoid", "commutative", commutative)
         self.laws = "none" if laws is None else laws
-        given = None if callable(merge) else merge
-        if given is not None or self.laws not in LAWS or not (lift is None or callable(lift)):
+        if not callable(merge) or self.laws not in LAWS or not (lift is None or callable(lift)):
             ctx = maybe_context()
             raise BadArgument(
                 doing="making td.Monoid",
@@ -343,7 +342,11 @@ def fold(ctx: Context, x: Any, over: Any, monoid: Any, order: str | None = None)
     order = order or ("fold_left" if known.laws == "none" else "unordered" if known.commutative else "ordered")
     folds.known_word(ctx, doing, "order", order, folds.ORDERS)
     if isinstance(known, Builtin):
-        return folds.fold(ctx, known.word, folds.tile_operand(ctx, doing, x), [over], order=order)
+        if known.word not in folds.BITWISE:
+            return folds.fold(ctx, known.word, folds.tile_operand(ctx, doing, x), [over], order=order)
+        tile = folds.scan_operand(ctx, doing, known.word, x)
+        along = folds.along(ctx, doing, tile, [over])
+        return ctx.tile(ctx.builder.reduce(tile.value, along, known.word, order=cast(Order, order)))
     check_order(ctx, doing, known, order)
     state, dims, captured, sources = _lifted(ctx, doing, known, x, over)
     results = ctx.builder.fold(sources, dims, captured.merge, order=cast(Order, order))
