@@ -14,6 +14,7 @@ from treadle.driver.checks import give_flags, raise_failed
 from treadle.driver.errors import GuardBroken, TargetAbsent
 from treadle.driver.facts import first_broken
 from treadle.driver.pins import checked_pins
+from treadle.driver.places import placed_names
 from treadle.driver.record import Record
 from treadle.driver.specialisation import Specialisation
 from treadle.driver.targets import arrays_elsewhere, host_target, place_of, resolve
@@ -67,11 +68,13 @@ class Plan:
         return self._built.machine
 
     def explain(self) -> str:
-        """Why this plan: its cost and bottleneck, the alternatives, what refused them, what was tried and not taken."""
+        """Why this plan: its cost and bottleneck, the alternatives, what refused them, what was tried and not taken;
+        where the names of the source ended up; when it holds."""
         built = self._built
         lines = [built.candidate.choice.explain() if built.candidate.choice else self.decisions.line()]
         lines += [f"  {note}" for note in built.notes if not any(note in line for line in lines)]
         lines.append(f"  judged: {built.verdict}")
+        lines += ["  names of the source:", *(f"    {line}" for line in placed_names(built.machine))]
         lines += ["  holds when:", *(f"    {line}" for line in str(self.guard).splitlines())]
         took = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in built.timeline.seconds.items())
         lines.append(f"  took: {took}")
