@@ -25,12 +25,14 @@ from treadle.machine.form import (
     Role,
     Sync,
 )
+from treadle.realise.batches import Issued
 from treadle.realise.choices import Choices
+from treadle.realise.feeding import Feeding, Ring
 from treadle.realise.frame import Frame, Got, ends, positions
 from treadle.realise.items import Item
 from treadle.realise.lanes import Agent, Spot
-from treadle.realise.ring import Stream, Tile
-from treadle.realise.roles import Feeding, Issued, Ring, StreamLowering
+from treadle.realise.ring import Contraction, Stream, Tile
+from treadle.realise.roles import StreamLowering
 from treadle.realise.storage import zero
 from treadle.realise.threads import lay_out
 from treadle.realise.tidy import without_idle
@@ -55,6 +57,8 @@ def down(width: int) -> tuple[Spot, ...]:
 
 class BlockedLowering(StreamLowering):
     """The lowering engine for one workgroup a block."""
+
+    from_nothing = False
 
     def __init__(self, program: Program, choices: Choices, uses: Uses, stream: Stream, feeding: Feeding) -> None:
         super().__init__(program, choices, uses, stream, feeding)
@@ -139,11 +143,13 @@ class BlockedLowering(StreamLowering):
             )
         frame.body.append(loop)
 
-    def accumulator(self, item: Item, one: object, coords: object, slots: tuple[str, ...], frame: Frame) -> str:
+    def accumulator(
+        self, item: Item, one: Contraction, coords: tuple[Expr, ...], slots: tuple[str, ...], frame: Frame
+    ) -> tuple[str, bool]:
         rows = self.spots[slots[0]] if slots else ()
         if len(slots) != 2 or rows != down(self.feeding.rows):
             raise self.refusal("an accumulator with its columns first")
-        return super().accumulator(item, one, coords, slots, frame)  # type: ignore[arg-type]
+        return super().accumulator(item, one, coords, slots, frame)
 
     def fill_tile(self, tile: Tile, frame: Frame) -> None:
         """Computes a block by all threads and puts it into its slot."""

@@ -16,7 +16,7 @@ from treadle.analysis.uses import PURE, Uses
 from treadle.dtype.formats import DType
 from treadle.ir.core import Op, Program, Region, Value
 from treadle.ir.ops.access import Extract, Load
-from treadle.ir.ops.elementwise import Coords, Elementwise, Full, Index
+from treadle.ir.ops.elementwise import Cast, Coords, Elementwise, Full, Index
 from treadle.ir.ops.fold import Mma, Reduce
 from treadle.machine import form
 from treadle.machine.form import Frag, FragRef, Mode, Number
@@ -75,7 +75,8 @@ class LaneLowering(Lowering):
     """The lowering engine for agents of several threads.
 
     `spread` gives the digits of a lane of a dimension by the dimension's name; `resident` names dimensions of which an
-    instance of a task region holds a whole part in one fragment (the guard bounds its extent). `by_region` has other
+    instance of a task region holds a whole part in one fragment (the guard bounds its extent); `exact` those of them
+    that fill it (the guard says so). `by_region` has other
     decisions for single task regions.
     """
 
@@ -94,14 +95,16 @@ class LaneLowering(Lowering):
         self.slots = 0
         self.spots: dict[str, tuple[Spot, ...]] = {}
         self.dists: dict[str, tuple[Mode, ...]] = {}
-        self.by_region: dict[str, tuple[dict[str, tuple[Spot, ...]], frozenset[str], Choices]] = {}
+        self.exact = frozenset[str]()
+        self.by_region: dict[str, tuple[dict[str, tuple[Spot, ...]], frozenset[str], frozenset[str], Choices]] = {}
         self.contracted = False
+        self.neutral: dict[str, str] = {}
         super().__init__(program, choices, uses)
 
     def lower_parallel(self, op: Region, frame: Frame) -> None:
         own = None if frame.in_tasks else self.by_region.get(self.region_names[id(op)])
         if own is not None:
-            self.spread, self.resident, self.choices = own
+            self.spread, self.resident, self.exact, self.choices = own
             self.rank = {name: i + 1 for i, name in enumerate(self.choices.vector)}
         super().lower_parallel(op, frame)
 
@@ -205,7 +208,8 @@ class LaneLowering(Lowering):
             for key in self.whole_parts(op, frame):
                 width = prod(s.size for s in self.spread[key[0].name])
                 extent = (key[2] - key[1]).constant
-                lane = self.new_lane(key, key[1], width, frame, (key[2],) if extent == width else ())
+                whole = key[0].name in self.exact and key[1].constant == 0 and key[2] == key[0].extent
+                lane = self.new_lane(key, key[1], width, frame, (key[2],) if whole or extent == width else ())
                 self.settle_lane(lane)
         super().body(op, places, frame)
 
@@ -245,6 +249,29 @@ class LaneLowering(Lowering):
         )
         frame.body.append(part)
 
+    def filled(self, value: Value, coords: tuple[Expr, ...], fill: Number, frame: Frame) -> bool:
+        """Reads a tensor's elements, and in slots outside the axes the identity of the fold that reads them first.
+
+        Whether it did: where the value is a load, or one widened. Then it needs no mask of its own."""
+        made = self.uses.definition.get(value.name)
+        inner = made.source if isinstance(made, Cast) else value
+        load = self.uses.definition.get(inner.name)
+        if not isinstance(load, Load) or load.fill is not None or not self.uses.stable(load):
+            return False
+        if inner is not value and not (inner.type.dtype.is_float and inner.type.dtype.bits < value.type.dtype.bits):
+            return False
+        if any(v.name == n for v in (value, inner) for n in self.choices.keep):
+            return False
+        if not inner.type.dtype.is_float or not inner.type.dtype.has_inf:
+            return False
+        if any(frame.held((v.name, coords)) is not None or frame.kept(v.name) is not None for v in (value, inner)):
+            return False
+        got = self.define(inner, coords, frame, fill)
+        if not isinstance(got.source, str):
+            return False
+        self.made_in.get(got.source, frame).memo.setdefault((inner.name, coords), got)
+        return True
+
     def contribute(self, run: Running, folding: list[tuple[form.Loop, Frame]], inner: Frame) -> None:
         op = run.item.op
         # A single contribution of which `finish` joins no slots: its fold is a statement of its own.
@@ -258,9 +285,16 @@ class LaneLowering(Lowering):
         spans = (*run.item.outer, *run.item.inner)
         at = dict(zip((p.dim for p in spans), (*run.coords, *self.coords(run.item.inner, inner)), strict=True))
         coords = tuple(at[d] for d in source.type.dims)
-        got = self.solid(self.fetch(source, coords, inner), source, coords, inner, run.slots)
+        fill = identity(op.monoid, source.type.dtype)
         lanes = [x for p in run.item.inner if (x := inner.lane(self.key(p, inner))) is not None]
-        self.masked(got, source, coords, lanes, identity(op.monoid, source.type.dtype), inner)
+        # One mask an access: where neighbours are read one by one, as many conditions would be alive as there are slots.
+        wide = all(any(s.who == "slot" and s.stride == 1 for s in self.spots.get(x.slot, ())) for x in lanes)
+        filled = wide and any(x.live for x in lanes) and self.filled(source, coords, fill, inner)
+        got = self.solid(self.fetch(source, coords, inner), source, coords, inner, run.slots)
+        if filled:
+            self.neutral[got.name] = str(fill)
+        if self.neutral.get(got.name) != str(fill):
+            self.masked(got, source, coords, lanes, fill, inner)
         if claim is None:
             run.acc = got.name
             return

@@ -24,11 +24,13 @@ from treadle.realise.tidy import without_idle
 
 @dataclass(frozen=True)
 class Stripe:
-    """How a dimension lies along the threads: neighbours a lane, sweeps of a warp; `held`: a whole row at once."""
+    """How a dimension lies along the threads: neighbours a lane, sweeps of a warp; `held`: a whole row at once;
+    `exact`: and nothing beside it (the guard says that extent and width are equal), so no slot needs a mask."""
 
     vector: int
     rounds: int
     held: bool = False
+    exact: bool = False
 
     def width(self, warps: int) -> int:
         """Coordinates that one fragment covers."""
@@ -63,7 +65,8 @@ def over_lanes(
             vector=(*choices.vector, *(n for n in own if n not in choices.vector)),
             fuse=True,
         )
-        engine.by_region[region] = (spread, frozenset(name for name, s in own.items() if s.held), told)
+        held, exact = (frozenset(n for n, s in own.items() if getattr(s, kind)) for kind in ("held", "exact"))
+        engine.by_region[region] = (spread, held, exact, told)
     top = Frame([], block=program.body)
     engine.lower_block(program.body, top)
     refuse_local(engine, program)

@@ -14,8 +14,8 @@ from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.blocked import THREADS, blocked
 from treadle.realise.choices import Choices, NotLowered
+from treadle.realise.feeding import Feeding
 from treadle.realise.ring import Stream, find_stream
-from treadle.realise.roles import Feeding
 from treadle.realise.universal import base_facts
 from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import pins_refused

@@ -101,7 +101,8 @@ def widest(shape: Shape, region: Region, dim: Dim) -> tuple[int, list[Fact]]:
 
 
 class Rows:
-    """Axes: warps a row, and whether a thread holds its share of the row from the first read to the last write."""
+    """Axes: warps a row; whether a thread holds its share of the row from the first read to the last write; whether the
+    plan is for rows that fill the threads' shares exactly, and has no masks."""
 
     name = "rows"
 
@@ -117,7 +118,7 @@ class Rows:
         return reasons
 
     def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
-        return [Axis("warps", (1, 4, 8, 16, 32)), Axis("held", (True, False))]
+        return [Axis("warps", (1, 4, 8, 16, 32)), Axis("held", (True, False)), Axis("exact", (False, True))]
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
         shape = shape_of(program, facts)
@@ -130,7 +131,9 @@ class Rows:
         for region, one in along(shape).items():
             extent = shape.facts.value(one.dim.extent)
             if held and one.whole:
-                found[region] = Stripe(one.vector, rounded(ceil(extent / (32 * warps * one.vector))), True)
+                found[region] = Stripe(
+                    one.vector, rounded(ceil(extent / (32 * warps * one.vector))), True, bool(point.get("exact"))
+                )
             else:
                 found[region] = Stripe(one.vector, max(1, min(BURST // one.vector, 8)))
         return found
@@ -154,7 +157,10 @@ class Rows:
         for name, one in along(shape).items():
             found += [f for f in one.facts if f not in found]
             if stripes[name].held and one.dim.extent.constant is None:
-                found.append(Bound(Constraint(stripes[name].width(int(point["warps"])) - one.dim.extent)))
+                width = stripes[name].width(int(point["warps"]))
+                found.append(Bound(Constraint(width - one.dim.extent)))
+                if stripes[name].exact:
+                    found.append(Bound(Constraint(one.dim.extent - width)))
         return Guard(tuple(found))
 
     def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
@@ -164,6 +170,8 @@ class Rows:
         if not buildable(shape, warps, held):
             return CostVector(compute=inf)
         stripes = self.stripes(shape, point)
+        if point.get("exact") and not exactly(shape, stripes, warps):
+            return CostVector(compute=inf)
         share = max((s.vector * s.rounds for s in stripes.values()), default=1)
         if held and share > HELD:
             return CostVector(compute=inf)
@@ -191,7 +199,7 @@ class Rows:
         again = passes - 1.0
         # Every thread of a workgroup folds the shares of all warps.
         around = rows * threads * (60.0 + folds * (15.0 + 1.25 * warps if warps > 1 else 10.0))
-        slots = (1.0 + 0.5 * again) * shape.work() / busy + around
+        slots = (1.0 + 0.5 * again) * shape.work() / busy * (0.98 if point.get("exact") else 1.0) + around
         compute = slots / (rate.lanes * rate.processors * rate.clock)
         stalls = waves * (rate.latency + exchanges) / (1.0 if a_processor == 1 else 1.6)
         # One workgroup on a multiprocessor reads, computes and writes in turn, faster than its share of the bandwidth.
@@ -265,6 +273,13 @@ def rounded(rounds: int) -> int:
     while step * 16 <= rounds:
         step *= 2
     return -(-max(1, rounds) // step) * step
+
+
+def exactly(shape: Shape, stripes: dict[str, Stripe], warps: int) -> bool:
+    """Whether every row that is held has as many elements as its threads' shares."""
+    found = along(shape)
+    held = [(r, s) for r, s in stripes.items() if s.held]
+    return bool(held) and all(shape.facts.value(found[r].dim.extent) == s.width(warps) for r, s in held)
 
 
 def even(tasks: float, most: int) -> int:

@@ -19,6 +19,7 @@ from treadle.targets.cuda.emit.casts import bitcast, cast
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
 from treadle.targets.cuda.emit.exponent import LOG2_E, Scaled
 from treadle.targets.cuda.emit.fragments import Layout
+from treadle.targets.cuda.emit.narrow import kept_narrow
 from treadle.targets.cuda.emit.scope import Scope, register
 from treadle.targets.cuda.emit.values import HALVES, Val, bits, ctype, number
 
@@ -64,6 +65,8 @@ def compute(scope: Scope, stmt: Compute) -> None:
     if id(stmt) in scope.setting.absorbed:
         return
     made = scope.layout(stmt.dst)
+    if kept_narrow(scope, stmt, made):
+        return
     fill = filled(stmt.fill, made)
     with scope.block("{"):
         if (scaled := scope.setting.scaled.get(id(stmt))) is not None:
@@ -242,6 +245,9 @@ class _Folding:
         self.dtype = made.frag.dtype
         self.parts = list(made.parts)
         self.live: dict[tuple[int, ...], str] = {}
+        exact = stmt.monoid in ("max", "min") and stmt.nan == "propagate"
+        self.pairs = scope.setting.narrow.get(made.frag.name) if exact else None
+        self.slots = {made.slots[slot]: slot for slot in range(made.count)}
         for slot in range(made.count):
             self.live.setdefault(made.slots[slot], self._held(scope.read(made.frag.name, slot)))
 
@@ -283,6 +289,8 @@ class _Folding:
             groups.setdefault((*at[:axis], 0, *at[axis + 1 :]), []).append(at)
         for first, members in groups.items():
             names = [self.live.pop(m) for m in members]
+            if (words := self._words(members)) is not None:
+                names = self._halves(words)
             while len(names) > 1:
                 h = 1 << (len(names) - 1).bit_length() - 1
                 names = [self.merge(names[i], names[i + h]) if i + h < len(names) else names[i] for i in range(h)]
@@ -291,6 +299,26 @@ class _Folding:
         for _, name in sorted(bits, reverse=True):
             self.lanes(axis, name)
         self._check(axis)
+
+    def _words(self, members: list[tuple[int, ...]]) -> list[str] | None:
+        """The pairs that hold these elements and no others."""
+        slots = [self.slots.pop(m, None) for m in members]
+        if self.pairs is None or None in slots:
+            return None
+        words = sorted({s // 2 for s in slots if s is not None})
+        return [f"{self.pairs}[{w}]" for w in words] if 2 * len(words) == len(slots) else None
+
+    def _halves(self, words: list[str]) -> list[str]:
+        """The elements of the one pair that pairs fold to. (A maximum does not care in which order it is taken.)"""
+        called = self.scope.use(f"{self.stmt.monoid}_pairs")
+        while len(words) > 1:
+            h = 1 << (len(words) - 1).bit_length() - 1
+            for i in range(len(words) - h):
+                name = self.scope.head.fresh("x")
+                self.scope.line(f"const u32 {name} = {called}({words[i]}, {words[i + h]});")
+                words[i] = name
+            words = words[:h]
+        return [f"__uint_as_float({words[0]} << 16)", f"__uint_as_float({words[0]} & 0xffff0000u)"]
 
     def _check(self, axis: int) -> None:
         if self.parts[axis] != ZERO or any(at[axis] for at in self.live):

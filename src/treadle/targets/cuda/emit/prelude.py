@@ -250,6 +250,16 @@ DEVICE float {_name}(float x) {{
   return d;
 }}""",
     )
+for _name in ("max", "min"):
+    _part(
+        f"{_name}_pairs",
+        f"""
+DEVICE u32 {_name}_pairs(u32 a, u32 b) {{
+  u32 d;
+  asm("{_name}.NaN.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}}""",
+    )
 _part(
     "fma_unit",
     """

@@ -20,6 +20,7 @@ from treadle.targets.cuda.emit.flight import landings, ready_for_turns
 from treadle.targets.cuda.emit.index import FAR, INT_MAX, Known, Symbols, declared, symbol
 from treadle.targets.cuda.emit.mentions import unrolled_variables
 from treadle.targets.cuda.emit.names import cname
+from treadle.targets.cuda.emit.narrow import read_later, written_once
 from treadle.targets.cuda.emit.prelude import Prelude
 from treadle.targets.cuda.emit.scope import Head, KernelSetting, Scope, bit_symbols
 from treadle.targets.cuda.emit.signs import not_negative
@@ -356,6 +357,8 @@ class _Kernel:
             role.body, self.setting.frags, lambda s: self.setting.arith.approximated(s.fn, "approx" in s.tags)
         )
         frags = frozenset(self.setting.frags)
+        self.setting.once, self.setting.narrow = written_once(role.body), {}
+        self.setting.later |= read_later(role.body)
         turns = any(isinstance(s, Sync) and "turn" in s.tags for s in walk(role.body))
         Bodies(private(role), wraps, unrolled_variables(role.body, frags), turns).emit(scope, role.body)
         for stmt in walk(role.body):

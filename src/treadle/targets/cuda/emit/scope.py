@@ -48,6 +48,12 @@ class KernelSetting:
     """`id` of a wait for a turn -> fragments that its contractions read, computed before it."""
     scaled: dict[int, Scaled] = field(default_factory=dict[int, Scaled])
     """`id` of an exponential -> the multiply-add that makes its argument."""
+    once: frozenset[str] = frozenset()
+    """Fragments of the role that one statement assigns."""
+    narrow: dict[str, str] = field(default_factory=dict[str, str])
+    """Fragments of f32 that are held as pairs of bf16 -> the registers of the pairs."""
+    later: dict[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
+    """`id` of a barrier -> fragments that are read behind it."""
     absorbed: frozenset[int] = frozenset()
     """`id`s of those multiply-adds."""
     unrolled: frozenset[str] = frozenset()
@@ -182,6 +188,10 @@ class Scope:
     def read(self, name: str, slot: int) -> Val:
         """A slot of a fragment."""
         made = self.layout(name)
+        pairs = self.setting.narrow.get(name)
+        if pairs is not None:
+            word = f"{pairs}[{slot // 2}]"
+            return Val(f"__uint_as_float({f'{word} & 0xffff0000u' if slot % 2 else f'{word} << 16'})", made.frag.dtype)
         if not made.packed:
             return Val(f"{register(name)}[{slot}]", made.frag.dtype)
         word = f"{register(name)}[{slot // 2}]"

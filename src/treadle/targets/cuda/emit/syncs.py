@@ -24,6 +24,10 @@ def sync(scope: Scope, stmt: Sync) -> None:
                 scope.use("landed")
                 scope.line(f"landed({register(name)});")
             _named(scope, stmt.kind.removeprefix("barrier."), args["id"], args["threads"])
+            if stmt.kind == "barrier.sync":
+                for name in sorted(scope.setting.narrow.keys() & scope.setting.later.get(id(stmt), frozenset())):
+                    scope.use("landed")
+                    scope.line(f"landed({scope.setting.narrow[name]});")
         case "wgmma.wait":
             scope.use("mma_wait")
             scope.line(f"mma_wait<{scope.number(args['depth'], 'the depth')}>();")

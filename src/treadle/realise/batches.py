@@ -1,0 +1,244 @@
+"""Batches of contractions: slots waited for, atoms issued together, slots given back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.algebra.dims import Part
+from treadle.algebra.expr import Constraint, Expr, const, lt, sym
+from treadle.ir.core import Value
+from treadle.machine import form
+from treadle.machine.form import Claim, FragRef, Invariant, MemRef, Sync
+from treadle.realise.carried import Holder
+from treadle.realise.feeding import Fed, Ring
+from treadle.realise.frame import Frame, Got, ends, positions
+from treadle.realise.items import Item
+from treadle.realise.ring import SWIZZLED, Contraction, Tile, phase
+from treadle.realise.turns import others, own, turn
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A contraction of a batch: its accumulator, at which coordinates, its left operand where that is in registers.
+    `fresh`: the accumulator holds nothing yet, the first atom starts it from zero."""
+
+    one: Contraction
+    acc: str
+    slots: tuple[str, ...]
+    coords: tuple[Expr, ...]
+    left: str | None
+    fresh: bool = False
+
+
+class Batches(Fed):
+    """The lowering engine for streams, second part: contractions of consumers."""
+
+    from_nothing = True
+    """Whether the atom has a form that adds to nothing."""
+
+    def wait(self, ring: Ring) -> Sync:
+        """Until the slot at the ring's counter is full."""
+        object = MemRef(ring.full, (), sym(ring.counter))
+        return Sync(kind="mbar.wait", object=object, args=(("phase", phase(ring.counter, ring.versions)),))
+
+    def release(self, ring: Ring, number: Expr) -> Sync:
+        """One arrival a warp: its reads of the slot are over."""
+        return Sync(kind="mbar.arrive", object=MemRef(ring.empty, (), number), by="warp")
+
+    def joins(self, group: list[Item], item: Item, frame: Frame) -> bool:
+        mine, theirs = (self.joined.get(id(i.op)) for i in (item, group[0]))
+        if mine is not None or theirs is not None:
+            return mine is not None and theirs is not None and mine[0] == theirs[0]
+        return super().joins(group, item, frame)
+
+    def lower_group(self, items: list[Item], rest: set[str], frame: Frame) -> None:
+        if id(items[0].op) in self.joined and items[0].kind == "fold":
+            self.batch(items, frame)
+            return
+        super().lower_group(items, rest, frame)
+
+    def batch(self, items: list[Item], frame: Frame) -> None:
+        """Issues contractions together, waits, and frees the slots that nobody reads any more."""
+        number = self.joined[id(items[0].op)][0]
+        made: list[Issued] = []
+        for item in items:
+            one = self.joined[id(item.op)][1]
+            coords = self.coords(one.op.result.type.axes, frame)
+            slots = self.slots_of(coords, frame)
+            acc, fresh = self.accumulator(item, one, coords, slots, frame)
+            made.append(Issued(one, acc, slots, coords, self.in_registers(one, frame), fresh))
+        if self.stream.loop is not None:
+            self.issue(number, made, frame)
+        else:
+            self.filled_once(frame)
+            loop, inner = self.walk_depth(frame)
+            loop.invariants = tuple(
+                Invariant(m.acc, self.so_far(m.one, m.coords, m.slots, const(0), inner)) for m in made
+            )
+            self.issue(number, made, inner)
+            frame.body.append(loop)
+            self.emptied(frame)
+        for m in made:
+            result = m.one.op.result
+            frame.memo[(result.name, m.coords)] = Got(m.acc, result.type.dtype, m.slots)
+            self.made_in.setdefault(m.acc, frame)
+            if self.stream.loop is None:
+                self.remember(result, m.acc, frame)
+
+    def remember(self, value: Value, holder: Holder, frame: Frame) -> None:
+        """Lets slices of a wide holder be taken later."""
+        if isinstance(holder, str):
+            lanes = tuple(frame.lane(self.key(p, frame)) for p in value.type.axes)
+            slots = self.slots_of(self.coords(value.type.axes, frame), frame)
+            self.wide[value.name] = (holder, lanes, slots)
+
+    def issue(self, number: int, made: list[Issued], frame: Frame) -> None:
+        """Waits for slots, issues the atoms, waits for them, frees slots."""
+        used = [r for r in self.rings if r.streamed]
+        frame.body += [self.wait(r) for r in used if r.first == number]
+        if self.feeding.turns and number:
+            frame.body.append(turn("barrier.sync", own(self.me)))
+        frame.body.append(Sync(kind="wgmma.fence"))
+        for m in made:
+            self.multiply_steps(m, frame)
+        frame.body.append(Sync(kind="wgmma.commit"))
+        if self.feeding.turns and not number:
+            frame.body.append(turn("barrier.arrive", others(self.me)))
+        flight = self.feeding.flight
+        frame.body.append(Sync(kind="wgmma.wait", args=(("depth", const(flight)),)))
+        for ring in used:
+            if ring.last != number:
+                continue
+            if flight:
+                later = form.If(conds=(Constraint(self.position(frame) - 1),), scope="workgroup")
+                later.then.append(self.release(ring, sym(ring.counter) - 1))
+                frame.body.append(later)
+            else:
+                frame.body.append(self.release(ring, sym(ring.counter)))
+            frame.body.append(form.Advance(counter=ring.counter))
+
+    def position(self, frame: Frame) -> Expr:
+        """How far the iteration's block is from the first one."""
+        if self.stream.loop is None:
+            return self.span(self.stream.step, frame)[1] - self.key(self.stream.step, frame)[1]
+        start = self.index(self.stream.loop.args[0].domain.lo, frame)
+        return self.key(self.stream.step, frame)[1] - start
+
+    def filled_once(self, frame: Frame) -> None:
+        """Waits for the tiles of the task."""
+        frame.body += [self.wait(r) for r in self.rings if not r.streamed]
+
+    def emptied(self, frame: Frame) -> None:
+        """After the last iteration: what is in flight, then the slots still held."""
+        if self.feeding.flight:
+            frame.body.append(Sync(kind="wgmma.wait", args=(("depth", const(0)),)))
+            frame.body += [self.release(r, sym(r.counter) - 1) for r in self.rings if r.streamed]
+        for ring in self.rings:
+            if not ring.streamed:
+                frame.body += [self.release(ring, sym(ring.counter)), form.Advance(counter=ring.counter)]
+
+    def accumulator(
+        self, item: Item, one: Contraction, coords: tuple[Expr, ...], slots: tuple[str, ...], frame: Frame
+    ) -> tuple[str, bool]:
+        """The fragment that a contraction adds to, holding its start; whether that is zero, and not yet in it."""
+        if isinstance(item.target, str):
+            return item.target, False
+        if self.feeding.flight and self.stream.loop is not None:
+            raise self.refusal(f"{one.op.result} is not added in place, and its wait is one iteration late")
+        start = self.fetch(one.op.acc, coords, frame)
+        result = one.op.result
+        acc = self.fragment(result.hint or result.name, result.type.dtype, slots, frame)
+        if self.from_nothing and start.source == 0.0 and self.stream.loop is not None:
+            return acc, True
+        args = (FragRef(start.name),) if isinstance(start.source, str) else (start.source,)
+        if isinstance(start.source, str) and start.slots != slots:
+            args = (FragRef(self.solid(start, one.op.acc, coords, frame, slots).name),)
+        claim = self.claim(one.op.acc, coords, slots, frame.live(slots))
+        frame.body.append(form.Compute(dst=acc, fn="copy", args=args, claim=claim))
+        return acc, False
+
+    def in_registers(self, one: Contraction, frame: Frame) -> str | None:
+        """The left operand where it is computed, zero beyond the end of the contraction."""
+        if one.left_tile is not None:
+            return None
+        at = {p.dim: self.coords([p], frame)[0] for p in (one.rows, one.deep)}
+        coords = tuple(at[d] for d in one.left.type.dims)
+        order = [self.slots_of([at[p.dim]], frame)[0] for p in (one.rows, one.deep)]
+        slots = frame.slot_order(frozenset(order))
+        if list(slots) != order:
+            raise self.refusal(f"{one.left} has its depth before its rows")
+        got = self.solid(self.fetch(one.left, coords, frame), one.left, coords, frame, slots)
+        lane = frame.lane(self.key(one.deep, frame))
+        if lane is not None:
+            self.masked(got, one.left, coords, [lane], 0.0, frame)
+        return got.name
+
+    def multiply_steps(self, made: Issued, frame: Frame) -> None:
+        """The atoms of one contraction, 16 of the depth each."""
+        one = made.one
+        depth, width = self.extent(one.deep), self.extent(one.cols)
+        if depth % 16 or width % 8 or not 8 <= width <= 256:
+            raise self.refusal(f"a contraction of {depth} into {width} columns")
+        first = 1 if made.fresh else 0
+        if made.fresh:
+            frame.body.append(self.atom(made, const(0), frame))
+        loop = form.Loop(
+            var=self.parts.fresh("f"),
+            lo=const(first),
+            hi=const(depth // 16),
+            step=const(1),
+            unroll=depth // 16 - first,
+        )
+        at = sym(loop.var) * 16
+        loop.invariants = (Invariant(made.acc, self.so_far(one, made.coords, made.slots, at, frame)),)
+        loop.body.append(self.atom(made, at, frame))
+        if depth // 16 > first:
+            frame.body.append(loop)
+
+    def atom(self, made: Issued, at: Expr, frame: Frame) -> form.Mma:
+        """The atom that contracts 16 from `at`; the first of a fresh accumulator adds to nothing."""
+        one = made.one
+        rows = sym(self.me) * 64 + sym("$0") if self.feeding.consumers > 1 else sym("$0")
+        a: FragRef | MemRef
+        if made.left is not None:
+            a = FragRef(made.left, (sym("$0"), at + sym("$2")))
+        else:
+            assert one.left_tile is not None
+            a = self.slot_ref(one.left_tile, one.rows, rows, sym(self.me), at)
+        return form.Mma(
+            dst=made.acc,
+            acc=None if made.fresh and at.constant == 0 else FragRef(made.acc),
+            a=a,
+            b=self.slot_ref(one.right_tile, one.cols, sym("$1"), sym("$1") // SWIZZLED, at),
+            atom=f"wgmma.m64n{self.extent(one.cols)}k16.{one.right.type.dtype}",
+            contracted=(16,),
+            claim=self.so_far(one, made.coords, made.slots, at + 16, frame),
+            origin=self.line(one.op),
+        )
+
+    def so_far(
+        self, one: Contraction, coords: tuple[Expr, ...], slots: tuple[str, ...], done: Expr, frame: Frame
+    ) -> Claim:
+        """An accumulator after `done` of the depth of its block."""
+        at = positions(slots)
+        _, lo, hi = self.span(one.deep, frame)
+        name = "c0"
+        size = self.extent(one.deep)
+        known = {lo + size}
+        first = self.key(one.deep, frame)[1]
+        over = [Constraint(sym(name) - first), lt(sym(name), lo + done)]
+        over += [lt(sym(name), e) for e in ends(hi) if e not in known]
+        where = tuple(c.substitute(at) for c in frame.live(slots))
+        return Claim(one.op.result.name, tuple(c.substitute(at) for c in coords), where, (name,), tuple(over))
+
+    def slot_ref(self, tile: Tile, part: Part, coord: Expr, chunk: Expr, at: Expr) -> MemRef:
+        """An operand of an atom in a slot: `coord` along its kept axis, `at` + `$2` along the contracted one."""
+        ring = next(r for r in self.rings if tile in r.tiles)
+        inner = self.extent(tile.inner)
+        deep = at + sym("$2")
+        index: tuple[Expr, ...]
+        if tile.outer == part:
+            index = (coord, deep) if inner == SWIZZLED else (at // SWIZZLED, coord, deep - (at // SWIZZLED) * SWIZZLED)
+        else:
+            index = (deep, coord) if inner == SWIZZLED else (chunk, deep, coord - chunk * SWIZZLED)
+        return MemRef(self.slots_of_tiles[id(tile)], index, sym(ring.counter))

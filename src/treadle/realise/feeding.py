@@ -1,0 +1,175 @@
+"""What producers and consumers share: the decisions of a stream, its rings, boxes of tensors, extents of tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.algebra.dims import Part
+from treadle.algebra.expr import Expr, const, minimum, sym
+from treadle.analysis.uses import Uses
+from treadle.ir.core import Program
+from treadle.machine import form
+from treadle.machine.form import Barrier, Buffer, TensorMap
+from treadle.realise.choices import Choices, NotLowered
+from treadle.realise.frame import Frame, Lane, PartKey
+from treadle.realise.lanes import Agent, LaneLowering, Spot
+from treadle.realise.ring import SWIZZLED, Stream, Tile, slot_shape
+
+WARPGROUP = Agent(((3, "lane", 4), (4, "lane", 8), (5, "warp", 4)))
+ROWS = (Spot(1, "slot", 2, 8), Spot(4, "lane", 8, 1), Spot(5, "warp", 4, 16))
+
+
+def columns(width: int) -> tuple[Spot, ...]:
+    """Columns of an accumulator of the tensor core: pairs, four lanes, eights."""
+    spots = (Spot(0, "slot", 2, 1), Spot(2, "slot", width // 8, 8), Spot(3, "lane", 4, 2))
+    return tuple(s for s in spots if s.size > 1)
+
+
+@dataclass(frozen=True)
+class Feeding:
+    """Decisions of a stream: `consumers` of 64 rows each; block sizes along the columns and of the ordered region;
+    `versions` of the streamed rings; `flight`: batches in flight behind an iteration (0 or 1); `registers` of producer
+    and consumers, None to leave them as they are; `staged`: 16-bit results leave through shared memory;
+    `workgroups` at most."""
+
+    consumers: int
+    columns: int
+    step: int
+    versions: int
+    flight: int
+    registers: tuple[int, int] | None
+    staged: bool
+    raster: tuple[str | int, ...]
+    workgroups: int
+    turns: bool = False
+    """Two consumers issue their contractions in turn, so that one computes while the other contracts: order for speed
+    alone, by named barriers tagged `turn`."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of a task."""
+        return 64 * self.consumers
+
+
+@dataclass(eq=False)
+class Ring:
+    """Tiles that share barriers: a counter in each role, slots, bytes of a whole slot."""
+
+    tiles: list[Tile]
+    counter: str
+    full: str
+    empty: str
+    versions: int
+    bytes: int = 0
+    streamed: bool = True
+
+    @property
+    def first(self) -> int:
+        """The first batch that reads it."""
+        return self.tiles[0].first
+
+    @property
+    def last(self) -> int:
+        """The last batch that reads it."""
+        return self.tiles[0].last
+
+
+class Fed(LaneLowering):
+    """The lowering engine for streams, first part: resources, and where tiles lie."""
+
+    def __init__(self, program: Program, choices: Choices, uses: Uses, stream: Stream, feeding: Feeding) -> None:
+        super().__init__(program, choices, uses, WARPGROUP, {})
+        self.stream = stream
+        self.feeding = feeding
+        self.me = self.parts.fresh("w")
+        self.slots_of_tiles: dict[int, str] = {}
+        self.maps: dict[str, TensorMap] = {}
+        self.barriers: list[Barrier] = []
+        self.rings = [self.ring(tiles) for tiles in stream.rings()]
+        self.tasks: form.Tasks | None = None
+        self.task_frame: Frame | None = None
+        self.wide: dict[str, tuple[str, tuple[Lane | None, ...], tuple[str, ...]]] = {}
+        self.block: Expr | None = None
+        self.stage: str | None = None
+        self.stage_counter: str | None = None
+        self.joined = {id(c.op): (number, c) for number, batch in enumerate(stream.batches) for c in batch}
+
+    # ---- resources
+
+    def extent(self, part: Part) -> int:
+        """Coordinates of a tile along a part."""
+        if part == self.stream.rows.part:
+            return self.feeding.rows
+        if part == self.stream.step:
+            return self.feeding.step
+        across = self.stream.columns
+        if across is not None and part == across.part:
+            return self.feeding.columns
+        whole = part.extent.constant
+        if whole is None:
+            raise self.refusal(f"a tile along {part} of open extent")
+        return whole
+
+    def refusal(self, what: str) -> NotLowered:
+        """The error for a tile or value that the rings cannot carry."""
+        return NotLowered(
+            doing=f"realising {self.program.name} with rings",
+            found=what,
+            expected="blocks of fixed size along two axes of a tensor",
+            hint="another plan has to run this program",
+        )
+
+    def ring(self, tiles: list[Tile]) -> Ring:
+        """Declares slots, barriers and tensor maps of tiles that share a ring."""
+        streamed = tiles[0].streamed
+        versions = self.feeding.versions if streamed else 1
+        hint = "_".join(t.tensor.lower() for t in tiles)
+        names = [self.parts.fresh(f"{hint}_{what}") for what in ("at", "full", "empty")]
+        ring = Ring(tiles, names[0], names[1], names[2], versions, streamed=streamed)
+        for tile in tiles:
+            outer, inner = self.extent(tile.outer), self.extent(tile.inner)
+            if inner % SWIZZLED or outer > 256 or outer % 8:
+                raise self.refusal(f"a block of {outer} x {inner} elements of {tile.tensor}")
+            name = self.parts.fresh(f"{tile.tensor}s")
+            shape = tuple(const(n) for n in slot_shape(outer, inner))
+            dtype = tile.value.type.dtype
+            self.parts.buffers.append(Buffer(name, dtype, shape, "shared", 1024, versions, 128))
+            self.slots_of_tiles[id(tile)] = name
+            box = [1] * len(tile.source.subs)
+            box[tile.axes[0]], box[tile.axes[1]] = outer, SWIZZLED
+            self.map_of(tile.tensor, dtype, tuple(box))
+            ring.bytes += outer * inner * 2
+        self.barriers.append(Barrier(ring.full, 1, versions, tx=True))
+        self.barriers.append(Barrier(ring.empty, 4 * self.feeding.consumers, versions))
+        return ring
+
+    def map_of(self, tensor: str, dtype: object, box: tuple[int, ...]) -> str:
+        """The tensor map with this box."""
+        for name, entry in self.maps.items():
+            if entry.tensor == tensor and entry.box == box:
+                return name
+        name = self.parts.fresh(f"map_{tensor}")
+        self.maps[name] = TensorMap(name, tensor, dtype, box, 128, promotion=256)  # type: ignore[arg-type]
+        return name
+
+    # ---- where tiles lie
+
+    def walk_depth(self, frame: Frame) -> tuple[form.Loop, Frame]:
+        """A loop over blocks of a dimension that is contracted as a whole."""
+        _, lo, hi = self.key(self.stream.step, frame)
+        loop = form.Loop(var=self.parts.fresh("k0"), lo=lo, hi=hi, step=const(self.feeding.step))
+        inner = frame.child(loop.body)
+        inner.symbols.add(loop.var)
+        self.block = sym(loop.var)
+        return loop, inner
+
+    def span(self, part: Part, frame: Frame) -> PartKey:
+        """The part of a tile, that of an iteration along the dimension walked through."""
+        dim, lo, hi = self.key(part, frame)
+        if self.block is not None and part == self.stream.step:
+            return dim, self.block, minimum(self.block + self.feeding.step, hi)
+        return dim, lo, hi
+
+    def start_of(self, part: Part, frame: Frame) -> Expr:
+        """The first coordinate of a tile along a part."""
+        return self.span(part, frame)[1]

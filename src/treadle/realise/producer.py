@@ -1,0 +1,112 @@
+"""The producer: the consumers' tasks and iterations once more, copies instead of contractions."""
+
+from __future__ import annotations
+
+from treadle.algebra.expr import Constraint, Expr, as_expr, const, lt, sym
+from treadle.machine import form
+from treadle.machine.form import Body, Claim, MemRef, Sync
+from treadle.realise.batches import Batches
+from treadle.realise.feeding import Ring
+from treadle.realise.frame import Frame, ends
+from treadle.realise.ring import SWIZZLED, Tile, phase
+
+
+class Producing(Batches):
+    """The lowering engine for streams, third part: what the producer does for the consumers."""
+
+    def produce(self) -> Body:
+        """The producer's tasks: the same enumeration, copies instead of contractions."""
+        assert self.tasks is not None and self.task_frame is not None
+        outer = self.task_frame
+        tasks = form.Tasks(
+            vars=self.tasks.vars,
+            counts=self.tasks.counts,
+            over=self.tasks.over,
+            raster=self.tasks.raster,
+            enters=self.tasks.enters,
+            origin=self.tasks.origin,
+        )
+        frame = Frame(tasks.body, outer.parent, barrier=True, in_tasks=True)
+        frame.env, frame.bounds = dict(outer.env), dict(outer.bounds)
+        for ring in self.rings:
+            if not ring.streamed:
+                self.fill_slot(ring, frame)
+        if self.stream.loop is not None:
+            loop, inner = self.enter_loop(self.stream.loop, self.stream.loop.args[0], frame)
+        else:
+            loop, inner = self.walk_depth(frame)
+        for ring in self.rings:
+            if ring.streamed:
+                self.fill_slot(ring, inner)
+        frame.body.append(loop)
+        return [tasks]
+
+    def fill_slot(self, ring: Ring, frame: Frame) -> None:
+        """Waits for a free slot, announces the bytes of whole boxes, copies, moves on."""
+        number = sym(ring.counter)
+        wait = (("phase", phase(ring.counter, ring.versions, 1)),)
+        frame.body.append(Sync(kind="mbar.wait", object=MemRef(ring.empty, (), number), args=wait, by="elect"))
+        told = (("bytes", const(ring.bytes)),)
+        frame.body.append(Sync(kind="mbar.expect", object=MemRef(ring.full, (), number), args=told, by="elect"))
+        for tile in ring.tiles:
+            frame.body.append(
+                form.Version(buffer=self.slots_of_tiles[id(tile)], fill=0, claim=self.slot_claim(tile, frame))
+            )
+        for tile in ring.tiles:
+            self.copy_tile(tile, ring, frame)
+        frame.body.append(form.Advance(counter=ring.counter))
+
+    def slot_claim(self, tile: Tile, frame: Frame) -> Claim:
+        """What a slot holds, in the buffer's `$i`."""
+        outer, inner = self.extent(tile.outer), self.extent(tile.inner)
+        at = {tile.outer.dim: sym("$0"), tile.inner.dim: sym("$1")}
+        if inner != SWIZZLED:
+            at = {tile.outer.dim: sym("$1"), tile.inner.dim: sym("$0") * SWIZZLED + sym("$2")}
+        where: list[Constraint] = []
+        coords: dict[object, Expr] = {}
+        for part, size in ((tile.outer, outer), (tile.inner, inner)):
+            _, lo, hi = self.span(part, frame)
+            coord = lo + at[part.dim]
+            coords[part.dim] = coord
+            where += [lt(coord, e) for e in ends(hi) if e != lo + size]
+        value = tile.value
+        return Claim(value.name, tuple(coords[d] for d in value.type.dims), tuple(where))
+
+    def copy_tile(self, tile: Tile, ring: Ring, frame: Frame) -> None:
+        """The boxes of one tile."""
+        outer, inner = self.extent(tile.outer), self.extent(tile.inner)
+        box = [1] * len(tile.source.subs)
+        box[tile.axes[0]], box[tile.axes[1]] = outer, SWIZZLED
+        first, second = (sym(f"${a}") for a in tile.axes)
+        body = frame.body
+        chunk: Expr | None = None
+        if inner != SWIZZLED:
+            count = inner // SWIZZLED
+            loop = form.Loop(var=self.parts.fresh("box"), lo=const(0), hi=const(count), step=const(1), unroll=count)
+            frame.body.append(loop)
+            body, chunk = loop.body, sym(loop.var)
+        index: list[Expr] = []
+        for axis, sub in enumerate(tile.source.subs):
+            assert not isinstance(sub, tuple)
+            if axis == tile.axes[0]:
+                index.append(self.start_of(tile.outer, frame) + first)
+            elif axis == tile.axes[1]:
+                step = as_expr(0) if chunk is None else chunk * SWIZZLED
+                index.append(self.start_of(tile.inner, frame) + step + second)
+            else:
+                assert sub.index is not None
+                index.append(self.index(sub.index, frame))
+        place = (first, second) if chunk is None else (chunk, first, second)
+        number = sym(ring.counter)
+        body.append(
+            form.Copy(
+                engine="tma.load",
+                dst=MemRef(self.slots_of_tiles[id(tile)], place, number),
+                src=MemRef(tile.tensor, tuple(index)),
+                box=tuple(box),
+                signal=MemRef(ring.full, (), number),
+                map=self.map_of(tile.tensor, tile.value.type.dtype, tuple(box)),
+                by="elect",
+                origin=self.line(tile.source),
+            )
+        )
