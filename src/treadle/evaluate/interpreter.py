@@ -226,6 +226,8 @@ def _insert(m: Machine, op: Insert) -> None:
 
 
 def _print(m: Machine, op: Print) -> None:
+    if not m.watcher.prints:
+        return
     tile = m.values[op.value.name]
     dims = tile.dims
     shown = None if op.where is None else np.broadcast_to(m.operand(op.where, dims, op), tile.data.shape)

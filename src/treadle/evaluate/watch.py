@@ -57,6 +57,9 @@ class State(Protocol):
 class Silent:
     """The watcher that sees nothing."""
 
+    prints = True
+    """Whether `td.print` shows anything: not where a program runs several times to be looked at."""
+
     def reach(self, place: Op | Block, state: State) -> None:
         """An operation runs next, or the end of a block is reached."""
 
@@ -102,6 +105,8 @@ class _Log:
 
 class Promises(Silent):
     """Collects findings; at most `limit`, one a code and pair of lines. `fresh` tensors begin without values."""
+
+    prints = False
 
     def __init__(
         self,
