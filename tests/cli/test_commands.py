@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.driver.kernels import checked
 
+import treadle as td
 from treadle.cli import BAD_INPUT, COMMANDS, main
 
 SOURCE = """
@@ -247,3 +249,11 @@ def test_scalars_need_no_description(capsys: Capture) -> None:
     assert status == 0 and "s: f32" in out
     status, out, _ = run(capsys, "sanitize", where)
     assert status == 0 and "nothing found" in out
+
+
+def test_simulate_a_program_with_a_check(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "checked.tdm"
+    path.write_text(checked.plan(td.like(td.f32, 7)).machine())
+    status, out, _ = run(capsys, "simulate", path, "--dim", "M=5", "--schedules", "3")
+    assert status == 0 and "0 with findings" in out
+    assert run(capsys, "check", path)[0] == 0

@@ -27,7 +27,7 @@ def default_extents(program: Program, given: Mapping[str, int]) -> dict[str, int
 
 
 def arguments(program: Program, extents: Mapping[str, int], seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arrays by tensor name (outputs poisoned) and scalars by name.
+    """Arrays by tensor name (outputs poisoned, hidden ones cleared) and scalars by name.
 
     Floats are small integers; integers are non-negative and below every extent, so that they can be indices: along a
     rank-1 integer tensor they never decrease, so that they can be offsets.
@@ -38,7 +38,9 @@ def arguments(program: Program, extents: Mapping[str, int], seed: int) -> tuple[
     for tensor in program.tensors:
         shape = tuple(int(d.extent.evaluate(extents)) for d in tensor.dims)
         array = empty(shape, tensor.dtype.name)
-        if tensor.out:
+        if tensor.hidden:
+            array[...] = 0
+        elif tensor.out:
             array[...] = poison(array)
         elif tensor.dtype.is_float:
             array[...] = random.integers(-4, 5, shape).astype(tensor.dtype.numpy)
