@@ -154,3 +154,21 @@ def test_products_inside_minima_are_not_negative() -> None:
     facts = Facts([ge(M, 0), ge(N, 0), ge(i, minimum(M, 4 * M * N))])
     assert facts.implies(ge(i, 0)) and not facts.implies(ge(i, 1))
     assert not Facts([ge(M, 0), ge(i, minimum(M, 4 * M * N))]).implies(ge(i, 0))
+
+
+def test_products_with_a_known_symbol_are_no_products() -> None:
+    facts = Facts([eq(N, 2), ge(M, 0), lt(i, M * N)])
+    assert facts.implies(lt(i, 2 * M)) and facts.equal(M * N, 2 * M) and not facts.implies(lt(i, M))
+    reached = Region.of(IndexMap(("t",), (N * t,), (ge(t, 0), lt(t, M))), facts)
+    assert reached.equals(Region.of(IndexMap(("t",), (2 * t,), (ge(t, 0), lt(t, M))), facts))
+
+
+@pytest.mark.parametrize("divisor", [N, N + 1])
+def test_quotients_and_remainders_by_symbols(divisor: Expr) -> None:
+    facts = Facts([ge(N, 1), ge(i, 0), lt(i, M * N), ge(M, 0)])
+    q, r = i // divisor, i % divisor
+    assert facts.implies(ge(r, 0)) and facts.implies(lt(r, divisor))
+    assert facts.implies(ge(q, 0)) and facts.implies(le(q, i))
+    assert facts.implies(lt(i // N, M)) and not facts.implies(lt(i // N, M - 1))
+    unknown = Facts([ge(i, 0)])
+    assert not unknown.implies(ge(i % N, 0)) and not unknown.implies(ge(i // N, 0))

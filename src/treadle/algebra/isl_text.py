@@ -7,7 +7,7 @@ imports isl: `algebra.sets` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from treadle.algebra.expr import Atom, Constraint, Expr, Floor, Fn, Max, Min, Monomial, Sym, of, sym
 
@@ -44,10 +44,12 @@ def term_of(identifier: str) -> Expr:
 
 
 class Text:
-    """isl text of expressions; collects parameters as it goes. `own` are the names of set dimensions."""
+    """isl text of expressions; collects parameters as it goes. `own` are the names of set dimensions, `known` symbols
+    with their values: products with them are no products."""
 
-    def __init__(self, own: Iterable[str] = ()) -> None:
+    def __init__(self, own: Iterable[str] = (), known: Mapping[str, int] | None = None) -> None:
         self.own = frozenset(own)
+        self.known = known or {}
         self.params: dict[str, None] = {}
 
     def _opaque(self, whole: Expr, symbols: frozenset[str]) -> str:
@@ -68,7 +70,7 @@ class Text:
                     self.params[found] = None
                 return found
             case Floor(num, den):
-                d = den.constant
+                d = den.substitute(self.known).constant
                 if d is None or d <= 0:
                     return self._opaque(of(atom), num.symbols | den.symbols)
                 return f"floor(({self.expr(num)})/{d})"
@@ -90,6 +92,9 @@ class Text:
         if len(monomial) == 1:
             return self.atom(monomial[0])
         whole = Expr(((monomial, 1),))
+        plain = whole.substitute(self.known)
+        if plain != whole:
+            return f"({self.expr(plain)})"
         return self._opaque(whole, whole.symbols)
 
     def expr(self, e: Expr) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import islpy as isl
 
-from treadle.algebra.expr import QUOTIENT, REMAINDER, Constraint, Expr, Floor, Fn, Monomial, eq, ge, of, sym
+from treadle.algebra.expr import QUOTIENT, REMAINDER, Constraint, Expr, Floor, Fn, Monomial, Sym, eq, ge, of, sym
 from treadle.algebra.isl_text import Inexpressible, Text, complements, convex, ident, name_of, negation, term_of
 from treadle.algebra.maps import IndexMap, product_lemmas
 
@@ -51,6 +51,7 @@ class Facts:
         self._memo: dict[Constraint, bool] = {}
         self._children: dict[tuple[Constraint, ...], Facts] = {}
         self._empty: bool | None = None
+        self.known: dict[str, int] = _values(self.own) if base is None else base.known
         for c in convex(self.own):
             self._note(c.expr)
             if c.equality:
@@ -82,7 +83,7 @@ class Facts:
     def set(self) -> isl.Set:
         """The parameter set."""
         if self._set is None:
-            text = Text()
+            text = Text((), self.known)
             body = text.constraints(self.own)
             mine = isl.Set(f"{text.head()}{{ : {body} }}")
             self._set = mine if self.base is None else self.base.set.intersect(mine)
@@ -181,7 +182,7 @@ class Facts:
         return a == b or self.implies(eq(a, b))
 
     def _with(self, cs: Sequence[Constraint]) -> isl.Set:
-        text = Text()
+        text = Text((), self.known)
         body = text.constraints(cs)
         return self.set.intersect(isl.Set(f"{text.head()}{{ : {body} }}"))
 
@@ -214,6 +215,18 @@ class Facts:
 
 def _key(e: Expr) -> tuple[tuple[tuple[Monomial, int], ...], int]:
     return tuple((m, c) for m, c in e.terms if m), e.offset
+
+
+def _values(cs: Iterable[Constraint]) -> dict[str, int]:
+    """Symbols that an equation alone says the value of."""
+    found: dict[str, int] = {}
+    for c in cs:
+        if c.equality and c.expr.is_affine and len(c.expr.symbols) == 1 and not c.expr.functions:
+            (name,) = c.expr.symbols
+            k = next((k for m, k in c.expr.terms if m == (Sym(name),)), 0)
+            if abs(k) == 1 and len(c.expr.terms) <= 2:
+                found[name] = -k * c.expr.offset
+    return found
 
 
 def _trivial(c: Constraint) -> bool:
@@ -349,7 +362,7 @@ class Relation:
     def of(map_: IndexMap, facts: Facts) -> Relation:
         """The relation `dims -> outs` under facts. *Errors*: `Inexpressible`."""
         own = map_.dims + map_.exists
-        text = Text(own)
+        text = Text(own, facts.known)
         # an out that is one existential symbol is a free coordinate of the second members
         free = {s for e in map_.outs for s in map_.exists if e == sym(s)}
         dims = ", ".join(ident(d) for d in map_.dims)

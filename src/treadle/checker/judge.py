@@ -104,6 +104,7 @@ class Judge:
         self.source = Source(program.program, program.guard)
         self.compare = Compare(self.source)
         self.facts = Facts(base_facts(program))
+        self.source.numbers = self.facts.known
         self.coverage = Coverage(self.source, self.facts)
         self.accesses = Accesses(self.source, self.facts, cuda=program.target.startswith("cuda"))
         self.known = frozenset(

@@ -117,8 +117,14 @@ class Meaning(Scopes):
 
         return e.rewrite(change)
 
+    numbers: Mapping[str, int] = {}
+    """Symbols whose values the guard says: the same index is then the same expression."""
+
     def index_of(self, term: Term, view: View | None = None) -> Expr:
         """An integer element as an index expression: exact where it is index arithmetic, opaque otherwise."""
+        return self._index_of(term, view).substitute(self.numbers)
+
+    def _index_of(self, term: Term, view: View | None = None) -> Expr:
         settled = self.settle(term, view or View())
         match settled:
             case Idx(expr):

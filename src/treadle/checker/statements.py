@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Constraint, Expr
 from treadle.algebra.maps import IndexMap, box
-from treadle.algebra.sets import Facts
+from treadle.algebra.sets import Facts, is_opaque
 from treadle.checker.compare import split
 from treadle.checker.computing import Computing
 from treadle.checker.reading import Stored, as_claim, is_promised
@@ -120,6 +120,8 @@ class Statements(Computing):
         contents = place.contents[name]
         if contents.elsewhere:
             clash = clash_elsewhere(contents.elsewhere, index, inside)
+            if clash is not None and is_opaque(clash):
+                raise Unsure("J2", f"two tasks may write one element of {name}", clash, missing="indices that differ")
             if clash is not None:
                 raise Refused("J2", f"two tasks write the same element of {name}", clash)
 
