@@ -166,10 +166,10 @@ COMPILED = [
     for src in ALL
     for which in KERNELS
     for saturate in (False, True)
-    # Floats saturate into integers either way.
+    # What cannot overflow, and floats into integers, do not saturate otherwise.
     if not src.packed
-    and src not in (i16, i32, u8, u16)
-    and not (saturate and (src.is_bool or (src.is_float and which == "integers")))
+    and src not in (i16, i32, u8, u16, u32)
+    and not (saturate and src not in ((i64, f32, f64, f8e5m2) if which == "floats" else (i64, u64)))
 ]
 
 

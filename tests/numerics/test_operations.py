@@ -31,7 +31,7 @@ import treadle as td
 from treadle.driver.build import choose
 from treadle.driver.targets import host_target
 from treadle.dtype import promote as rules
-from treadle.dtype.formats import ALL, BY_NAME, DType, f32
+from treadle.dtype.formats import ALL, BY_NAME, DType, bf16, bool_, f16, f32, f64, i8, i64, u16, u64
 from treadle.ir.ops.elementwise import ELEMENTWISE
 from treadle.simulate.run import simulate
 
@@ -56,7 +56,11 @@ def test_interpreted(d: DType, kernel: Any) -> None:
     assert faults(kernel, d, x, y, kernel.reference(x, y)) == []
 
 
-@pytest.mark.parametrize(("d", "kernel"), EACH)
+# Statements of every dtype are compiled one by one in tests/targets/cpu_emit; here whole kernels of each kind of dtype.
+COMPILED = [p for p in EACH if p.values[0].name in ("bool", "i8", "i64", "u32", "bf16", "f32", "f64")]
+
+
+@pytest.mark.parametrize(("d", "kernel"), COMPILED)
 def test_compiled(d: DType, kernel: Any) -> None:
     x, y = operands(d)
     with warnings.catch_warnings():
@@ -64,7 +68,11 @@ def test_compiled(d: DType, kernel: Any) -> None:
         assert faults(kernel, d, x, y, kernel(x, y)) == []
 
 
-@pytest.mark.parametrize(("d", "kernel"), EACH)
+# Machine programs of the other dtypes differ in nothing but the dtype's name.
+SIMULATED = [p for p in EACH if p.values[0].name in ("bool", "i8", "u64", "bf16", "f32")]
+
+
+@pytest.mark.parametrize(("d", "kernel"), SIMULATED)
 @pytest.mark.parametrize("target", [host_target(), "cuda:sm_90a"])
 def test_simulated(d: DType, kernel: Any, target: str) -> None:
     x, y = (v[::5] for v in operands(d, 40))
@@ -81,7 +89,6 @@ def test_simulated(d: DType, kernel: Any, target: str) -> None:
     [
         ("bool", bool_ops),
         ("i8", number_ops),
-        ("u16", integer_ops),
         ("i64", integer_ops),
         ("bf16", number_ops),
         ("f16", float_ops),
@@ -104,7 +111,7 @@ def zeros(d: DType) -> tuple[Array, Array]:
     return x, y
 
 
-@pytest.mark.parametrize("name", ["f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("name", ["bf16", "f32"])
 def test_the_first_of_two_zeros_is_their_maximum(name: str) -> None:
     x, y = zeros(BY_NAME[name])
     at = [outputs(number_ops).index(n) for n in ("MAXIMUM", "MINIMUM")]
@@ -114,11 +121,9 @@ def test_the_first_of_two_zeros_is_their_maximum(name: str) -> None:
             assert np.array_equal(np.signbit(outs[i]), np.signbit(x)), run
 
 
-@pytest.mark.parametrize("d", ARITHMETIC, ids=str)
+@pytest.mark.parametrize("d", [i8, u64, f16, f32], ids=str)
 def test_numbers_are_weak(d: DType) -> None:
     """U38: a Python number takes the tile's dtype, a float beside integers makes f32."""
-    if d.is_bool:
-        return
     x = operands(d, 20)[0]
     inner = f32 if d.is_float and d.bits < 32 else d
     with np.errstate(all="ignore"):
@@ -198,7 +203,7 @@ def places(X: td.Tensor[M, N], TOP: td.Out[M] = None, LOW: td.Out[M] = None):
         LOW[m] = X[m, N].argmin()
 
 
-@pytest.mark.parametrize("d", ARITHMETIC, ids=str)
+@pytest.mark.parametrize("d", [bool_, i8, i64, u16, u64, f16, bf16, f32, f64], ids=str)
 def test_folds(d: DType) -> None:
     """Sums and products in the dtype of `promote.total`, integers exact and wrapping; NaN stays; ties to the first."""
     rng = np.random.default_rng(4)

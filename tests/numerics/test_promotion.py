@@ -88,7 +88,7 @@ def derived(
         A[m] = x.mean(N)
 
 
-@pytest.mark.parametrize("a", ARITHMETIC, ids=str)
+@pytest.mark.parametrize("a", [bool_, i8, u64, f16, f32], ids=str)
 def test_derived_dtypes(a: DType) -> None:
     program = derived.program(td.like(a, 4, 4))
     want = [rules.division(a), rules.function(a), rules.total(a), rules.average(a)]
