@@ -24,7 +24,7 @@ Holder = Kept | str
 
 
 class Carried(Nests, ABC):
-    """The lowering engine, fifth part: assembled tiles, carried values, packed operands."""
+    """The lowering engine, seventh part: assembled tiles, carried values, packed operands."""
 
     @abstractmethod
     def wrapped(self, op: Op) -> bool:

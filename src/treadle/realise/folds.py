@@ -31,7 +31,7 @@ class Running:
 
 
 class Folds(Matrix):
-    """The lowering engine, third part: folds."""
+    """The lowering engine, fifth part: folds."""
 
     def begin(self, item: Item, folding: list[tuple[form.Loop, Frame]], middle: Frame, inner: Frame) -> Running:
         """Sets up the accumulator of a fold before its loops."""

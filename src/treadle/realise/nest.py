@@ -23,7 +23,7 @@ from treadle.realise.items import Item
 
 
 class Nests(Folds, ABC):
-    """The lowering engine, fourth part: groups of items."""
+    """The lowering engine, sixth part: groups of items."""
 
     # ---- what items read
 

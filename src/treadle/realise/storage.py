@@ -17,7 +17,7 @@ from treadle.realise.pull import Pull
 
 
 class Storage(Pull):
-    """The lowering engine, second part: loops and buffers."""
+    """The lowering engine, third part: loops and buffers."""
 
     rank: dict[str, int]
     leading: str
