@@ -505,3 +505,20 @@ def test_prints_and_checks_change_no_result(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(td.UserError, match="too much") as caught:
         shown.reference(np.array([1, 200], np.float32))
     assert caught.value.code == "check/failed" and "N = 1" in str(caught.value)
+
+
+def test_a_kernel_is_paired_with_its_backward() -> None:
+    @td.kernel
+    def square(X: td.Tensor[N], Y: td.Out[N] = None):
+        Y[N] = X[N] * X[N]
+
+    @square.backward
+    @td.kernel
+    def square_gradient(X: td.Tensor[N], dY: td.Tensor[N], dX: td.Out[N] = None):
+        dX[N] = 2.0 * X[N] * dY[N]
+
+    assert square.gradient is square_gradient
+    assert square.gradient.reference(A, np.ones(7, np.float32)).tolist() == (2 * A).tolist()
+    with pytest.raises(td.UserError) as caught:
+        square.backward(abs)
+    assert caught.value.code == "capture/argument"

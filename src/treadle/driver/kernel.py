@@ -30,7 +30,7 @@ from treadle.dtype.formats import BY_NAME
 from treadle.ir.core import Program
 from treadle.ir.printer import print_program
 from treadle.lang.definition import Definition
-from treadle.lang.errors import NeedsExtent
+from treadle.lang.errors import BadArgument, NeedsExtent
 from treadle.runtime import native
 from treadle.runtime.launch import CpuLaunch
 from treadle.runtime.signature import TensorParam
@@ -54,6 +54,7 @@ class Kernel:
         self.__treadle_definition__ = definition  # a kernel called in a kernel is inlined
         self.definition = definition
         self.limit = variants
+        self.gradient: Kernel | None = None
         self._special: dict[Any, Specialisation] = {}
         self._staged = {p.name for p in definition.parameters.values() if p.kind == "staged"}
         self._by_text: dict[str, Specialisation] = {}
@@ -75,6 +76,21 @@ class Kernel:
         if found is None:
             found = self._under[numerics] = Kernel(self.definition.under(numerics), variants=self.limit)
         return found
+
+    def backward(self, other: Kernel) -> Kernel:
+        """Pairs this kernel with `other`, which computes its gradients and is an ordinary kernel; gives `other`.
+
+        *Ensures*: `kernel.gradient is other`. *Errors*: `capture/argument` for what is no kernel.
+        """
+        if not isinstance(other, Kernel):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadArgument(
+                doing=f"pairing {self.definition.name}.backward",
+                found=f"{other!r}",
+                expected="a kernel",
+                hint="decorate the function that computes the gradients with td.kernel too",
+            )
+        self.gradient = other
+        return other
 
     def _asked(self, staged: dict[str, Any]) -> Kernel:
         """The kernel that a call means: `numerics=`, unless it is a parameter, is taken out of `staged`."""
