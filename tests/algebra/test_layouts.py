@@ -1,0 +1,243 @@
+"""Integer layouts: every operation against its pointwise equation, by brute force; undefined cases are refused."""
+
+from __future__ import annotations
+
+from itertools import islice, product
+from math import prod
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from treadle.algebra.layouts import (
+    Layout,
+    LayoutUndefined,
+    Swizzle,
+    blocked,
+    coalesce,
+    common_vector,
+    complement,
+    compose,
+    divide,
+    leaves,
+    left_inverse,
+    multiply,
+    raked,
+    right_inverse,
+    row_major,
+)
+
+extents = st.integers(1, 6)
+strides = st.integers(0, 12)
+flat_layouts = st.lists(st.tuples(extents, strides), min_size=1, max_size=3).map(
+    lambda modes: Layout(tuple(s for s, _ in modes), tuple(d for _, d in modes))
+)
+
+
+@st.composite
+def nested_layouts(draw: st.DrawFn) -> Layout:
+    """Layouts two levels deep."""
+    parts = draw(st.lists(flat_layouts, min_size=1, max_size=3))
+    assume(prod(p.size for p in parts) <= 500)
+    return Layout(tuple(p.shape for p in parts), tuple(p.stride for p in parts))
+
+
+@st.composite
+def compact_layouts(draw: st.DrawFn) -> Layout:
+    """Permuted dense layouts, perhaps with gaps between modes."""
+    sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
+    order = draw(st.permutations(range(len(sizes))))
+    gaps = draw(st.lists(st.integers(1, 3), min_size=len(sizes), max_size=len(sizes)))
+    steps, step = [0] * len(sizes), 1
+    for i in order:
+        step *= gaps[i]
+        steps[i] = step
+        step *= sizes[i]
+    return Layout(tuple(sizes), tuple(steps))
+
+
+def naive(layout: Layout, i: int) -> int:
+    """The value at an integer, from the natural coordinates enumerated leftmost fastest."""
+    shape, stride = leaves(layout.shape), leaves(layout.stride)
+    point = next(islice(product(*(range(s) for s in reversed(shape))), i, None))
+    return sum(c * d for c, d in zip(reversed(point), stride, strict=True))
+
+
+@given(nested_layouts())
+def test_value(layout: Layout) -> None:
+    assert [layout(i) for i in range(layout.size)] == [naive(layout, i) for i in range(layout.size)]
+    assert layout.cosize == 1 + max(layout.values())
+
+
+def test_value_at_every_level() -> None:
+    layout = Layout((4, (2, 3)), (2, (1, 8)))
+    assert layout((3, (1, 2))) == layout((3, 5)) == layout(23) == 6 + 1 + 16
+    for wrong in ((1, 2, 3), (1, (1, 1, 1)), 24, -1):
+        with pytest.raises(LayoutUndefined):
+            layout(wrong)
+
+
+@given(nested_layouts())
+def test_coalesce(layout: Layout) -> None:
+    short = coalesce(layout)
+    assert list(short.values()) == list(layout.values())
+    assert all(d2 != s1 * d1 for (s1, d1), (_, d2) in zip(short.modes, short.modes[1:], strict=False))
+    assert all(s > 1 for s, _ in short.modes) or short == Layout(1, 0)
+
+
+@given(flat_layouts, nested_layouts())
+def test_compose_is_right_or_refused(a: Layout, b: Layout) -> None:
+    try:
+        found = compose(a, b)
+    except LayoutUndefined:
+        return
+    assert [found(i) for i in range(b.size)] == [a(b(i)) for i in range(b.size)]
+    assert len(found.shape) == len(b.shape)  # type: ignore[arg-type]
+
+
+@given(compact_layouts(), st.data())
+def test_compose_is_defined_on_divisions(a: Layout, data: st.DataObject) -> None:
+    """A stride that is a product of leading extents, and an extent that fits: never refused."""
+    cut = data.draw(st.integers(0, len(a.modes) - 1))
+    sizes = [s for s, _ in a.modes]
+    step, rest = prod(sizes[:cut]), prod(sizes[cut:])
+    found = compose(a, Layout(rest, step))
+    assert [found(i) for i in range(rest)] == [a(step * i) for i in range(rest)]
+
+
+@pytest.mark.parametrize(
+    "a, b, want",
+    [
+        (Layout((6, 2), (8, 2)), Layout((4, 3), (3, 1)), "((2,2),3):((24,2),8)"),
+        (Layout((10, 2), (16, 4)), Layout((5, 4), (1, 5)), "(5,(2,2)):(16,(80,4))"),
+    ],
+)
+def test_published_compositions(a: Layout, b: Layout, want: str) -> None:
+    assert str(compose(a, b)) == want
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        (Layout((4, 6, 8), (2, 3, 5)), Layout(6, 3)),  # no layout has the values 0, 6, 7, 8, 9, 15
+        (Layout((6, 2), (1, 7)), Layout((3, 2), (2, 3))),  # modes that carry: the last point would be 7 for 8
+        (Layout(4, 1), Layout(8, 1)),  # leaves the domain
+    ],
+)
+def test_compositions_that_no_layout_has_are_refused(a: Layout, b: Layout) -> None:
+    with pytest.raises(LayoutUndefined):
+        compose(a, b)
+
+
+@given(compact_layouts(), st.integers(1, 200))
+def test_complement(layout: Layout, total: int) -> None:
+    rest = complement(layout, total)
+    sums = [i + j for i in layout.values() for j in rest.values()]
+    assert len(set(sums)) == len(sums)
+    assert set(range(total)) <= set(sums)
+    assert list(rest.values()) == sorted(rest.values())
+
+
+def test_complement_of_overlapping_modes_is_refused() -> None:
+    assert str(complement(Layout((2, 2), (1, 6)), 24)) == "(3,2):(2,12)"
+    with pytest.raises(LayoutUndefined):
+        complement(Layout((4, 4), (1, 2)), 32)
+
+
+@given(compact_layouts(), st.integers(1, 6), st.integers(1, 6))
+def test_divide_is_right_or_refused(a: Layout, extent: int, stride: int) -> None:
+    tiler = Layout(extent, stride)
+    try:
+        found = divide(a, tiler)
+    except LayoutUndefined:
+        return
+    rest = complement(tiler, a.size)
+    assert all(found((i, j)) == a(tiler(i) + rest(j)) for i in range(tiler.size) for j in range(rest.size))
+
+
+@given(compact_layouts(), compact_layouts())
+def test_multiply_gives_disjoint_copies(block: Layout, tiler: Layout) -> None:
+    try:
+        found = multiply(block, tiler)
+    except LayoutUndefined:
+        return
+    first = [found((i, 0)) for i in range(block.size)]
+    assert first == list(block.values())
+    copies = [[found((i, j)) for i in range(block.size)] for j in range(tiler.size)]
+    assert all(x - y == copy[0] for copy in copies for x, y in zip(copy, first, strict=True))
+    assert len({x for copy in copies for x in copy}) == block.size * tiler.size
+
+
+def test_published_divisions_and_products() -> None:
+    assert str(divide(Layout((4, 2, 3), (2, 1, 8)), Layout(4, 2))) == "((2,2),(2,3)):((4,1),(2,8))"
+    assert str(multiply(Layout((2, 2), (2, 1)), Layout(6, 1))) == "((2,2),6):((2,1),4)"
+    block, tiler = Layout((2, 5), (5, 1)), Layout((3, 4), (1, 3))
+    assert str(blocked(block, tiler)) == "((2,3),(5,4)):((5,10),(1,30))"
+    assert str(raked(block, tiler)) == "((3,2),(4,5)):((10,5),(30,1))"
+
+
+@given(compact_layouts())
+def test_inverses(layout: Layout) -> None:
+    inverse = right_inverse(layout)
+    assert all(layout(inverse(i)) == i for i in range(inverse.size))
+    dense = next(i for i in range(layout.cosize + 1) if i not in set(layout.values()))
+    assert inverse.size <= dense  # it cannot reach past the first value that is missing
+    if dense == layout.size:
+        assert inverse.size == layout.size
+    back = left_inverse(layout)
+    assert all(back(layout(i)) == i for i in range(layout.size))
+
+
+def test_left_inverse_of_a_repeating_layout_is_refused() -> None:
+    with pytest.raises(LayoutUndefined):
+        left_inverse(Layout((2, 2), (1, 0)))
+
+
+@given(compact_layouts(), compact_layouts())
+def test_common_vector(a: Layout, b: Layout) -> None:
+    try:
+        v = common_vector(a, b)
+    except LayoutUndefined:
+        return
+    at_a = {x: i for i, x in enumerate(a.values())}
+    at_b = {x: i for i, x in enumerate(b.values())}
+    if v > 1:
+        assert all(at_a[i] == at_b[i] for i in range(v))
+
+
+@given(st.integers(0, 3), st.integers(0, 4), st.integers(-4, 4))
+def test_swizzle(bits: int, base: int, shift: int) -> None:
+    if abs(shift) < bits:
+        with pytest.raises(LayoutUndefined):
+            Swizzle(bits, base, shift)
+        return
+    swizzle = Swizzle(bits, base, shift)
+    block = 1 << (base + bits + abs(shift))
+    assert sorted(map(swizzle, range(block))) == list(range(block))
+    assert all(swizzle(swizzle(x)) == x for x in range(block))
+
+
+def test_published_swizzle() -> None:
+    swizzle = Swizzle(3, 4, 3)
+    assert [swizzle(x) for x in (128, 256, 896, 144, 1024)] == [144, 288, 1008, 128, 1024]
+
+
+def test_tensor_core_accumulators_are_layouts_of_threads_and_values() -> None:
+    """(thread, value) -> position in a column-major tile, of the 16x8 accumulator of a subgroup and of the 64x128 one
+    of four subgroups: each element once, and the inverse finds its holder."""
+    small = Layout(((4, 8), (2, 2)), ((32, 1), (16, 8)))
+    large = Layout(((4, 8, 4), (2, 2, 16)), ((128, 1, 16), (64, 8, 512)))
+    for tile, rows, columns in ((small, 16, 8), (large, 64, 128)):
+        assert sorted(tile.values()) == list(range(rows * columns))
+        inverse = right_inverse(tile)
+        assert inverse.size == rows * columns and all(tile(inverse(i)) == i for i in range(rows * columns))
+
+
+def test_row_major() -> None:
+    assert str(row_major(3, 4, 5)) == "(3,4,5):(20,5,1)"
+
+
+@pytest.mark.parametrize("shape, stride", [((2, 3), (1,)), ((2, (3,)), (1, 2)), ((0,), (1,))])
+def test_malformed(shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    with pytest.raises(LayoutUndefined):
+        Layout(shape, stride)
