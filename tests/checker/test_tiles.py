@@ -274,7 +274,45 @@ CHAINED = text(
   }
 """,
 )
+# A product axis written by its factors and read as a whole.
+PAIRS = text(
+    "cpu:avx512",
+    """
+  program p
+    dim M
+    dim S = 3
+    dim MS product M, S
+    tensor X: f32[M, S]
+    tensor Y: f32[MS] out
+    body
+      %t: f32[MS] = full uninitialised
+      %x: f32[M, S] = load X[M, S]
+      %t.1: f32[MS] = insert %t[{M, S}] = %x
+      store Y[MS] = %t.1
+""",
+    "  injective(Y)\n  disjoint(X, Y)",
+    "grid 1 threads 1",
+    """
+  frag x f32[]
+  frag y f32[]
+  role worker agents 1 threads 1 {
+    version T ; %t.1[$0]
+    loop i = 0 .. M step 1 {
+      loop s = 0 .. 3 step 1 {
+        x = load X[i, s] ; %x[i, s]
+        store T[3*i + s] = x ; %t.1[3*i + s]
+      }
+    }
+    loop b = 0 .. 3*M step 1 {
+      y = load T[b] ; %t.1[b]
+      store Y[b] = y ; store 0 [b]
+    }
+  }
+""",
+    host="  buffer T f32[3*M] workspace align 64\n",
+)
 RIGHT = {
+    "pairs": PAIRS,
     "part": PART,
     "chained": CHAINED,
     "scan": SCAN,
@@ -307,6 +345,8 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("an element beside the part", PART, "store T[i] = x ; %t.3[i]", "store T[M - 1 - i] = x ; %t.3[M - 1 - i]", "J1"),
     ("one step of the chain left out", CHAINED, "load X[low2()] ; %x[low2()]", "load X[low()] ; %x[low()]", "J1"),
     ("no promise of the first", CHAINED, "extract %u[in_range(%low)]", "extract %u[%n]", "J1"),
+    ("factors exchanged", PAIRS, "store T[3*i + s] = x ; %t.1[3*i + s]", "store T[2*i + s] = x ; %t.1[2*i + s]", "J1"),
+    ("the last factor left out", PAIRS, "loop s = 0 .. 3", "loop s = 0 .. 2", "J1"),
     ("another number", CONVERTED, "s = copy 0.0\n", "s = copy 1.0\n", "J1"),
     ("a number that the narrow dtype rounds", CONVERTED.replace("full 0.0", "full 0.1").replace("s = copy 0.0\n", "s = cast b\n").replace("  frag s", "  frag b bf16[]\n  frag s").replace("    s = cast b", "    b = copy 0.1 ; %b[]\n    s = cast b"), "    s = cast b\n", "    s = copy 0.1\n", "J1"),
 ]  # fmt: skip

@@ -138,13 +138,14 @@ class Facts:
         (against,) = negation(c)
         if not more and bool(self._with((against,)).is_empty()):
             return True
-        lemmas = [*more, *product_lemmas(c, [*self.all(), against])]
+        lemmas = [*more, *product_lemmas(c, [*self.all(), *more, against])]
         return bool(lemmas) and bool(self._with((against, *lemmas)).is_empty())
 
     def _divisions(self, c: Constraint) -> Iterator[Constraint]:
         """What is known of quotients and remainders by symbols in a constraint, where the divisor `b` is positive.
 
-        `0 <= a % b < b`; for `q = a // b`: `b*q <= a < b*q + b`; `0 <= q <= a` if `a >= 0`; `q < e` if `a < b*e`.
+        `0 <= a % b < b`; for `q = a // b`: `q == e` if `a = b*e + r` with `0 <= r < b`; `b*q <= a < b*q + b`;
+        `0 <= q <= a` if `a >= 0`; `q < e` if `a < b*e`.
         """
         for atom in c.expr.atoms():
             match atom:
@@ -161,6 +162,11 @@ class Facts:
                 yield ge(q, 0)
                 yield ge(b, q + 1)
                 continue
+            whole = self._whole(a, b)
+            if whole is not None:  # a position in a mixed radix
+                yield eq(q, whole)
+                yield eq(b * q, b * whole)
+                continue
             yield ge(a, b * q)
             yield ge(b * q + b, a + 1)
             if self._refuted(ge(a, 0), []):
@@ -169,6 +175,15 @@ class Facts:
             for e in self._factors(b):
                 if self._refuted(ge(b * e, a + 1), []):
                     yield ge(e, q + 1)
+
+    def _whole(self, a: Expr, b: Expr) -> Expr | None:
+        """The `e` of which `a = b*e + r` with `0 <= r < b`, where the terms of `a` show it."""
+        for monomial, k in a.terms:
+            if len(monomial) == 2 and b in (of(monomial[0]), of(monomial[1])):
+                e = k * (of(monomial[1]) if of(monomial[0]) == b else of(monomial[0]))
+                if self._refuted(ge(a - b * e, 0), []) and self._refuted(ge(b, a - b * e + 1), []):
+                    return e
+        return None
 
     def _factors(self, b: Expr) -> Iterator[Expr]:
         """Symbols whose product with the symbol `b` stands in a fact."""

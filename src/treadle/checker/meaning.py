@@ -6,7 +6,7 @@ invariants.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Atom, Constraint, Expr, Fn, Sym, ge, lt
@@ -273,9 +273,7 @@ class Meaning(Scopes):
         conds: list[Constraint] = []
         value_at: dict[Dim, Expr] = {}
         tiles: list[tuple[Value, Expr]] = []
-        for axis, c in zip(op.subs, coords, strict=True):
-            if isinstance(axis, tuple):
-                return None
+        for axis, c in self._factored(op, coords):
             if axis.part is not None:
                 conds += [ge(c, self.expr_at(axis.part.lo, inst)), lt(c, self.expr_at(axis.part.hi, inst))]
                 value_at[axis.part.dim] = c
@@ -288,6 +286,18 @@ class Meaning(Scopes):
                 return None
             conds.append(equals(c, self.index_of(self.element(tile, value_at, inst))))
         return tuple(conds), value_at
+
+    def _factored(self, op: Insert, coords: tuple[Expr, ...]) -> Iterator[tuple[Sub, Expr]]:
+        """The subscripts with their coordinates; along a product axis those of its factors, the last one fastest."""
+        for axis, dim, c in zip(op.subs, (a.dim for a in op.source.type.axes), coords, strict=True):
+            if not isinstance(axis, tuple):
+                yield axis, c
+                continue
+            rest = c
+            for i in reversed(range(len(axis))):
+                extent = dim.factors[i].extent
+                yield axis[i], rest % extent if i else rest
+                rest = rest // extent
 
     def _unfold_if(self, op: If, elem: Elem, at: Mapping[Dim, Expr], inst: Mapping[str, Expr], view: View) -> Pieces:
         which = next(i for i, v in enumerate(op.results) if v.name == elem.value)
