@@ -92,6 +92,24 @@ def test_u46_outputs_at_odd_addresses(shift: int) -> None:
     assert np.isnan(held[:shift]).all() and np.isnan(held[shift + 237 :]).all()
 
 
+# U12: every element in its place.
+
+
+@td.kernel
+def turned(X: td.Tensor[M, N, td.i32], Y: td.Out[N, M] = None, Z: td.Out[M, N] = None):
+    for m, n in td.parallel(M, N):
+        x = X[m, n]
+        Y[n, m] = x
+        Z[m, n] = x * 2 - x
+
+
+@pytest.mark.parametrize("shape", [(32, 32), (1, 33), (37, 5)])
+def test_u12_elements_stay_in_their_places(shape: tuple[int, int]) -> None:
+    x = np.arange(shape[0] * shape[1], dtype=np.int32).reshape(shape)
+    turned_x, same_x = everywhere(turned, x)
+    assert np.array_equal(turned_x, x.T) and np.array_equal(same_x, x)
+
+
 # U44: nothing to fold, nothing to store.
 
 

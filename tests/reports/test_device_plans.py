@@ -28,6 +28,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "u07 store and load of another shape": (meaning.scaled_then_rotated, (like(f32, 8, 64),)),
     "u08 a branch with a fold": (loops.branch_with_a_fold, (like(f32, 7, 33),)),
     "u11 u82 collisions": (loops.scattered, (like(i32, 300), like(i64, 300), like(i64, 16))),
+    "u12 turned and not": (arguments.turned, (like(i32, 32, 32),)),
     "u15 products of bf16": (meaning.bf16_product, (like(bf16, 64, 128), like(bf16, 128, 64))),
     "u16 maximum of short rows": (meaning.top_by_blocks, (like(f32, 1024, 11),)),
     "u20 scan of pairs": (meaning.running, (like(i64, 3, 64), like(i64, 3, 64))),

@@ -124,6 +124,23 @@ def test_u66_a_changed_helper_is_a_changed_kernel(tmp_path: Path) -> None:
         assert np.array_equal(kernel(x), x + by) and np.array_equal(kernel(x), x + by)
 
 
+FACTOR = 3.0
+
+
+@td.kernel
+def scaled_by_a_global(X: td.Tensor[N], Y: td.Out[N] = None):
+    for n in td.parallel(N):
+        Y[n] = X[n] * FACTOR
+
+
+def test_u66_a_changed_global_is_a_changed_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.arange(4, dtype=np.float32)
+    for factor in (3.0, 5.0, 3.0):
+        monkeypatch.setattr(sys.modules[__name__], "FACTOR", factor)
+        for run_once in (scaled_by_a_global, scaled_by_a_global.reference, scaled_by_a_global):
+            assert np.array_equal(run_once(x), x * factor)
+
+
 WORK = """
 import numpy as np
 import treadle as td
