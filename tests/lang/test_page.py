@@ -441,6 +441,25 @@ def integers(
     Sum[()], Half[N], Q[N], P[N], W[N] = x.sum(N), x / 2, x // 3, x % 3, x * 0.5
 
 
+def later_if_greater(p, q):
+    more = q[0] > p[0]
+    return td.where(more, q[0], p[0]), td.where(more, q[1], p[1])
+
+
+FIRST = td.Monoid((-float("inf"), -1), later_if_greater)
+
+
+@says((X.argmax(1), [int(np.argmax(row[: i + 1])) for row in X[:1] for i in range(7)]), X)
+@td.kernel
+def a_part_in_a_state_is_its_coordinates(X: td.Tensor[M, N], P: td.Out[M, i64] = None, S: td.Out[N, i64] = None):
+    for m in td.parallel(M.each):
+        state = (-float("inf"), -1)
+        for n in td.reduce(N, order=td.ordered):
+            state = FIRST.merge(state, td.fold((X[m, n], n), N, FIRST))
+        P[m] = state[1]
+    S[N] = td.scan((X.at(0, N, fill=0), N), N, FIRST)[1]
+
+
 @td.intrinsic
 def triple(x):
     return x * 3

@@ -642,6 +642,17 @@ def leaf_that_is_no_state(X: td.Tensor[M, N], Y: td.Out[M]):
 
 
 @wrong
+def merge_that_looks_at_the_instance(X: td.Tensor[M, N], Y: td.Out[M]):
+    for m in td.parallel(M):
+        s = td.zeros(m)
+        for n in td.reduce(N.each):
+            w = X[m, n]
+            weighted = td.Monoid(0.0, lambda a, b, w=w: a + b * w, commutative=True)
+            s = weighted(s, X[m, n])  # wrong: reduce/not-an-update
+        Y[m] = s
+
+
+@wrong
 def two_monoids(X: td.Tensor[M, N], Y: td.Out[M]):
     for m in td.parallel(M):
         s = (td.zeros(m), td.zeros(m))

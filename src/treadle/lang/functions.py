@@ -8,7 +8,7 @@ from treadle.algebra.dims import Part
 from treadle.dtype.formats import f32
 from treadle.ir.core import Order, TileType
 from treadle.ir.ops.elementwise import Full
-from treadle.lang import folds, monoids, ordering, pointwise
+from treadle.lang import folds, ordering, pointwise, user_folds
 from treadle.lang.dims import PartRef, several_devices
 from treadle.lang.dtypes import as_dtype
 from treadle.lang.errors import BadArgument, BadStage, DimTwice
@@ -314,7 +314,7 @@ def fold(x: Any, over: Any, monoid: Any, *, order: Order | None = None) -> Any:
     `order` is `td.unordered` for a monoid that commutes, else `td.ordered` (without laws: `td.fold_left`).
     *Errors*: `reduce/...`, `dims/missing`, `block/observed`.
     """
-    return monoids.fold(context(), x, over, monoid, order)
+    return user_folds.fold(context(), x, over, monoid, order)
 
 
 def scan(
@@ -325,7 +325,7 @@ def scan(
     `exclusive`: without the element itself, the identity first. `reverse`: from the highest coordinate on.
     *Errors*: `reduce/...`, `dims/missing`, `block/observed`.
     """
-    return monoids.scan(context(), x, over, monoid, exclusive, reverse, order)
+    return user_folds.scan(context(), x, over, monoid, exclusive, reverse, order)
 
 
 def sort(x: Any, over: Any, *, descending: bool = False) -> Tile:

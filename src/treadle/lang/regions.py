@@ -20,6 +20,8 @@ from treadle.lang.context import Context
 from treadle.lang.errors import (
     CarriedKind,
     CarriedType,
+    Gone,
+    NotAnUpdate,
     ObservedBlock,
     ParallelAssign,
     StateShape,
@@ -39,7 +41,8 @@ from treadle.lang.frames import (
     path_text,
     with_leaf,
 )
-from treadle.lang.monoids import capture, leaf_text
+from treadle.lang.merge_capture import capture
+from treadle.lang.monoids import leaf_text
 from treadle.lang.objects import plain_number
 from treadle.lang.region_args import RegionArguments
 from treadle.lang.source import assigned_names
@@ -343,6 +346,15 @@ class RegionCapture:
         span, ctx.builder.span = ctx.builder.span, group.span
         try:
             captured = capture(ctx, doing, group.monoid, group.state, types)
+        except Gone as error:
+            raise NotAnUpdate(
+                doing=f"{doing} with {group.monoid.name}",
+                found="a merge that uses values made inside the region, which differ from instance to instance",
+                expected="one merge for all instances: contributions are passed to it, not looked at by it",
+                hint="put what differs into the contribution, or use td.serial or td.pipeline",
+                span=group.span,
+                notes=[(self.span, "the region")],
+            ) from error
         finally:
             ctx.builder.span = span
         found = dict(zip(captured.paths, captured.merge.types))
