@@ -58,6 +58,13 @@ class Coverage:
                     "J1", f"the elements of store {number} have the term {term}", missing="an affine set"
                 ) from None
 
+    def check_update(self, op: access.Store, events: list[StoreEvent]) -> None:
+        """That the elements of a scattered update are stored exactly once each. *Errors*: findings of J1."""
+        try:
+            self._check(-1, op, events)
+        except Inexpressible as term:
+            raise Unsure("J1", f"the elements of an update have the term {term}", missing="an affine set") from None
+
     def _check(self, number: int, op: access.Store, events: list[StoreEvent]) -> None:
         prefix = common_prefix([e.frames for e in events]) if events else ()
         mine = frozenset(

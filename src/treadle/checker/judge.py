@@ -23,6 +23,7 @@ from treadle.checker.inflight import InFlight, check_staging
 from treadle.checker.order import Accesses
 from treadle.checker.permissions import check_permissions
 from treadle.checker.rings import Rings
+from treadle.checker.scatter import Scatters
 from treadle.checker.sequence import check_sequence
 from treadle.checker.source import Source
 from treadle.checker.state import Frame, Place
@@ -118,6 +119,8 @@ class Judge:
         self.walk = Walk(self.coverage, self.accesses, numbers)
         folds = Folds(self.compare)
         self.walk.statements = Statements(folds, spent, self.walk.stored, self.walk.loaded)
+        self.walk.statements.scatters = Scatters(self.source, self.compare, self.coverage)
+        self.walk.statements.position = lambda: self.walk.position
         if program.target.startswith("cuda"):
             self.walk.engines = Engines(self.walk.statements, program)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Constraint, Expr, ge, lt
@@ -18,9 +19,10 @@ from treadle.checker.promises import promises, told
 from treadle.checker.sampling import differ
 from treadle.checker.scopes import argument_symbols, flat
 from treadle.checker.state import Place
-from treadle.checker.storage import read
+from treadle.checker.storage import Layer, read
 from treadle.checker.terms import (
     Cell,
+    Elem,
     Idx,
     Num,
     Part,
@@ -40,8 +42,19 @@ from treadle.machine.form import (
     Claim,
     Load,
     MemRef,
+    Store,
     StoreClaim,
 )
+
+
+class Scattering(Protocol):
+    """The rules of `scatter`."""
+
+    def stored(
+        self, place: Place, stmt: Store, layer: Layer, want: Elem, held: Pieces, inside: Facts, position: int
+    ) -> bool: ...
+    def apart(self, place: Place, stmt: Store, want: Elem) -> bool: ...
+    def whole(self, place: Place, name: str, index: tuple[Expr, ...], inside: Facts) -> Pieces | None: ...
 
 
 class Reading:
@@ -62,6 +75,8 @@ class Reading:
         self.compare = folds.compare
         self.spent = spent
         self.promises = promises(self.source)
+        self.scatters: Scattering
+        self.position: Callable[[], int] = lambda: 0
         self.stored = stored
         self.loaded = loaded
 
@@ -158,7 +173,8 @@ class Reading:
         filled = place.filled.get(ref.name)
         if filled is not None:
             return substituted(filled, {f"${i}": e for i, e in enumerate(index)})
-        return read(place.contents[ref.name], index, inside, ref.name)
+        whole = self.scatters.whole(place, ref.name, index, inside)
+        return read(place.contents[ref.name], index, inside, ref.name) if whole is None else whole
 
     def _load_tensor(self, place: Place, stmt: Load, facts: Facts, inside: Facts) -> Pieces:
         tensor = next((t for t in self.source.program.tensors if t.name == stmt.src.name), None)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from treadle.algebra.dims import Dim
-from treadle.algebra.expr import Constraint, Expr
+from treadle.algebra.expr import Constraint, Expr, sym
 from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import Facts, is_opaque
 from treadle.checker.compare import split
 from treadle.checker.computing import Computing
 from treadle.checker.reading import Stored, as_claim, is_promised
 from treadle.checker.state import Place
-from treadle.checker.storage import Written, clash_elsewhere, slots
+from treadle.checker.storage import Contents, Written, clash_elsewhere, slots
 from treadle.checker.terms import (
     Elem,
     Num,
@@ -66,7 +66,7 @@ class Statements(Computing):
             facts = place.facts.also(*box(names, [place.expr(e) for e in buffer.shape]))
             where, term = place.claimed(as_claim(stmt.claim), facts, buffer.dtype)
             pieces = ((where, term), *rest) if where else only(term)
-        place.contents[buffer.name] = place.contents[buffer.name].opened(pieces)
+        place.contents[buffer.name] = place.contents[buffer.name].opened(pieces, id(stmt), len(place.frames))
 
     def store(self, place: Place, stmt: Store) -> None:
         """`Store`."""
@@ -104,8 +104,10 @@ class Statements(Computing):
             and len(contents.layers[0].pieces) == 1
         ):
             raise Unsure("J1", f"{buffer.name} is written under no version", missing=f"a version of {buffer.name}")
-        self._race(place, buffer.name, index, inside)
         wanted = substituted(contents.layers[0].pieces, {f"${i}": e for i, e in enumerate(index)})
+        if self._scattered(place, stmt, contents, wanted, inside, held):
+            return
+        self._race(place, buffer.name, index, inside)
         for facts, want in split(inside, wanted):
             if not isinstance(want, Undef):
                 self.prove(place, facts, held, want)
@@ -115,6 +117,22 @@ class Statements(Computing):
         names = slots(len(place.frag(stmt.src.name).shape))
         event = Written(_written_map(names, index, where, place.frag(stmt.src.name).shape), sure=stmt.mask is None)
         place.contents[buffer.name] = contents.stored(event)
+
+    def _scattered(
+        self, place: Place, stmt: Store, contents: Contents, wanted: Pieces, inside: Facts, held: Pieces
+    ) -> bool:
+        """A store of a scattered update's element: noted by `scatter`."""
+        if len(wanted) != 1 or not isinstance(wanted[0][1], Elem) or stmt.mask is not None:
+            return False
+        want = wanted[0][1]
+        if not self.scatters.stored(place, stmt, contents.layers[0], want, held, inside, self.position()):
+            return False
+        if contents.elsewhere and not self.scatters.apart(place, stmt, want):
+            raise Unsure("J2", f"tasks scatter into {stmt.dst.name}", missing="tasks that are the regions' instances")
+        free = tuple(f"{a}'" for a in slots(len(want.coords)))
+        event = Written(IndexMap(free, tuple(map(sym, free))), sure=False)
+        place.contents[stmt.dst.name] = contents.stored(event)
+        return True
 
     def _race(self, place: Place, name: str, index: tuple[Expr, ...], inside: Facts) -> None:
         contents = place.contents[name]

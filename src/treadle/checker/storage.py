@@ -56,11 +56,14 @@ class Written:
 
 @dataclass(frozen=True)
 class Layer:
-    """One version: what element `$` holds once written. `whole`: every element that it speaks of has been written."""
+    """One version: what element `$` holds once written. `whole`: every element that it speaks of has been written.
+    `origin` is the statement that opened it, below `depth` controls."""
 
     pieces: Pieces
     written: tuple[Written, ...] = ()
     whole: bool = False
+    origin: int | None = None
+    depth: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,9 @@ class Contents:
     elsewhere: tuple[IndexMap, ...] = ()
     touched: tuple[Written, ...] = ()  # by stores of whatever version
 
-    def opened(self, pieces: Pieces) -> Contents:
+    def opened(self, pieces: Pieces, origin: int | None = None, depth: int = 0) -> Contents:
         """With a new version on top. A layer in which nothing was written is hidden by none but the ones below it."""
-        return replace(self, layers=(Layer(pieces), *self.layers))
+        return replace(self, layers=(Layer(pieces, origin=origin, depth=depth), *self.layers))
 
     def stored(self, *events: Written) -> Contents:
         """With further elements of the newest version written."""
@@ -136,7 +139,7 @@ def _layers(contents: Contents, layers: tuple[Layer, ...], index: tuple[Expr, ..
             continue
         below = layers[depth + 1 :]
         missing = (here - sure).sample()
-        if not any(b.whole or b.written for b in below):
+        if not any(b.whole or b.written for b in below) and not (here - maybe).is_empty:
             raise Refused("J1", f"{name} is read where the current version has not been written", missing)
         if not (here & (maybe - sure)).is_empty:
             raise Unsure(

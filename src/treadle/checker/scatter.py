@@ -1,0 +1,188 @@
+"""Tiles updated at computed coordinates that no arithmetic tells apart (`t[index[r]] = v[r]`).
+
+Where such an update puts an element is known (its index is the subscript's), and by promise it is the only one there:
+an integer tile names distinct elements, and instances of a `parallel` region update elements of their own. Which
+elements stay as they were is not known. So a read of the whole asks three things: every element of the update has been
+stored, for every instance of the regions around it; what the memory held before is what the tile held before; and that
+had been written. Then each element is what the tile has there, whichever of the two it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from treadle.algebra.expr import Expr, ge, lt
+from treadle.algebra.sets import Facts
+from treadle.checker.compare import Compare, split
+from treadle.checker.coverage import Coverage, StoreEvent
+from treadle.checker.reading import Stored
+from treadle.checker.scopes import argument_symbols
+from treadle.checker.source import Source
+from treadle.checker.state import Frame, Place
+from treadle.checker.storage import Contents, Layer, read
+from treadle.checker.terms import Elem, Pieces, substituted
+from treadle.ir.core import AxisSub, Region, Value
+from treadle.ir.infer import sub_axes
+from treadle.ir.ops.access import Insert
+from treadle.machine.form import Claim, Store, Tasks, walk
+
+
+@dataclass(eq=False)
+class Update:
+    """An insert as a store is seen by the rules of coverage."""
+
+    tensor: str
+    subs: tuple[AxisSub, ...]
+    value: Value
+    where: None = None
+
+
+@dataclass
+class Scatters:
+    """Scattered updates met so far, by the version statement that they are stored under."""
+
+    source: Source
+    compare: Compare
+    coverage: Coverage
+    updates: dict[int, Update] = field(default_factory=dict[int, Update])
+    events: dict[object, list[tuple[Insert, StoreEvent]]] = field(
+        default_factory=dict[object, list[tuple[Insert, StoreEvent]]]
+    )
+    complete: set[tuple[object, int]] = field(default_factory=set[tuple[object, int]])
+
+    # ---- storing
+
+    def stored(
+        self, place: Place, stmt: Store, layer: Layer, want: Elem, held: Pieces, inside: Facts, position: int
+    ) -> bool:
+        """Whether a store is one of a scattered update's elements, for the tile that the version claims: noted so."""
+        op = self.source.defs.get(stmt.claim.value) if isinstance(stmt.claim, Claim) else None
+        if not isinstance(op, Insert) or layer.origin is None or not _scattered(op):
+            return False
+        bindings = place.view.bindings
+        if not self._leads_to(want.value, op, place) or not self.source.in_force(op, bindings, bindings):
+            return False
+        axes = sub_axes(op.subs)
+        cases = list(split(inside, held))
+        for facts, term in cases:
+            if len(cases) != 1 or not isinstance(term, Elem) or term.value != op.value.name:
+                return False
+            at = self.source.coords(term)
+            if any(a.dim not in at for a in axes):
+                return False
+            if self.compare.same(facts, term, self.source.element(op.value, at, bindings), place.view) is not None:
+                return False
+            for sub, c in zip(op.subs, want.coords, strict=True):
+                if isinstance(sub, tuple) or not facts.equal(c, self.source.subscript(sub, at, bindings)):
+                    return False
+            for a in axes:
+                lo, hi = self.source.expr_at(a.lo, bindings), self.source.expr_at(a.hi, bindings)
+                if not (facts.implies(ge(at[a.dim], lo)) and facts.implies(lt(at[a.dim], hi))):
+                    return False
+            stored = Stored(
+                tuple(at[a.dim] for a in axes),
+                dict(bindings),
+                bindings,
+                place.constraints(stmt.where, inside),
+                False,
+                want.coords,
+            )
+            shape = place.frag(stmt.src.name).shape
+            event = StoreEvent(self._update(op), place.frames, stored, shape, position)  # type: ignore[arg-type]
+            self.events.setdefault(layer.origin, []).append((op, event))
+        return bool(cases)
+
+    def _update(self, op: Insert) -> Update:
+        found = self.updates.get(id(op))
+        if found is None:
+            found = self.updates[id(op)] = Update(op.result.name, op.subs, op.value)
+            self.source.scopes[id(found)] = self.source.scopes[id(op)]
+        return found
+
+    def _leads_to(self, value: str, op: Insert, place: Place) -> bool:
+        """Whether a tile is what one update makes of what it was, through parallel regions in force."""
+        made = self.source.values[value]
+        while made is not op.result:
+            region = self.source.defs.get(made.name)
+            if not isinstance(region, Region) or region.kind != "parallel" or made not in region.results:
+                return False
+            if any(s not in place.view.bindings for arg in region.args for s in argument_symbols(arg)):
+                return False
+            i = next(i for i, v in enumerate(region.results) if v is made)
+            entry, made = region.carried[i], region.body.yields[i]
+            inner = self.source.defs.get(made.name)
+            before = inner.source if isinstance(inner, Insert) else _entry(inner, made)
+            if before is not entry:
+                return False
+        return True
+
+    def apart(self, place: Place, stmt: Store, want: Elem) -> bool:
+        """Whether the tasks around a scattered store are instances of the regions that assemble the tile, and the store
+        is the only one of them to its buffer: then no two of them meet, by the regions' promise."""
+        symbols: set[str] = set()
+        made = self.source.values[want.value]
+        while isinstance(region := self.source.defs.get(made.name), Region):
+            symbols |= {s for arg in region.args for s in argument_symbols(arg)}
+            made = region.body.yields[next(i for i, v in enumerate(region.results) if v is made)]
+        nests = [f for f in place.frames if isinstance(f.control, Tasks)]
+        for f in nests:
+            stores = [s for s in walk(f.control.body) if isinstance(s, Store) and s.dst.name == stmt.dst.name]  # type: ignore[attr-defined]
+            if stores != [stmt] or not f.entering(symbols) >= {r.var for r in f.ranges}:
+                return False
+        return True
+
+    # ---- reading
+
+    def whole(self, place: Place, name: str, index: tuple[Expr, ...], inside: Facts) -> Pieces | None:
+        """What an element of a buffer holds whose newest version is a tile with a scattered update, all stored."""
+        contents = place.contents[name]
+        layer = contents.layers[0] if contents.layers else None
+        events = self.events.get(layer.origin, []) if layer is not None and layer.origin is not None else []
+        if layer is None or not events or len({id(op) for op, _ in events}) != 1 or contents.elsewhere:
+            return None
+        (op, _), origin = events[0], layer.origin
+        if any(_around(e.frames, place.frames, layer.depth) for _, e in events):
+            return None
+        if not any(b.whole or b.written for b in contents.layers[1:]):
+            return None  # what the update leaves alone was never written
+        env = {f"${i}": e for i, e in enumerate(index)}
+        found = substituted(layer.pieces, env)
+        term = found[0][1]
+        if len(found) != 1 or not isinstance(term, Elem):
+            return None
+        key = (origin, len(events))
+        if key not in self.complete:
+            self.coverage.check_update(self._update(op), [e for _, e in events])  # type: ignore[arg-type]
+            self.complete.add(key)
+        below = Contents(contents.layers[1:], contents.elsewhere, contents.touched)
+        old = self._before(term, op)
+        for facts, have in split(inside, read(below, index, inside, name)):
+            if self.compare.same(facts, have, old, place.view) is not None:
+                return None
+        return found
+
+    def _before(self, term: Elem, op: Insert) -> Elem:
+        """The element of the tile before the update, outside all the regions that assemble it."""
+        made = self.source.values[term.value]
+        if made is op.result:
+            entry = op.source
+        else:
+            region = self.source.defs[made.name]
+            assert isinstance(region, Region)
+            entry = region.inits[next(i for i, v in enumerate(region.results) if v is made)]
+        return self.source.element(entry, self.source.coords(term), dict(term.inst))
+
+
+def _scattered(op: Insert) -> bool:
+    return any(not isinstance(s, tuple) and s.tile is not None for s in op.subs)
+
+
+def _entry(inner: object, made: Value) -> Value | None:
+    if not isinstance(inner, Region) or made not in inner.results:
+        return None
+    return inner.inits[next(i for i, v in enumerate(inner.results) if v is made)]
+
+
+def _around(stored: tuple[Frame, ...], here: tuple[Frame, ...], depth: int) -> bool:
+    """Whether a control between the version and the store is still being executed."""
+    return len(stored) > depth and len(here) > depth and stored[depth] is here[depth]
