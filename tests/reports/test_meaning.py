@@ -70,7 +70,7 @@ def framed(x: Any) -> Any:
     return held[2:-2, 4:-5]
 
 
-@pytest.mark.parametrize("n", [1, 11, 65])
+@pytest.mark.parametrize("n", [11, 65])
 def test_u16_u19_absent_elements_take_part_in_nothing(n: int) -> None:
     x = framed(-1 - np.random.default_rng(n).random((9, n), np.float32))
     top, total, logs = row_statistics(x)
