@@ -287,7 +287,7 @@ class LaneLowering(Lowering):
         coords = tuple(at[d] for d in source.type.dims)
         fill = identity(op.monoid, source.type.dtype)
         lanes = [x for p in run.item.inner if (x := inner.lane(self.key(p, inner))) is not None]
-        # One mask an access: where neighbours are read one by one, as many conditions would be alive as there are slots.
+        # Where neighbours are read one by one, as many conditions would be alive as there are slots.
         wide = all(any(s.who == "slot" and s.stride == 1 for s in self.spots.get(x.slot, ())) for x in lanes)
         filled = wide and any(x.live for x in lanes) and self.filled(source, coords, fill, inner)
         got = self.solid(self.fetch(source, coords, inner), source, coords, inner, run.slots)
