@@ -148,6 +148,27 @@ def test_positions_in_windows(rng: np.random.Generator) -> None:
     assert (y == windows.max(-1)).all() and (p == windows.argmax(-1)).all()
 
 
+@td.kernel
+def nearest(X: td.Tensor[T, D], C: td.Tensor[V, D], Best: td.Out[T, i64], Least: td.Out[T], Total: td.Out[V]):
+    for t in td.parallel(T):
+        # A fold whose result is folded again, several times, along an axis of its own.
+        far = ((X[t, D] - C[V, D]) * (X[t, D] - C[V, D])).sum(D)
+        Best[t] = far.argmin(V)
+        Least[t] = far.min(V)
+    for v in td.parallel(V):
+        Total[v] = td.where(Best[T] == v, 1.0, 0.0).sum(T)
+
+
+@pytest.mark.parametrize("size", [(1, 1, 1), (40, 3, 4), (131, 17, 5)])
+def test_folds_of_folds(rng: np.random.Generator, size: tuple[int, int, int]) -> None:
+    x, c = whole(rng, size[0], size[1]), whole(rng, size[2], size[1])
+    far = ((x[:, None] - c[None]) ** 2).sum(-1)
+    at, least, total = nearest(x, c)
+    assert (at == far.argmin(1)).all() and (least == far.min(1)).all()
+    assert (total == np.bincount(far.argmin(1), minlength=size[2])).all()
+    assert not any("broken" in note for v in nearest.variants for note in v.record.meta["notes"])
+
+
 # ---- tiles that are carried and replaced in part
 
 

@@ -28,6 +28,7 @@ from treadle.machine.form import MachineProgram
 from treadle.machine.text import print_machine
 from treadle.plan.pins import NoPlan, Pin
 from treadle.plan.plan import Plan, PlanUnreadable, guard_out
+from treadle.realise.choices import LoweringBroken
 from treadle.runtime.cache import content_key
 from treadle.targets.cpu.emit.program import emit as emit_cpu
 from treadle.toolchain.llvm import compile_ir
@@ -73,6 +74,12 @@ def choose(
                 machine = _of(program, candidate.build())
         except LimitError as error:
             notes.append(f"{candidate.plan.line()}: {error.found}")
+            continue
+        except LoweringBroken as error:
+            if candidate.universal:
+                raise
+            # The user's program has other plans; the note says that this one is a bug of ours.
+            notes.append(f"{candidate.plan.line()}: {error.code}: {error.found}")
             continue
         with timeline.stage("judge"):
             verdict = check(machine)

@@ -182,8 +182,8 @@ class Nests(Folds, ABC):
         places = dict(outside)
         for item in items:
             made = item.makes
-            if item.kind in ("keep", "store") and made is not None and id(item) not in places:
-                if made.name in later and self.free(item.outer, frame):
+            if item.kind in ("keep", "store", "fold") and made is not None and id(item) not in places:
+                if made.name in later and self.free(item.outer, frame) and not isinstance(item.target, str):
                     places[id(item)] = self.keep_place(made, frame)
                     self.version(made, places[id(item)], frame)
         keys = self.nest_order(self.free((*items[0].outer, *items[0].inner), frame))
@@ -222,7 +222,7 @@ class Nests(Folds, ABC):
             self.finish(run, places.get(id(run.item)), folding, middle)
         self.close(loops)
         for item in items:
-            if item.kind in ("keep", "store") and item.makes is not None and id(item) in places:
+            if item.kind in ("keep", "store", "fold") and item.makes is not None and id(item) in places:
                 if id(item) in outside:
                     continue
                 frame.places[self.place_name(item.makes)] = places[id(item)]

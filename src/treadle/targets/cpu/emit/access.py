@@ -21,6 +21,9 @@ from treadle.targets.cpu.emit.places import Memory, Place
 from treadle.targets.cpu.emit.registers import Registers
 from treadle.targets.cpu.emit.text import Function
 
+LEAST_TURNED = 4
+"""Elements along a contiguous axis from which vectors along it, transposed, beat a gather along the other."""
+
 
 class Access:
     """The loads and stores of one function."""
@@ -106,7 +109,7 @@ class Access:
         """Another axis than that of the vectors along which memory is contiguous, when along theirs it is strided."""
         if own is None or len(shape) < 2 or shape[own] < 2 or place.steps is None or place.steps[own] in (0, 1):
             return None
-        found = [i for i in range(len(shape)) if i != own and place.steps[i] == 1 and shape[i] > 1]
+        found = [i for i in range(len(shape)) if i != own and place.steps[i] == 1 and shape[i] >= LEAST_TURNED]
         return max(found, key=lambda i: shape[i]) if found else None
 
     def _is_grouped(self, place: Place, shape: tuple[int, ...], own: int) -> bool:
