@@ -3,8 +3,8 @@
     ./dev mutate [--sample N] [--schedules N] [--only PATTERN] [--jobs N] [--journal FILE] [--json FILE]
 
 Prints a Markdown table. Without --sample all mutants are judged; each one that the judge accepts runs 1,000 adversarial
-schedules over several shapes: two of each shape simulated whole, the others replays of the first, once for all mutants
-whose threads do the same to one another. A study that was broken off goes on from its journal.
+schedules over several shapes: one of each shape simulated whole, the others replays of it, once for all mutants whose
+threads do the same to one another. A study that was broken off goes on from its journal.
 """
 
 from __future__ import annotations

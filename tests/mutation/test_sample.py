@@ -11,7 +11,7 @@ from benchmarks.mutate import SUBJECTS, Subject
 from treadle.checker import check
 from treadle.driver.mutation import study
 
-SAMPLE, SCHEDULES = 24, 6
+SAMPLE, SCHEDULES = 16, 40
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: f"{s.name} {s.target}")

@@ -36,10 +36,8 @@ from treadle.simulate.run import record, run_schedules
 T = TypeVar("T")
 R = TypeVar("R")
 
-WHOLE = 2
-"""Schedules of each shape that are simulated whole; the others are replays of the first."""
 ALL = 100
-"""The same where nothing can be replayed (atomic updates)."""
+"""Schedules of each shape where nothing can be replayed (atomic updates): each is simulated whole."""
 
 ORDERS = frozenset(("swap", "permute", "double", "word", "delete"))
 """Kinds of mutants that change what is executed when, by whom or how often, and no bound, number or place."""
@@ -170,7 +168,7 @@ def study(
     broken off goes on.
     """
     found = chosen(program, sample, seed)
-    known = Journal(journal, f"{print_machine(program)} {shapes} {schedules} {seed}")
+    known = Journal(journal, f"{print_machine(program)} {shapes} {seed}")
     names = [f"judge {_digest(print_machine(m.program))}" for m in found]
     status = known.ask(names, lambda i: judged(found[i]), jobs, _title(show, "judge"))
     alive = [i for i, name in enumerate(names) if status[name] == "verified"]
@@ -196,14 +194,14 @@ def study(
         i, at = where[signs[k]]
         return replayed(found[i], own(i)[at], each, seed)
 
-    again = known.ask([f"replay {s}" for s in signs], replay, jobs, _title(show, "replay"))
+    again = known.ask([f"replay {s} {each}" for s in signs], replay, jobs, _title(show, "replay"))
     result = Study()
     for i, mutant in enumerate(found):
         if i not in texts:
             result.counts[mutant.kind, status[names[i]]] += 1
             continue
         run = Survival(**ran[f"run {_digest(texts[i])}"])
-        replays = [again[f"replay {s}"] for _, s in run.signatures]
+        replays = [again[f"replay {s} {each}"] for _, s in run.signatures]
         problem = run.problem or next((r["problem"] for r in replays if r["problem"]), "")
         outcome = "HOLE" if problem else "accepted, never wrong" if run.shapes else "accepted, not run"
         result.counts[mutant.kind, outcome] += 1
@@ -248,7 +246,7 @@ class Survival:
 
 
 def survivor(mutant: Mutant, trials: Sequence[Trial], seed: int) -> Survival:
-    """Whole runs of an accepted mutant on each trial: `WHOLE` schedules, `ALL` where values depend on the order."""
+    """A whole run of an accepted mutant on each trial; `ALL` of them where values depend on the order."""
     result = Survival()
     for at, trial in enumerate(trials):
         try:
@@ -256,7 +254,7 @@ def survivor(mutant: Mutant, trials: Sequence[Trial], seed: int) -> Survival:
         except WrongArguments:
             continue  # the mutant's guard excludes these arguments: it need not be right for them
         result.shapes += 1
-        more = (ALL if again is None else WHOLE) - 1
+        more = ALL - 1 if again is None and run.clean else 0
         runs = run_schedules(mutant.program, trial.args, more, seed + 1, expected=trial.want, same=close_enough)
         result.whole += 1 + runs.runs
         wrong = [n for n, want in trial.want.items() if not close_enough(run.outputs[n], want)]
