@@ -495,19 +495,38 @@ def test_old_values_of_colliding_writes() -> None:
     assert got.tolist() == [2, 5, 3, 4] and h.tolist() == [6, 3, 5, 0]
 
 
-def test_promotion_follows_the_page() -> None:
-    @td.kernel
-    def mixed(
-        a: td.Tensor[N, f16], b: td.Tensor[N, bf16], c: td.Tensor[N, i16], d: td.Tensor[N, u8], Y: td.Out[N] = None
-    ):
-        assert (a[N] + b[N]).dtype == f32 and (a[N] + c[N]).dtype == f16 and (c[N] + d[N]).dtype == i16
-        assert (c[N] + 1).dtype == i16 and (c[N] + 0.5).dtype == f32 and (d[N] / d[N]).dtype == f32
-        assert (N + 1).dtype == i64 and b[N].sum(N).dtype == f32 and d[N].sum(N).dtype == u32
-        assert (a[N] * 2.5).dtype == f16 and td.exp(b[N]).dtype == bf16 and (a[N] > 1).dtype == bool_
-        Y[N] = a[N].to(f8e4m3, saturate=True).to(f32)
+@td.kernel
+def mixed(
+    a: td.Tensor[N, f16],
+    b: td.Tensor[N, bf16],
+    c: td.Tensor[N, i16],
+    d: td.Tensor[N, u8],
+    Halves: td.Out[N] = None,
+    Half: td.Out[N] = None,
+    Short: td.Out[N] = None,
+    Weak: td.Out[N] = None,
+    Single: td.Out[N] = None,
+    Ratio: td.Out[N] = None,
+    Place: td.Out[N] = None,
+    Wide: td.Out[()] = None,
+    Count: td.Out[()] = None,
+    Scaled: td.Out[N] = None,
+    Brain: td.Out[N] = None,
+    Truth: td.Out[N] = None,
+    Eighth: td.Out[N] = None,
+):
+    Halves[N], Half[N], Short[N], Weak[N] = a[N] + b[N], a[N] + c[N], c[N] + d[N], c[N] + 1
+    Single[N], Ratio[N], Place[N] = c[N] + 0.5, d[N] / d[N], N + 1
+    Wide[()], Count[()] = b[N].sum(N), d[N].sum(N)
+    Scaled[N], Brain[N], Truth[N] = a[N] * 2.5, td.exp(b[N]), a[N] > 1
+    Eighth[N] = a[N].to(f8e4m3, saturate=True).to(f32)
 
+
+def test_promotion_follows_the_page() -> None:
+    """An Out that declares no dtype has that of the value stored."""
     args = np.ones(3, np.float16), np.ones(3, ml_dtypes.bfloat16), np.ones(3, np.int16), np.ones(3, np.uint8)
-    assert mixed.reference(*args).tolist() == [1, 1, 1]
+    wanted = [f32, f16, i16, i16, f32, f32, i64, f32, u32, f16, bf16, bool_, f32]
+    assert [np.asarray(x).dtype for x in mixed.reference(*args)] == [d.numpy for d in wanted]
 
 
 def test_prints_and_checks_change_no_result(capsys: pytest.CaptureFixture[str]) -> None:
