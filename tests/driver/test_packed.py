@@ -57,7 +57,7 @@ def native():
         yield
 
 
-@pytest.mark.parametrize("extent", [8, 7, 1, 0])
+@pytest.mark.parametrize("extent", [8, 7, 1, 0, 64, 131, 200])
 def test_a_contraction_with_packed_weights(extent: int) -> None:
     rng = np.random.default_rng(extent)
     x, w = rng.integers(-4, 5, (3, extent)).astype(np.float32), four_bits(rng, i4, 5, extent)
@@ -118,3 +118,31 @@ def test_shapes_in_bytes_and_elements() -> None:
     assert [in_bytes(i4, s) for s in ((), (3,), (2, 4))] == [(), (2,), (2, 2)]
     assert [in_elements(i4, s) for s in ((), (3,), (2, 4))] == [(), (6,), (2, 8)]
     assert in_bytes(f32, (3,)) == in_elements(f32, (3,)) == (3,)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 16), (5, 33), (4, 130), (17, 257)])
+def test_vectors_that_begin_in_either_half(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(shape[1])
+    w = four_bits(rng, f4e2m1, *shape)
+    packed, wide = pack(w, f4e2m1), w.astype(np.float32)
+    out = np.full(shape, np.nan, np.float32)
+    assert (widened(packed, out) == wide).all()
+    for skip in (1, 2, 3):
+        if shape[1] > skip:
+            # A window of the row that begins inside a byte.
+            part = np.full((shape[0], shape[1] - skip), np.nan, np.float32)
+            assert (window(packed, part, out, skip=skip) == wide[:, skip:]).all()
+    x = rng.integers(0, 16, shape).astype(np.float32)
+    want = pack(x.astype(u4.numpy), u4)
+    assert (narrowed(x) == want).all()
+    rows = np.zeros((shape[0], 2 * in_bytes(u4, shape)[1] + 3), np.uint8)
+    backward = rows[:, 2 * in_bytes(u4, shape)[1] : 0 : -2]
+    narrowed(x, backward)  # bytes two apart, last first
+    assert (backward == want).all() and (rows[:, 1::2] == 0).all()
+
+
+@td.kernel
+def window(W: td.Tensor[M, K, f4e2m1], Y: td.Out[M, N], Z: td.Tensor[M, K], *, skip=1):
+    td.let(N, K.extent - skip)
+    for m, n in td.parallel(M, N):
+        Y[m, n] = W[m, td.in_range(n + skip, K)].to(f32) + 0.0 * Z[m, td.in_range(n + skip, K)]
