@@ -31,6 +31,8 @@ from treadle.ir.core import Program
 from treadle.ir.printer import print_program
 from treadle.lang.definition import Definition
 from treadle.lang.errors import BadArgument, NeedsExtent
+from treadle.lang.objects import plain_number
+from treadle.lang.state import span_here
 from treadle.runtime import native
 from treadle.runtime.launch import CpuLaunch
 from treadle.runtime.signature import TensorParam
@@ -322,6 +324,15 @@ def kernel(function: Any = None, /, *, numerics: Any = None, variants: int = 8) 
     `variants` bounds how many plans the kernel may keep for different shapes.
     *Errors*: `capture/no-source` when the function's source cannot be read; `capture/*` for a signature that is wrong.
     """
+    plans = plain_number(variants)
+    if isinstance(plans, bool) or not isinstance(plans, int) or plans < 1:
+        raise BadArgument(
+            doing="making a kernel with td.kernel",
+            found=f"variants={variants!r}",
+            expected="how many plans it may keep, an integer of at least 1",
+            hint="leave variants= out for at most 8",
+            span=span_here(),
+        )
     # String annotations may name what only the defining scope knows.
     frame = inspect.currentframe()
     names: dict[str, Any] = dict(frame.f_back.f_locals) if frame is not None and frame.f_back is not None else {}

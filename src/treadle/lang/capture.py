@@ -141,7 +141,7 @@ class Interpreter(Statements):
         except NoSource as error:
             error.span = self.ctx.span
             raise
-        bound = inspect.signature(fn).bind(*args, **kwargs)
+        bound = inspect.signature(fn, follow_wrapped=False).bind(*args, **kwargs)
         bound.apply_defaults()
         frame = Frame(
             fn.__name__,

@@ -70,6 +70,14 @@ class Definition:
                 hint="decorate the function itself: @td.kernel above its def, below other decorators",
                 span=span_here(),
             )
+        if not (numerics is None or isinstance(numerics, Numerics)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadArgument(
+                doing="making a kernel with td.kernel",
+                found=f"numerics={numerics!r}",
+                expected="td.Numerics(...)",
+                hint='write numerics=td.Numerics(functions="fast")',
+                span=span_here(),
+            )
         self.fn: types.FunctionType = fn
         self.name = fn.__name__
         self.numerics = numerics or Numerics()
@@ -328,7 +336,7 @@ def staged_text(value: Any) -> str:
 
 def _parameters(fn: types.FunctionType, names: Mapping[str, Any], span: Span) -> dict[str, Parameter]:
     found: dict[str, Parameter] = {}
-    for p in inspect.signature(fn).parameters.values():
+    for p in inspect.signature(fn, follow_wrapped=False).parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             raise _signature(fn, span, f"the parameter *{p.name}", "parameters with names")
         if p.kind is p.KEYWORD_ONLY:

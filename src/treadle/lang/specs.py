@@ -23,12 +23,20 @@ class TensorSpec:
     dtype: DType | None
     out: bool
 
+    def __or__(self, other: object) -> TensorSpec:
+        """`td.Tensor[M] | None`: what makes a parameter optional is its default."""
+        return self if other is None else NotImplemented
+
 
 @dataclass(frozen=True)
 class ScalarSpec:
     """`td.Scalar[f32]`."""
 
     dtype: DType
+
+    def __or__(self, other: object) -> ScalarSpec:
+        """`td.Scalar[f32] | None`, as with tensors."""
+        return self if other is None else NotImplemented
 
 
 def _tensor_spec(items: Any, out: bool) -> TensorSpec:
@@ -62,21 +70,34 @@ def _tensor_spec(items: Any, out: bool) -> TensorSpec:
     return TensorSpec(tuple(dims), dtype, out)
 
 
-class Tensor:
+class Subscripted:
+    """A word of annotations, which is subscripted and never called."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        raise BadArgument(
+            doing=f"reading td.{cls.__name__}",
+            found=f"a call, td.{cls.__name__}(...)",
+            expected=f"a subscript, td.{cls.__name__}[...]",
+            hint="write td.Tensor[M, K], td.Out[M, N] or td.Scalar[td.f32]",
+            span=span_here(),
+        )
+
+
+class Tensor(Subscripted):
     """A tensor parameter: `td.Tensor[M, K]`, with a dtype last if it is fixed. *Errors*: `capture/argument`."""
 
     def __class_getitem__(cls, items: Any) -> Any:
         return _tensor_spec(items, out=False)
 
 
-class Out:
+class Out(Subscripted):
     """A tensor that the kernel writes, which a call may leave out: `td.Out[M, N]`; `td.Out[()]` is rank 0."""
 
     def __class_getitem__(cls, items: Any) -> Any:
         return _tensor_spec(items, out=True)
 
 
-class Scalar:
+class Scalar(Subscripted):
     """A scalar parameter: `td.Scalar[f32]`."""
 
     def __class_getitem__(cls, item: Any) -> Any:
