@@ -30,7 +30,7 @@ from treadle.lang.errors import (
 from treadle.lang.inlining import frame_of, inline_kernel
 from treadle.lang.permissions import require_repeatable
 from treadle.lang.source import function_node
-from treadle.lang.specs import Numerics, ScalarSpec, TensorSpec
+from treadle.lang.specs import Numerics, ScalarSpec, Subscripted, TensorSpec
 from treadle.lang.staging import freeze
 from treadle.lang.state import current, span_here
 from treadle.lang.subscript import TensorRef
@@ -355,7 +355,12 @@ def _annotated(fn: types.FunctionType, span: Span, p: inspect.Parameter, spec: A
         return Parameter(p.name, kind, spec.dims, spec.dtype, optional)
     if isinstance(spec, ScalarSpec):
         return Parameter(p.name, "scalar", (), spec.dtype, optional)
-    found = "without annotation" if spec is p.empty else f"annotated {spec!r}"
+    if spec is p.empty:
+        found = "without annotation"
+    elif isinstance(spec, type) and issubclass(spec, Subscripted):
+        found = f"annotated td.{spec.__name__}, without a subscript"
+    else:
+        found = f"annotated {spec.__qualname__ if isinstance(spec, type) else repr(spec)}"
     raise _signature(fn, span, f"the parameter {p.name} {found}", "td.Tensor[...], td.Out[...] or td.Scalar[...]")
 
 

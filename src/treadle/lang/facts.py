@@ -12,6 +12,7 @@ from treadle.lang.dims import Dimension
 from treadle.lang.errors import BadArgument, WrongDType
 from treadle.lang.state import context
 from treadle.lang.tile import Tile
+from treadle.lang.wording import fact_text
 
 
 def in_range(i: Any, V: Any) -> Any:
@@ -77,7 +78,7 @@ def _require(constraint: Constraint) -> None:
             return
         raise BadArgument(
             doing="stating a fact about the call",
-            found=f"{constraint}",
+            found=fact_text(ctx, constraint),
             expected="extents, scalar parameters and numbers",
             hint="test values that are known only inside the kernel with td.check",
             span=ctx.span,

@@ -24,6 +24,7 @@ from treadle.lang.errors import (
 )
 from treadle.lang.objects import ends, is_word, listed
 from treadle.lang.tile import Tile
+from treadle.lang.wording import index_text
 
 if TYPE_CHECKING:
     from treadle.lang.context import Context
@@ -376,9 +377,10 @@ def _check(ctx: Context, doing: str, axis: Part, expr: Expr | None, axes: Sequen
                 hint="give the subscript as .at(..., fill=...) if elements outside are meant",
                 span=ctx.span,
             )
+    text = "(computed)" if expr is None else index_text(ctx, expr)
     raise Unproved(
         doing=doing,
-        found=f"the subscript {'(computed)' if expr is None else expr}, not seen to stay in {axis.lo} .. {axis.hi} - 1",
+        found=f"the subscript {text}, not seen to stay in {axis.lo} .. {axis.hi} - 1",
         expected=f"a coordinate of {axis.dim}",
         hint=f"use .at(..., fill=value), promise td.in_range(i, {axis.dim}), or state a fact: td.require(...)",
         span=ctx.span,
