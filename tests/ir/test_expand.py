@@ -280,6 +280,21 @@ def test_states_of_a_region(shape: tuple[int, int], order: str) -> None:
     assert all(r.kind == "pipeline" and not r.merges for r in expand(p).body.walk() if isinstance(r, Region))
 
 
+def test_fills_that_are_computed() -> None:
+    text = (
+        "%far: i64[] = index 3*M + N\n%n: i64[N] = coords N\n%k: i64[] = index 2\n%at: i64[N] = sub %n, %k\n"
+        "%y: i64[M, N] = load X[M, %at] fill %far\nstore Y[M, N] = %y\n"
+        "%c: i64[M, N] = extract %x[M, %at] fill %far\nstore C[M, N] = %c\n"
+        "%s: i64[M] = extract %x[M, 9] fill %far\nstore S[M] = %s\n"
+    )
+    x = ints((3, 5))
+    got = agree(program(text), x)
+    want = np.concatenate([np.full((3, 2), 14), x[:, :3]], 1)
+    np.testing.assert_array_equal(got["Y"], want)
+    np.testing.assert_array_equal(got["C"], want)
+    assert got["S"].tolist() == [14, 14, 14]
+
+
 def test_nothing_to_expand() -> None:
     p = program("store Y[M, N] = %x")
     assert expand(p) is p

@@ -11,6 +11,7 @@ machine text embeds by itself. The captured program stays what users and files s
 | `ArgReduce` | the extremum, then the least position of an element that equals it |
 | a region's `merges` | nothing: the region is the exact chain, a `pipeline` |
 | `order fold_right` of a region | a `pipeline` from the last instance to the first |
+| a load or extract whose `fill` is computed | the same filled with zeros, and a selection of the fill outside |
 | `Check` | an atomic maximum into an element of a hidden i32 tensor, where the condition is false |
 """
 
@@ -26,10 +27,24 @@ from treadle.base.names import Names
 from treadle.dtype.formats import bool_, i32, i64
 from treadle.ir.builder import Builder
 from treadle.ir.clone import Cloner, clone_program
-from treadle.ir.core import Block, Hidden, If, Merge, Op, Program, Region, RegionArg, Sub, Tensor, TileType, Value
-from treadle.ir.ops.access import Extract
+from treadle.ir.core import (
+    AxisSub,
+    Block,
+    Hidden,
+    If,
+    Merge,
+    Op,
+    Program,
+    Region,
+    RegionArg,
+    Sub,
+    Tensor,
+    TileType,
+    Value,
+)
+from treadle.ir.ops.access import Extract, Load
 from treadle.ir.ops.debug import Check
-from treadle.ir.ops.elementwise import Elementwise
+from treadle.ir.ops.elementwise import Elementwise, Full
 from treadle.ir.ops.fold import ArgReduce, Fold, Scan, Sort
 from treadle.ir.sorting import sort
 
@@ -42,15 +57,23 @@ def expand(program: Program) -> Program:
     *Ensures*: `evaluate(expand(p))` equals `evaluate(p)`, up to regrouping that an order permits; names that `p` has
     stay, new ones depend on `p` alone; the result is well formed.
     """
-    if not any(isinstance(op, FORMS) or _rewritten(op) for op in program.body.walk()):
+    constants = _constants(program)
+    if not any(isinstance(op, FORMS) or _rewritten(op, constants) for op in program.body.walk()):
         return program
     expander = Expander(clone_program(program))
     expander.run()
     return expander.program
 
 
-def _rewritten(op: Op) -> bool:
+def _rewritten(op: Op, constants: set[str]) -> bool:
+    if isinstance(op, Load | Extract):
+        return op.fill is not None and op.fill.name not in constants
     return isinstance(op, Region) and (bool(op.merges) or (op.kind == "reduce" and op.order == "fold_right"))
+
+
+def _constants(program: Program) -> set[str]:
+    """Names of the values that are numbers."""
+    return {op.result.name for op in program.body.walk() if isinstance(op, Full) and op.number is not None}
 
 
 class Expander:
@@ -66,6 +89,7 @@ class Expander:
         values = [v for op in program.body.walk() for v in (*op.results, *op.parameters)]
         numbers = [int(v.name[1:]) for v in values if v.name[1:].isdigit()]
         self.b = Builder(first=max(numbers, default=-1) + 1)
+        self.constants = _constants(program)
         self.checks: list[Check] = []
         count = sum(isinstance(op, Check) for op in program.body.walk())
         self.flags = self.flag_tensor(count) if count else None
@@ -95,6 +119,11 @@ class Expander:
         rule = _RULES.get(type(op))
         if rule is not None:
             rule(self, op)
+            return
+        if isinstance(op, Full):
+            self.constants.add(op.result.name)
+        elif isinstance(op, Load | Extract) and _rewritten(op, self.constants):
+            self.filled(op)
             return
         if isinstance(op, Region):
             self.region(op)
@@ -265,6 +294,51 @@ class Expander:
             total = own
         assert total is not None
         return total
+
+    # ---- fills that are computed
+
+    def filled(self, op: Load | Extract) -> None:
+        assert op.fill is not None
+        type = op.result.type
+        axes = [d.whole() for d in op.tensor.dims] if isinstance(op, Load) else op.source.type.axes
+        inside: Value | None = None
+        for axis, sub in zip(axes, op.subs):
+            for test in self.tests(axis, sub):
+                inside = test if inside is None else self.b.elementwise("and", inside, test)
+        zero = self.b.full(False if type.dtype.is_bool else 0, type.dtype)
+        if isinstance(op, Load):
+            found = self.b.load(op.tensor, op.subs, zero)
+        else:
+            found = self.b.extract(op.source, op.subs, zero)
+        if inside is None:
+            inside = self.b.full(True, bool_)
+        args = (self.conform(inside, TileType(bool_, type.axes)), found, op.fill)
+        self.b.block.ops.append(Elementwise(fn="where", args=args, results=op.results, span=op.span))
+
+    def tests(self, axis: Part, sub: AxisSub) -> list[Value]:
+        """Whether the index along an axis is a coordinate of it; nothing where a part is the axis itself."""
+        if isinstance(sub, Sub) and sub.part == axis:
+            return []
+        index = self.index(axis, sub)
+        return [
+            self.b.elementwise("ge", index, self.b.index(axis.lo)),
+            self.b.elementwise("lt", index, self.b.index(axis.hi)),
+        ]
+
+    def index(self, axis: Part, sub: AxisSub) -> Value:
+        """The i64 index that a subscript gives; of a product axis, the row-major position."""
+        if isinstance(sub, tuple):
+            total = self.index(axis, sub[0])
+            for one, factor in zip(sub[1:], axis.dim.factors[1:]):
+                total = self.b.elementwise("mul", total, self.b.index(factor.extent))
+                total = self.b.elementwise("add", total, self.index(axis, one))
+            return total
+        if sub.part is not None:
+            return self.b.coords(sub.part)
+        if sub.tile is not None:
+            return sub.tile if sub.tile.type.dtype == i64 else self.b.cast(sub.tile, i64)
+        assert sub.index is not None
+        return self.b.index(sub.index)
 
     # ---- checks
 
