@@ -223,6 +223,17 @@ def gathers(X: td.Tensor[N], Y: td.Out[N], *, steps=9):
     Y[N] = t
 
 
+@td.kernel
+def exchanged(X: td.Tensor[N], Y: td.Out[N], *, rounds=3):
+    x = X[N].to(f32)
+    for k in range(1, rounds + 1):
+        for j in range(k - 1, -1, -1):
+            other = x[td.in_range(N.coords ^ (1 << j), N)]
+            upward, lower = ((N.coords >> k) & 1) == 0, (N.coords & (1 << j)) == 0
+            x = td.where(upward == lower, td.minimum(x, other), td.maximum(x, other))
+    Y[N] = x
+
+
 @pytest.mark.parametrize("size", [1, 2, 13])
 def test_tiles_replaced_in_part(rng: np.random.Generator, size: int) -> None:
     # Integers over a unit triangle: every quotient and difference is exact.
@@ -259,6 +270,10 @@ def test_gathers_of_gathers_do_not_multiply(rng: np.random.Generator) -> None:
     assert (gathers(x) == want).all()
     (variant,) = gathers.variants
     assert len(variant.record.source) < 60_000
+    x = whole(rng, 32)
+    assert (exchanged(x, rounds=5) == np.sort(x)).all()
+    (variant,) = exchanged.variants
+    assert len(variant.record.source) < 120_000
 
 
 # ---- collisions

@@ -149,6 +149,14 @@ def twice_over(X: td.Tensor[M], Y: td.Out[M] = None):
 
 
 @td.kernel
+def two_in_place(X: td.Tensor[M], W: td.Tensor[M], Y: td.Out[M], Z: td.Out[M]):
+    for m in td.parallel(M):
+        w = W[m]
+        Z[m] = w * 2
+        Y[m] = X[m] + w
+
+
+@td.kernel
 def running(X: td.Tensor[M], Y: td.Out[M] = None):
     s = td.zeros()
     for m in td.serial(M.each):

@@ -154,6 +154,14 @@ def test_an_output_that_overlaps_an_input() -> None:
     assert [v.verdict["status"] for v in kernel.variants] == ["verified"]
 
 
+def test_several_outputs_each_in_place_of_an_input() -> None:
+    x, y = X.copy(), X + 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        k.two_in_place(x, y, x, y)  # X is read after Z is stored, but lies under Y
+    assert (x == X + (X + 1)).all() and (y == (X + 1) * 2).all()
+
+
 @pytest.mark.filterwarnings("ignore:twice_over runs in")
 def test_an_input_that_is_read_after_the_output_was_stored() -> None:
     y = X.copy()

@@ -88,17 +88,17 @@ class Specialisation:
         launch = (room("cuda").CudaBound if on_gpu else CpuLaunch)(variant.kernel, block, call.outs)
         return CheckedLaunch(launch, self.expanded, call) if self.expanded.hidden else launch
 
-    def _met(self, call: Call) -> list[str]:
-        """The inputs that really share elements with an output."""
+    def _met(self, call: Call) -> dict[str, list[str]]:
+        """The inputs that really share elements with outputs, and these."""
         facts = self.facts(call)
         outs = [t.name for t in self.expanded.tensors if t.out and t.name in facts.arrays]
-        return [n for n in sorted(facts.arrays) if n not in outs and not all(facts.apart(n, o) for o in outs)]
+        met = {n: [o for o in outs if not facts.apart(n, o)] for n in sorted(facts.arrays) if n not in outs}
+        return {n: found for n, found in met.items() if found}
 
-    def _copies(self, call: Call, met: list[str]) -> Copies | None:
+    def _copies(self, call: Call, met: dict[str, list[str]]) -> Copies | None:
         """Copies of inputs that lie on an output, where reading these means the same."""
-        stored = {t.name for t in self.expanded.tensors if t.out}
-        same = call.device == "cpu" and copies_suffice(self.expanded, met, stored)
-        return Copies(call, met) if same else None
+        same = all(copies_suffice(self.expanded, [n], outs) for n, outs in met.items())
+        return Copies(call, list(met)) if same and call.device == "cpu" else None
 
     def _overlap_refused(self, found: str) -> ArgumentsOverlap:
         return ArgumentsOverlap(

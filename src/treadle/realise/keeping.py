@@ -12,7 +12,8 @@ from treadle.ir.ops.elementwise import Full
 
 
 def gathered(program: Program, uses: Uses, kept: Collection[str]) -> set[str]:
-    """Values that several extracts take elements of, and that are computed from extracts themselves.
+    """Values that an extract takes elements of, that have another use beside it, and that are computed from extracts
+    themselves.
 
     Computing them again at each place doubles the work, and the code, with every step of a chain of such values.
     """
@@ -34,8 +35,8 @@ def gathered(program: Program, uses: Uses, kept: Collection[str]) -> set[str]:
     for op in program.body.walk():
         if not isinstance(op, PURE) or not op.results or isinstance(op, Load | Full):
             continue
-        readers = [u for u in uses.users.get(op.result.name, []) if isinstance(u, Extract)]
-        if steps(op.result) and len(readers) > 1:
+        users = uses.users.get(op.result.name, [])
+        if len(users) > 1 and any(isinstance(u, Extract) for u in users) and steps(op.result):
             found.add(op.result.name)
             depth[op.result.name] = 0
     return found
