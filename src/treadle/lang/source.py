@@ -6,6 +6,7 @@ import ast
 import linecache
 import types
 from collections.abc import Iterator
+from typing import Any
 
 from treadle.base.source import Span
 from treadle.lang.errors import NoSource
@@ -13,29 +14,74 @@ from treadle.lang.errors import NoSource
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 _trees: dict[tuple[str, int], ast.Module] = {}
+_codes: dict[tuple[str, int], set[Any]] = {}
 
 
 def function_node(fn: types.FunctionType) -> FunctionNode:
-    """The node that `fn` was compiled from. *Errors*: `capture/no-source`."""
+    """The node that `fn` was compiled from. *Errors*: `capture/no-source`.
+
+    The text is the one that was read first, unless it is not that of the function and the file's text of now is: a
+    module that was edited and loaded again.
+    """
     code = fn.__code__
-    linecache.checkcache(code.co_filename)  # the file may have been edited and loaded again
     lines = linecache.getlines(code.co_filename, fn.__globals__)
+    if not _made_of(code, lines):
+        linecache.checkcache(code.co_filename)
+        now = linecache.getlines(code.co_filename, fn.__globals__)
+        lines = now if not lines or _made_of(code, now) else lines
     if not lines:
         raise _missing(fn, f"no text for {code.co_filename}")
-    text = "".join(lines)
-    key = (code.co_filename, hash(text))
-    if key not in _trees:
-        try:
-            _trees[key] = ast.parse(text)
-        except SyntaxError as error:
-            raise _missing(fn, f"text of {code.co_filename} that is not Python any more: {error.msg}") from error
-    found = [n for n in _functions(_trees[key]) if _first_line(n) == code.co_firstlineno and _name(n) == code.co_name]
+    tree = _tree(code.co_filename, lines)
+    if isinstance(tree, SyntaxError):
+        raise _missing(fn, f"text of {code.co_filename} that is not Python any more: {tree.msg}") from tree
+    found = [n for n in _functions(tree) if _first_line(n) == code.co_firstlineno and _name(n) == code.co_name]
     found = [n for n in found if _parameters(n) == code.co_varnames[: len(_parameters(n))]]
     if len(found) > 1:
         found = [n for n in found if _covers(n, code)] or found
     if not found:
         raise _missing(fn, f"no function {code.co_name} at {code.co_filename}:{code.co_firstlineno}")
     return found[0]
+
+
+def _tree(file: str, lines: list[str]) -> ast.Module | SyntaxError:
+    text = "".join(lines)
+    key = (file, hash(text))
+    if key not in _trees:
+        try:
+            _trees[key] = ast.parse(text)
+        except SyntaxError as error:
+            return error
+    return _trees[key]
+
+
+def _made_of(code: types.CodeType, lines: list[str]) -> bool:
+    """Whether the text, compiled, has this very code."""
+    key = (code.co_filename, hash("".join(lines)))
+    if key not in _codes:
+        tree = _tree(code.co_filename, lines)
+        whole = None if isinstance(tree, SyntaxError) else _compiled(tree, code.co_filename)
+        _codes[key] = set() if whole is None else {_identity(c) for c in _nested(whole)}
+    return _identity(code) in _codes[key]
+
+
+def _compiled(tree: ast.Module, file: str) -> types.CodeType | None:
+    try:
+        return compile(tree, file, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _nested(constant)
+
+
+def _identity(code: types.CodeType) -> tuple[Any, ...]:
+    """What makes code mean what it means, and where it begins."""
+    constants = tuple(_identity(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts)
+    return code.co_name, code.co_firstlineno, code.co_code, code.co_names, constants
 
 
 def _missing(fn: types.FunctionType, found: str) -> NoSource:
