@@ -29,7 +29,7 @@ def test_matmul(dtype: Any) -> None:
 def test_few_elements(m: int, n: int, k: int) -> None:
     g = random(1)
     a, b = whole(g, m, k), whole(g, k, n)
-    run(lib.matmul, a, b, want=a @ b, compiled=k == 0 or m == 0)
+    run(lib.matmul, a, b, want=a @ b, compiled=k == 0)
     run(lib.batched_matmul, a[None], b[None], want=(a @ b)[None])
 
 

@@ -66,10 +66,12 @@ def test_permutations() -> None:
 
 
 def test_dropout() -> None:
-    x, ones = whole(numbers(), 3, 700), np.ones((3, 700), np.float32)
+    x, ones = whole(numbers(), 3, 400), np.ones((3, 400), np.float32)
     y = lib.dropout(x, 11, p=0.25)
     mask = lib.dropout_backward.reference(ones, 11, p=0.25)
-    assert set(np.unique(mask)) == {np.float32(0), np.float32(1 / 0.75)} and abs((mask == 0).mean() - 0.25) < 0.06
+    assert set(np.unique(mask)) == {np.float32(0), np.float32(1 / 0.75)} and abs(
+        (mask == 0).mean() - 0.25
+    ) < 6 * np.sqrt(0.19 / mask.size)
     np.testing.assert_array_equal(y, x * mask)
     np.testing.assert_array_equal(lib.dropout.reference(x, 11, p=0.25), y)
     run(lib.dropout_add, x, ones, 11, p=0.5, want=lib.dropout.reference(x, 11, p=0.5) + 1)

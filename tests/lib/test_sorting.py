@@ -25,7 +25,7 @@ def test_sort(descending: bool, dtype: object) -> None:
     at = ordered(x, descending)
     wants = np.take_along_axis(x, at, 1), at
     run(lib.sort, x, descending=descending, want=wants)
-    run(lib.argsort, x[:, ::-1], descending=descending, want=ordered(x[:, ::-1], descending))
+    run(lib.argsort, x[:, ::-1], descending=descending, want=ordered(x[:, ::-1], descending), compiled=False)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
@@ -48,9 +48,9 @@ def test_greatest() -> None:
 @pytest.mark.parametrize("n", [1, 8, 9])
 def test_medians_and_ranks(n: int) -> None:
     x = whole(random(3), 5, n)
-    run(lib.rows_median, x, want=np.median(x, 1))
+    run(lib.rows_median, x, want=np.median(x, 1), compiled=False)
     at = np.argsort(np.argsort(x, 1, kind="stable"), 1)
-    run(lib.ranks, x, want=at)
+    run(lib.ranks, x, want=at, compiled=False)
 
 
 @pytest.mark.parametrize("right", [False, True])
