@@ -56,9 +56,11 @@ def source_line(file: str, line: int) -> str | None:
 
 
 def user_position() -> Span | None:
-    """Where the code that called treadle stands now; `None` where nothing else is on the stack."""
+    """Where the code that called treadle stands now; `None` on the command line, which no line of the user's calls."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None and _is_ours(str(frame.f_globals.get("__name__", ""))):
+    while frame is not None and _is_ours(module := str(frame.f_globals.get("__name__", ""))):
+        if module.startswith("treadle.cli"):
+            return None
         frame = frame.f_back
     if frame is None:
         return None

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treadle.algebra.expr import sym
+from treadle.base.source import user_position
 from treadle.driver.errors import ArgumentMissing, DTypeWrong, LikeWrong
 from treadle.driver.packed import held_as, in_bytes, in_elements
 from treadle.dtype.formats import DType, named
@@ -50,7 +51,7 @@ def like(dtype: Any, *shape: int, strides: tuple[int, ...] | None = None, align:
 
     *Errors*: `call/like` for extents, strides or an alignment that no array has; `dtype/unknown`.
     """
-    kind = as_dtype(dtype, "reading td.like")
+    kind = as_dtype(dtype, "reading td.like", user_position())
     extents, steps = _whole(shape, "extents"), None if strides is None else _whole(strides, "strides")
     if any(n < 0 for n in extents) or (steps is not None and len(steps) != len(extents)):
         raise _no_array(f"extents {extents}, strides {steps}", "extents of at least 0, and one stride for each")
@@ -75,6 +76,7 @@ def _no_array(found: str, expected: str) -> LikeWrong:
         found=found,
         expected=expected,
         hint="for example td.like(td.bf16, 4096, 4096)",
+        span=user_position(),
     )
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from treadle.base.errors import TreadleError
+from treadle.base.source import user_position
 from treadle.driver.arguments import Call, Like, bind_arguments, frozen, known_extents
 from treadle.driver.checks import describe_flags
 from treadle.driver.extents import refuse_empty, shape_of, solve
@@ -24,6 +26,7 @@ from treadle.driver.repeat import Repeated, all_tensors
 from treadle.driver.rooms import compile_native, planning, room
 from treadle.driver.specialisation import Specialisation
 from treadle.driver.surroundings import Surroundings
+from treadle.driver.targets import resolve
 from treadle.driver.tiles import is_side, whole_dims
 from treadle.driver.variants import Interpreted, Variant, on_host
 from treadle.dtype.formats import BY_NAME
@@ -175,7 +178,7 @@ class Kernel:
 
         `where` pins decisions, one or several: `td.tile(...)`, `td.place(...)`, `td.atom(...)`, `td.versions(...)`.
         """
-        kind = target.partition(":")[0] if target is not None else None
+        kind = resolve(target).partition(":")[0] if target is not None else None
         asked = self._asked(staged)
         special, call = asked.prepare(args, staged, allocate=False, kind=kind)
         return room("plan").plan_call(asked, special, call, target, where)
@@ -203,7 +206,11 @@ class Kernel:
         """
         if self._around is not None and self._around.changed():
             self._forget()
-        call = bind_arguments(self.definition, args, staged, described=not allocate)
+        try:
+            call = bind_arguments(self.definition, args, staged, described=not allocate)
+        except TreadleError as error:
+            error.span = error.span or user_position()  # what is wrong with an array has no line: that of the call
+            raise
         kind = kind or call.device.partition(":")[0]
         fixed = self._fixed.get((kind, call.key), ())
         key = (kind, call.key, tuple(known_extents(self.definition, call, fixed).items()))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
+from treadle.base.source import user_position
 from treadle.driver.errors import TargetAbsent, TargetUnknown
 from treadle.runtime.driver import Device, device, devices, ordinal_of
 from treadle.runtime.host import host_features
@@ -57,12 +59,12 @@ def _level(found: Device) -> str | None:
     return next((level for level in reversed(CUDA_LEVELS) if found.runs(level)), None)
 
 
-def resolve(name: str) -> str:
+def resolve(name: Any) -> str:
     """The full name of a target: `cpu` is the best level of this machine, `cuda` is `cuda:sm_90a`.
 
     *Errors*: `plan/target`.
     """
-    kind, _, level = name.partition(":")
+    kind, _, level = str(name).partition(":")
     if kind == "cpu" and not level:
         return host_target()
     if kind == "cuda" and not level:
@@ -72,6 +74,7 @@ def resolve(name: str) -> str:
     raise TargetUnknown(
         doing="choosing a target",
         found=repr(name),
+        span=user_position(),
         expected="cpu, cuda, or one of " + ", ".join(NAMES),
         hint="leave target= out for the device of the arguments",
     )

@@ -19,7 +19,7 @@ from treadle.lang.dims import PartRef
 from treadle.lang.errors import BadArgument, NoMerge, NotCommutative, StateShape
 from treadle.lang.frames import Path, is_container, items, path_text, rebuilt
 from treadle.lang.objects import class_of
-from treadle.lang.state import context, maybe_context, staged_flag
+from treadle.lang.state import context, span_here, staged_flag
 from treadle.lang.tile import Tile
 
 if TYPE_CHECKING:
@@ -54,13 +54,12 @@ class Monoid:
         self.commutative = staged_flag("making td.Monoid", "commutative", commutative)
         self.laws = "none" if laws is None else laws
         if not callable(merge) or self.laws not in LAWS or not (lift is None or callable(lift)):
-            ctx = maybe_context()
             raise BadArgument(
                 doing="making td.Monoid",
                 found=f"laws={laws!r}" if self.laws not in LAWS else "a merge or lift that is no function",
                 expected='a function of two states; laws="declared" or None',
                 hint="write td.Monoid(identity, merge, lift=None, commutative=False)",
-                span=None if ctx is None else ctx.span,
+                span=span_here(),
             )
 
     @property

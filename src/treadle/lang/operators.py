@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from treadle.lang.state import maybe_context
+from treadle.lang.state import context, maybe_context
 
 if TYPE_CHECKING:
     from treadle.lang.tile import Tile
@@ -14,14 +14,13 @@ class Operators:
     """The operators that tiles, scalars and parts share."""
 
     def _binary(self, fn: str, other: Any, swap: bool = False) -> Any:
-        ctx = maybe_context()
-        if ctx is None:
-            return NotImplemented
+        if fn in ("eq", "ne") and maybe_context() is None:
+            return NotImplemented  # compared by identity, as keys of a dictionary are
+        ctx = context()
         return ctx.binary(fn, other, self) if swap else ctx.binary(fn, self, other)
 
     def _unary(self, fn: str) -> Any:
-        ctx = maybe_context()
-        return NotImplemented if ctx is None else ctx.unary(fn, self)
+        return context().unary(fn, self)
 
     def __add__(self, other: Any) -> Tile:
         return self._binary("add", other)

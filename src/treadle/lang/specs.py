@@ -10,9 +10,9 @@ from treadle.ir.core import Order, RegionKind
 from treadle.lang.dims import Dimension
 from treadle.lang.dtypes import as_dtype
 from treadle.lang.errors import BadArgument, BadRegion, DimTwice
-from treadle.lang.objects import listed
+from treadle.lang.objects import is_word, listed
 from treadle.lang.permissions import known
-from treadle.lang.state import maybe_context, span_here
+from treadle.lang.state import span_here, staged_flag
 
 
 @dataclass(frozen=True)
@@ -116,13 +116,12 @@ class RegionSpec:
     versions: int | None = None
 
     def __iter__(self) -> NoReturn:
-        ctx = maybe_context()
         raise BadRegion(
             doing=f"iterating over td.{self.kind}",
             found="no `for` statement of a captured function",
             expected="a `for` statement in a kernel or in a Python function that it calls",
             hint=f"write for i in td.{self.kind}(...): in the kernel",
-            span=None if ctx is None else ctx.span,
+            span=span_here(),
         )
 
 
@@ -139,6 +138,8 @@ class Numerics:
     repeatable: str | None = None
 
     def __post_init__(self) -> None:
+        staged_flag("reading td.Numerics", "tf32", self.tf32)
+        staged_flag("reading td.Numerics", "contract", self.contract)
         _one_of("functions", self.functions, ("exact", "2ulp", "storage", "fast"))
         _one_of("subnormals", self.subnormals, ("keep", "flush"))
         _one_of("fp8_accumulate", self.fp8_accumulate, ("promote", "hardware"))
@@ -149,7 +150,7 @@ class Numerics:
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
+    if not is_word(value, allowed):
         raise BadArgument(
             doing="reading td.Numerics",
             found=f"{name}={value!r}",
