@@ -215,6 +215,8 @@ class Computing(Reading):
         atom = self._atom(place, stmt)
         if atom.fused:
             self._fused(op)
+        if stmt.contracted and atom.name != "fma" and frag.dtype.is_float:
+            self.spent.names.add("regroup")  # the sum inside an atom has the atom's own order
         a, b = (self._factor(place, x, inside) for x in (stmt.a, stmt.b))
         acc = None if stmt.acc is None else self.operand(place, stmt.acc, facts, frag.dtype)
         self._mma_step(place, stmt.dst, claim, acc, a, b, names, stmt.contracted)

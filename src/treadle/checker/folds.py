@@ -19,7 +19,7 @@ from treadle.algebra.sets import Facts, Inexpressible, Region, Relation, before,
 from treadle.checker.compare import Compare, split
 from treadle.checker.scopes import View
 from treadle.checker.terms import Elem, Num, Part, Pieces, Term, Undef
-from treadle.checker.verdict import Finding, Refused, Unsure
+from treadle.checker.verdict import Finding, Refused, Spent, Unsure
 from treadle.ir.ops.fold import Mma, Reduce
 
 
@@ -61,8 +61,9 @@ def cases(pieces: Pieces) -> Iterator[tuple[tuple[Constraint, ...], Term]]:
 class Folds:
     """The rules, over one source program."""
 
-    def __init__(self, compare: Compare) -> None:
+    def __init__(self, compare: Compare, spent: Spent | None = None) -> None:
         self.compare = compare
+        self.spent = Spent() if spent is None else spent
         self.source = compare.source
 
     # ---- folds
@@ -78,6 +79,8 @@ class Folds:
             )
         law = MONOIDS[monoid]
         relation = self._of_pieces(step, op, law, src)
+        if not law.exact(op.result.type.dtype) and (step.names or any(r.exists for r in relation)):
+            self.spent.names.add("regroup")  # contributions meet before they meet what came before them
         self._settle(step, law, op, relation)
 
     def _of_pieces(self, step: Step, op: Reduce, law: BuiltinMonoid, src: Pieces) -> list[IndexMap]:

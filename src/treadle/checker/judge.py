@@ -117,7 +117,7 @@ class Judge:
             | program.program.lets.keys()
         )
         self.walk = Walk(self.coverage, self.accesses, numbers)
-        folds = Folds(self.compare)
+        folds = Folds(self.compare, spent)
         self.walk.statements = Statements(folds, spent, self.walk.stored, self.walk.loaded)
         self.walk.statements.scatters = Scatters(self.source, self.compare, self.coverage)
         self.walk.statements.position = lambda: self.walk.position

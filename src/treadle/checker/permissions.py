@@ -1,18 +1,23 @@
-"""J6: every permission that the judged text spends, by what it does or by a line of its ledger, the program grants.
+"""J6: every permission that the judged text spends, by what it does or by a line of its ledger, the program grants; and
+every line of the ledger is spent.
 
-Emitters read ledger lines (functions by the hardware), so a line is more than a note.
+What statements do is found where they are judged (`Spent`): fused products, regrouped folds, flushing atoms. Emitters
+read ledger lines (functions by the hardware), so a line is more than a note: one that no statement needs says something
+else than the text does, and is refused. A permission that is spent without a line stands in the verdict.
 """
 
 from __future__ import annotations
 
 from treadle.checker.verdict import Refused, Spent, Unsure
-from treadle.machine.form import MachineProgram
+from treadle.ir.ops.elementwise import Elementwise
+from treadle.machine.form import Compute, MachineProgram
 
 
 def check_permissions(program: MachineProgram, spent: Spent) -> None:
     """Adds the ledger's permissions to what was spent. *Errors*: refused, or unsure of an unknown word, J6."""
     numerics = program.program.numerics
     functions = str(numerics.get("functions") or "2ulp")
+    done = frozenset(spent.names)
     for line in program.numerics:
         word = line.partition(":")[0].split(" ")[0]
         match word:
@@ -22,7 +27,7 @@ def check_permissions(program: MachineProgram, spent: Spent) -> None:
                 granted = (numerics.get("mma_subnormals") or "any") != "keep"
             case "functions" if "by the hardware's " in line and "by the hardware (" not in f"{line} (":
                 # expansions around instructions, measured to keep the class; their bits are the machine's own
-                granted = functions != "exact"
+                granted = functions not in ("exact", "storage")
             case "functions" if "by the hardware" in line:
                 granted = functions == "fast"
             case "functions":
@@ -33,4 +38,16 @@ def check_permissions(program: MachineProgram, spent: Spent) -> None:
                 raise Unsure("J6", f"the permission {word!r}", missing="a rule for it")
         if not granted:
             raise Refused("J6", f"the text spends what the program does not grant: {line}", {})
+        if not _needed(program, word, line, done):
+            raise Refused("J6", f"nothing in the text spends what its ledger says: {line}", {})
         spent.names.add(word)
+
+
+def _needed(program: MachineProgram, word: str, line: str, done: frozenset[str]) -> bool:
+    """Whether statements do what a line says; of functions, whether the program has them."""
+    if word == "functions":
+        named = {n.strip() for n in line.partition(":")[2].partition(" by ")[0].split(",")}
+        have = {s.fn for s in program.statements() if isinstance(s, Compute)}
+        have |= {op.fn for op in program.program.body.walk() if isinstance(op, Elementwise)}
+        return named <= have
+    return word in done or word == "permute"  # the order of every fold is judged at its steps

@@ -217,7 +217,9 @@ class Statements(Computing):
         if op.effect == "set" or old.dtype != src.dtype or old.shape != src.shape:
             raise Refused("J1", f"{stmt.old} cannot hold what {op.tensor} held before", {})
         nests = [f.control for f in place.frames if isinstance(f.control, Tasks)]
-        if place.target.kind == "cuda" and (stmt.by or old.dist or not nests or nests[-1].over != "threads"):
+        single = all(r.agents * r.threads == 1 for r in place.kernel.roles)
+        alone = single or bool(nests) and nests[-1].over == "threads"
+        if place.target.kind == "cuda" and (stmt.by or old.dist or not alone):
             raise Unsure("J5", "old values of a store that one thread executes for others", missing="tasks of threads")
         place.holds[stmt.old] = ((where, term), *undefined("no element was stored")) if where else only(term)
 
