@@ -35,6 +35,7 @@ from treadle.dtype.formats import ALL, BY_NAME, DType, bf16, bool_, f16, f32, f6
 from treadle.ir.ops.elementwise import ELEMENTWISE
 from treadle.simulate.run import simulate
 
+M = td.dims("M")
 ARITHMETIC = [d for d in ALL if d.has_arithmetic]
 EACH = [pytest.param(d, k, id=f"{d}-{k.definition.name}") for d in ARITHMETIC for k in kernels(d)]
 FUNCTIONS = {"exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tanh", "erf", "pow"}
@@ -102,6 +103,26 @@ def test_assembled(name: str, kernel: Any) -> None:
     assert len(plan.record.code) > 1000
 
 
+@td.kernel
+def curved(X: td.Tensor[M], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        Y[m] = td.exp(X[m])
+
+
+@assembles
+@pytest.mark.parametrize(
+    ("d", "functions", "wide"),
+    [(f64, "2ulp", True), (f32, "exact", True), (f32, "storage", True), (f32, "2ulp", False)],
+)
+def test_functions_are_assembled_in_their_class(d: DType, functions: str, wide: bool) -> None:
+    """f64, and the classes of f32 that are rounded from it, take neither f32 expansions nor the hardware's."""
+    plan = curved.plan(td.like(d, 1000), target="cuda:sm_90a", numerics=td.Numerics(functions=functions))
+    assert plan.check().status == "verified"
+    assert ("exp_wide" in plan.source()) == wide
+    assert ("by the hardware" in plan.machine()) == (not wide)
+    assert len(plan.record.code) > 1000
+
+
 # ---- what is not NumPy's, or is its choice
 
 
@@ -148,9 +169,6 @@ def test_numbers_are_weak(d: DType) -> None:
         dtype = rules.promote_weak(d, 0.5)
         assert got["HALF"].dtype == dtype.numpy
         assert np.array_equal(got["HALF"], half.astype(dtype.numpy), equal_nan=True), run
-
-
-M = td.dims("M")
 
 
 @td.kernel

@@ -20,6 +20,8 @@ Array = NDArray[Any]
 M, N, K, B = td.dims("M N K B")
 KI = td.dims("KI", 32)
 KK = td.product(B, KI)
+KE = td.dims("KE", 8)
+K8 = td.product(B, KE)
 PACKED = [i4, u4, f4e2m1]
 
 
@@ -74,25 +76,25 @@ def test_stores_pack_and_leave_neighbours_alone(d: DType, columns: int) -> None:
 
 @td.kernel
 def int4_weights(
-    X: td.Tensor[M, KK, f32], W: td.Tensor[N, KK, i4], S: td.Tensor[N, B, f32], Y: td.Out[M, N, f32] = None
+    X: td.Tensor[M, K8, f32], W: td.Tensor[N, K8, i4], S: td.Tensor[N, B, f32], Y: td.Out[M, N, f32] = None
 ):
-    """Weights of 4 bits with a scale for 32 of them: summed within a block, then scaled."""
-    for m, n in td.parallel(M, N):
-        acc = td.zeros(m, n, dtype=f32)
+    """Weights of 4 bits with a scale for 8 of them: summed within a block, then scaled."""
+    for m, n in td.parallel(M.each, N):
+        acc = td.zeros(n, dtype=f32)
         for b in td.reduce(B.each):
-            part = td.dot(X[m, (b, KI)], W[n, (b, KI)].to(f32), over=KI)
+            part = td.dot(X[m, (b, KE)], W[n, (b, KE)].to(f32), over=KE)
             acc = acc + part * S[n, b]
         Y[m, n] = acc
 
 
-@pytest.mark.parametrize(("rows", "columns", "blocks"), [(3, 17, 2), (5, 8, 0)])
+@pytest.mark.parametrize(("rows", "columns", "blocks"), [(3, 17, 2)])
 def test_weights_of_four_bits_with_block_scales(rows: int, columns: int, blocks: int) -> None:
     """Small integers and scales that are powers of two: exact."""
     rng = np.random.default_rng(rows)
-    x = rng.integers(-4, 5, (rows, 32 * blocks)).astype(np.float32)
-    w = from_code(codes(columns, 32 * blocks), i4)
+    x = rng.integers(-4, 5, (rows, 8 * blocks)).astype(np.float32)
+    w = from_code(codes(columns, 8 * blocks), i4)
     s = np.exp2(rng.integers(-3, 4, (columns, blocks))).astype(np.float32)
-    want = x @ (w.astype(np.float32) * np.repeat(s, 32, axis=1)).T
+    want = x @ (w.astype(np.float32) * np.repeat(s, 8, axis=1)).T
     for run in (int4_weights.reference, int4_weights):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)

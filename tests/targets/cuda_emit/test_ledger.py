@@ -41,7 +41,8 @@ def test_the_ledger_decides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "called"), [("exact", "exp_2ulp("), ("2ulp", "exp_near("), ("fast", "exp_approx(")]
+    ("accuracy", "called"),
+    [("exact", "exp_wide("), ("storage", "exp_wide("), ("2ulp", "exp_near("), ("fast", "exp_approx(")],
 )
 def test_classes(accuracy: str, called: str) -> None:
     assert called in source_of(with_class(accuracy))[1]

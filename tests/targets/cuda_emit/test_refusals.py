@@ -18,7 +18,6 @@ UNSUPPORTED: dict[str, tuple[str, str]] = {
         "s = fold add z axes (0)",
         "  frag s f32[]\n  frag z f32[4] dist (lane 32 axis - stride 0, warp 4 axis 0 stride 1)\n",
     ),
-    "a function without an expansion": ("z = exp z", "  frag z f64[1]\n"),
     "a loop that chooses registers": (
         "loop j = 0 .. N step 1 {\n  s = copy z[j]\n}",
         "  frag s f32[]\n  frag z f32[4]\n",

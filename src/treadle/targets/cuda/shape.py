@@ -13,6 +13,7 @@ from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import Cast, Elementwise
 from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
+from treadle.math.table import BY_WIDE
 from treadle.plan.facts import CallFacts
 from treadle.realise.universal import task_regions
 
@@ -108,7 +109,7 @@ class Shape:
         if op.fn == "div" and len(op.args[1].type.axes) < len(op.result.type.axes):
             return 5.0  # inverted once
         accuracy, near = self.program.numerics.get("functions"), self.facts.target.endswith("sm_90a")
-        table = FAST if accuracy == "fast" else NEAR if near and accuracy != "exact" else SLOTS
+        table = FAST if accuracy == "fast" else NEAR if near and accuracy not in BY_WIDE else SLOTS
         return table.get(op.fn, SLOTS.get(op.fn, 1.0))
 
     def products(self, op: Mma) -> float:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.dtype.formats import DType, bool_, f32, f64
-from treadle.math.table import FUNCTIONS
+from treadle.math.table import BY_WIDE
 from treadle.targets.cuda.emit.casts import cast
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
-from treadle.targets.cuda.emit.functions import APPROXIMATE, function, near_function
+from treadle.targets.cuda.emit.functions import APPROXIMATE, function, near_function, wide_function
 from treadle.targets.cuda.emit.prelude import Prelude
 from treadle.targets.cuda.emit.values import HALVES, Val, as_float, bits, ctype, number, rounded, unsigned
 
@@ -128,13 +128,12 @@ class Arith:
             return Val(f"{self.prelude.use(APPROXIMATE[name])}({texts})", f32)
         if dtype == f32 and name in self.near:
             return Val(f"{near_function(name, self.arch, self.prelude)}({texts})", f32)
-        if dtype == f32:
-            return Val(f"{function(name, self.accuracy, self.prelude)}({texts})", f32)
-        if name not in FUNCTIONS:
-            raise ill_formed(f"the function {name}", "an elementwise name of the language")
-        if name == "rsqrt":
-            return Val(f"(1.0 / sqrt({texts}))", dtype)
-        raise unsupported(f"the function {name} of {dtype}", "a function with an expansion for that dtype, as f32 has")
+        if dtype == f64:
+            return Val(f"{wide_function(name, self.prelude)}({texts})", f64)
+        if self.accuracy in BY_WIDE:
+            wide = ", ".join(f"(double)({a.text})" for a in args)
+            return Val(f"(float)({wide_function(name, self.prelude)}({wide}))", f32)
+        return Val(f"{function(name, self.accuracy, self.prelude)}({texts})", f32)
 
     def _integer(self, name: str, args: Sequence[Val]) -> Val:
         a, dtype = args[0], args[0].dtype

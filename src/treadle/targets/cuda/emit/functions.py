@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, isfinite
 
-from treadle.dtype.formats import f32
-from treadle.math.table import FUNCTIONS, Expand, by_hardware, expansion
+from treadle.dtype.formats import f32, f64
+from treadle.math.table import FUNCTIONS, Expand, by_hardware, expansion, wide_expansion
 from treadle.targets.cuda.emit.prelude import Prelude
 from treadle.targets.cuda.emit.values import number
 
@@ -242,10 +242,81 @@ class TextOps:
         return name
 
 
+class WideTextOps(TextOps):
+    """`treadle.math.wide_ops.WideOps` as lines of C++: doubles, and integers of 64 bits. Intervals are not followed."""
+
+    def _float(self, text: str) -> str:
+        return self._new("double", text)
+
+    def _int(self, text: str) -> str:
+        return self._new("i64", text)
+
+    def const_f64(self, value: float) -> str:
+        return number(value, f64).text
+
+    def const_i64(self, value: int) -> str:
+        return f"(i64)0x{value & 0xFFFFFFFFFFFFFFFF:x}ull"
+
+    def add(self, a: str, b: str) -> str:
+        return self._float(f"{a} + {b}")
+
+    def mul(self, a: str, b: str) -> str:
+        return self._float(f"{a} * {b}")
+
+    def sqrt(self, a: str) -> str:
+        return self._float(f"sqrt({a})")
+
+    def fma(self, a: str, b: str, c: str) -> str:
+        return self._float(f"fma({a}, {b}, {c})")
+
+    def neg(self, a: str) -> str:
+        return self._float(f"__longlong_as_double(__double_as_longlong({a}) ^ (i64)0x8000000000000000ull)")
+
+    def abs(self, a: str) -> str:
+        return self._float(f"__longlong_as_double(__double_as_longlong({a}) & 0x7fffffffffffffffll)")
+
+    def copysign(self, a: str, sign: str) -> str:
+        size = f"(__double_as_longlong({a}) & 0x7fffffffffffffffll)"
+        top = f"(__double_as_longlong({sign}) & (i64)0x8000000000000000ull)"
+        return self._float(f"__longlong_as_double({size} | {top})")
+
+    def max(self, a: str, b: str) -> str:
+        return self._float(f"fmax({a}, {b})")
+
+    def min(self, a: str, b: str) -> str:
+        return self._float(f"fmin({a}, {b})")
+
+    def round_even(self, a: str) -> str:
+        return self._float(f"rint({a})")
+
+    def float_to_int(self, a: str) -> str:
+        return self._int(f"__double2ll_rz({a})")
+
+    def int_to_float(self, a: str) -> str:
+        return self._float(f"__ll2double_rn({a})")
+
+    def as_int(self, a: str) -> str:
+        return self._int(f"__double_as_longlong({a})")
+
+    def as_float(self, a: str) -> str:
+        return self._float(f"__longlong_as_double({a})")
+
+    def _wrap(self, a: str, sign: str, b: str) -> str:
+        return self._int(f"(i64)((u64){a} {sign} (u64){b})")
+
+    def umulhi(self, a: str, b: str) -> str:
+        return self._int(f"(i64)__umul64hi((u64){a}, (u64){b})")
+
+
 def function(name: str, accuracy: str, prelude: Prelude) -> str:
-    """The device function of an f32 function in an accuracy class. Errors: math/no-expansion."""
-    accuracy = "2ulp" if accuracy not in ("2ulp", "fast") else accuracy
+    """The device function of an f32 function in class `2ulp` or `fast`. Errors: math/no-expansion."""
     return define(f"{name}_{accuracy}", expansion(name, accuracy).expand, FUNCTIONS[name].arity, prelude)
+
+
+def wide_function(name: str, prelude: Prelude) -> str:
+    """The device function of an f64 function. Errors: math/no-expansion."""
+    expand = wide_expansion(name).expand
+    return define(f"{name}_wide", expand, FUNCTIONS[name].arity, prelude, WideTextOps(), "double")
 
 
 def near_function(name: str, arch: str, prelude: Prelude) -> str:
@@ -253,16 +324,18 @@ def near_function(name: str, arch: str, prelude: Prelude) -> str:
     return define(f"{name}_near", by_hardware(name, arch).expand, FUNCTIONS[name].arity, prelude)
 
 
-def define(called: str, expand: Expand, arity: int, prelude: Prelude) -> str:
+def define(
+    called: str, expand: Expand, arity: int, prelude: Prelude, ops: TextOps | None = None, kind: str = "float"
+) -> str:
     """Has an expansion in the text as a device function; returns its name."""
     if called not in prelude.own:
-        ops = TextOps()
+        ops = ops or TextOps()
         arguments = [f"x{i}" for i in range(arity)]
         result = expand(ops, *arguments)
         lines = "\n".join([*ops.lines, f"  return {result};"])
         for part in ("exp2_approx", "reciprocal_approx", "fma_unit"):
             if f"{part}(" in lines:
                 prelude.use(part)
-        parameters = ", ".join(f"float {a}" for a in arguments)
-        prelude.define(called, f"DEVICE float {called}({parameters}) {{\n{lines}\n}}\n")
+        parameters = ", ".join(f"{kind} {a}" for a in arguments)
+        prelude.define(called, f"DEVICE {kind} {called}({parameters}) {{\n{lines}\n}}\n")
     return called
