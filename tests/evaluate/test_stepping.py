@@ -73,6 +73,26 @@ def unused(X: td.Tensor[M], Y: td.Out[M] = None):
         Y[m] = u
 
 
+def merged(a, b):
+    top = td.maximum(a[0], b[0])
+    return (top, a[1] * td.exp(a[0] - top) + b[1] * td.exp(b[0] - top))
+
+
+log_sum = td.Monoid((-float("inf"), 0.0), merged, lift=lambda x: (x, 1.0), commutative=True)
+
+
+@td.kernel
+def folded(X: td.Tensor[M, K], Y: td.Out[M] = None, Z: td.Out[M] = None, S: td.Out[M, K] = None):
+    for m in td.parallel(M.by(2)):
+        top, total = td.fold(X[m, K], K, log_sum)
+        state = (td.full(m, value=-1e30), td.zeros(m))
+        for k in td.reduce(K.each):
+            state = log_sum(state, X[m, k])
+        Y[m] = top + td.log(total)
+        Z[m] = state[0] + td.log(state[1])
+        S[m, K] = td.scan(X[m, K], K, td.Add)
+
+
 class Watch(bdb.Bdb):
     """A debugger that steps by itself and keeps what it sees: event, function, line in it, names."""
 
@@ -171,6 +191,15 @@ def test_only_the_branch_taken_is_stepped() -> None:
     assert np.array_equal(y, np.where(sums > 10, sums * 2, sums - 1))
     body = [n for _, n in lines(watch)]
     assert body == [1, 2, 3, 6, 7, 1, 2, 3, 4, 7, 1, 2, 3, 4, 7, 1]
+
+
+def test_monoids_are_stepped_like_any_function() -> None:
+    expected = folded.reference(X)
+    y, watch = stepped(folded, X)
+    assert all(np.array_equal(a, b) for a, b in zip(expected, y, strict=True))
+    assert ("merged", 1) in lines(watch) and ("merged", 2) in lines(watch) and ("folded", 5) in lines(watch)
+    inside = next(names for _, name, line, names in watch.seen if name == "merged" and line == 2)
+    assert set(inside) == {"a", "b", "top"} and len(inside["a"]) == 2
 
 
 def test_a_name_that_nothing_uses_says_so() -> None:
