@@ -39,6 +39,9 @@ R = TypeVar("R")
 ALL = 100
 """Schedules of each shape where nothing can be replayed (atomic updates): each is simulated whole."""
 
+PART = 50
+"""Replays that are one piece of work."""
+
 ORDERS = frozenset(("swap", "permute", "double", "word", "delete"))
 """Kinds of mutants that change what is executed when, by whom or how often, and no bound, number or place."""
 
@@ -190,18 +193,24 @@ def study(
     signs = list(where)
     each = max(1, -(-schedules // max(1, sum(1 for t in trials if not t.what))))
 
-    def replay(k: int) -> Any:
-        i, at = where[signs[k]]
-        return replayed(found[i], own(i)[at], each, seed)
+    parts = [(s, at) for s in signs for at in range(0, each, PART)]
 
-    again = known.ask([f"replay {s} {each}" for s in signs], replay, jobs, _title(show, "replay"))
+    def replay(k: int) -> Any:
+        sign, start = parts[k]
+        i, at = where[sign]
+        return replayed(found[i], own(i)[at], range(seed + start, seed + min(start + PART, each)))
+
+    def name(sign: str, start: int) -> str:
+        return f"replay {sign} {start}-{min(start + PART, each)}"
+
+    again = known.ask([name(*part) for part in parts], replay, jobs, _title(show, "replay"))
     result = Study()
     for i, mutant in enumerate(found):
         if i not in texts:
             result.counts[mutant.kind, status[names[i]]] += 1
             continue
         run = Survival(**ran[f"run {_digest(texts[i])}"])
-        replays = [again[f"replay {s} {each}"] for _, s in run.signatures]
+        replays = [again[name(sign, at)] for _, sign in run.signatures for at in range(0, each, PART)]
         problem = run.problem or next((r["problem"] for r in replays if r["problem"]), "")
         outcome = "HOLE" if problem else "accepted, never wrong" if run.shapes else "accepted, not run"
         result.counts[mutant.kind, outcome] += 1
@@ -269,15 +278,15 @@ def survivor(mutant: Mutant, trials: Sequence[Trial], seed: int) -> Survival:
     return result
 
 
-def replayed(mutant: Mutant, trial: Trial, schedules: int, seed: int) -> dict[str, Any]:
-    """Replays of a mutant that whole runs found right: how many were clean; the problem of the first that was not."""
-    _, again = record(mutant.program, trial.args, seed=seed)
-    for number in range(seed, seed + schedules):
+def replayed(mutant: Mutant, trial: Trial, seeds: Sequence[int]) -> dict[str, Any]:
+    """Replays of a mutant that a whole run found right: how many were clean; the problem of the first that was not."""
+    _, again = record(mutant.program, trial.args, seed=seeds[0])
+    for number in seeds:
         found = None if again is None else again.run(number)
         if found is None or found:
             what = str(found[0]) if found else "a read sees other writes than in the first schedule"
-            return {"runs": number - seed, "problem": f"schedule {number}: {what}"}
-    return {"runs": schedules, "problem": ""}
+            return {"runs": number - seeds[0], "problem": f"schedule {number}: {what}"}
+    return {"runs": len(seeds), "problem": ""}
 
 
 def judged(mutant: Mutant) -> str:
