@@ -441,6 +441,21 @@ def integers(
     Sum[()], Half[N], Q[N], P[N], W[N] = x.sum(N), x / 2, x // 3, x % 3, x * 0.5
 
 
+@says((np.int32((A > 0).sum()), np.int8(A[-1] > 0), np.where(A > 1, 6, 3) + 4, np.where(A > 0, 300, 0)), A)
+@td.kernel
+def selected_numbers_are_weak(
+    X: td.Tensor[N], Y: td.Out[()] = None, F: td.Out[()] = None, Z: td.Out[N] = None, W: td.Out[N] = None
+):
+    count, last = td.zeros(dtype=i32), td.zeros(dtype=i8)
+    for n in td.serial(N.each):
+        count = count + td.where(X[n] > 0, 1, 0)
+        last = 1 if X[n] > 0 else 0
+    Y[()], F[()] = count, last
+    four = td.full(N, value=4, dtype=i16)
+    Z[N] = four + 3 * td.where(X[N] > 1, 2, 1)
+    W[N] = td.zeros(N, dtype=i8) + td.where(X[N] > 0, 300, 0)  # too large for i8: i64
+
+
 def later_if_greater(p, q):
     more = q[0] > p[0]
     return td.where(more, q[0], p[0]), td.where(more, q[1], p[1])

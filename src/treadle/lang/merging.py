@@ -52,6 +52,8 @@ def conform(ctx: Context, x: Any, type: TileType) -> Value | None:
         if type.dtype.is_int and isinstance(number, float):
             return None
         return pointwise.constant(ctx, number, type.dtype, type.axes)
+    if isinstance(x, Tile) and x.dtype != type.dtype:
+        x = pointwise.in_weak_dtype(ctx, x, type.dtype)
     if not isinstance(x, Tile) or x.dtype != type.dtype or set(x.type.axes) != set(type.axes):
         return None
     return pointwise.broadcast(ctx, x, type.dtype, type.axes)

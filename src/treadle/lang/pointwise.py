@@ -192,6 +192,10 @@ def binary(ctx: Context, fn: str, a: Any, b: Any) -> Any:
         return PYTHON[fn](x, y)
     if fn == "pow":
         return power(ctx, x, y)
+    selected = weak_selection(ctx, fn, x, y)
+    if selected is not None:
+        return selected
+    x, y = strengthened(ctx, x, y), strengthened(ctx, y, x)
     exact = index_binary(ctx, fn, x, y)
     if exact is not None and not any(isinstance(t, Tile) and t.rank for t in (x, y)):
         return ctx.index(exact)
@@ -379,10 +383,54 @@ def where(ctx: Context, c: Any, a: Any, b: Any) -> Any:
             hint="compare first: td.where(x != 0, a, b)",
             span=ctx.span,
         )
+    x, y = strengthened(ctx, x, y), strengthened(ctx, y, x)
     dtype = weak_pair(ctx, x, y)
     join(ctx, (cond, x, y), "selecting with td.where")
+    result = selection(ctx, cond, x, y, dtype)
+    if type(x) is int and type(y) is int:
+        result.weak = (cond, x, y)
+    return result
+
+
+def selection(ctx: Context, cond: Tile, x: Operand, y: Operand, dtype: DType) -> Tile:
+    """`x` where `cond`, else `y`, in a dtype."""
     args = [materialise(ctx, v, dtype) for v in (x, y)]
     return ctx.tile(ctx.builder.elementwise("where", cond.value, *args))
+
+
+def strengthened(ctx: Context, x: Operand, other: Operand) -> Operand:
+    """A selection between two whole numbers in the dtype of the integers beside it, if that holds both."""
+    if not isinstance(x, Tile) or x.weak is None or not isinstance(other, Tile) or other.weak is not None:
+        return x
+    return in_weak_dtype(ctx, x, other.dtype)
+
+
+def fits_weakly(x: Tile, dtype: DType) -> bool:
+    """Whether a tile is a selection between two whole numbers that an integer dtype holds."""
+    if x.weak is None or not dtype.is_int or not dtype.has_arithmetic:
+        return False
+    return all(dtype.finite_min <= n <= dtype.finite_max for n in x.weak[1:])
+
+
+def in_weak_dtype(ctx: Context, x: Tile, dtype: DType) -> Tile:
+    """A selection between two whole numbers in the integer dtype, if that holds both; any other tile as it is."""
+    if x.weak is None or x.dtype == dtype or not fits_weakly(x, dtype):
+        return x
+    cond, a, b = x.weak
+    return selection(ctx, cond, a, b, dtype)
+
+
+def weak_selection(ctx: Context, fn: str, x: Operand, y: Operand) -> Tile | None:
+    """A selection between two whole numbers, added to or multiplied by a third one: again such a selection."""
+    if fn not in ("add", "sub", "mul"):
+        return None
+    if isinstance(x, Tile) and x.weak is not None and type(y) is int:
+        cond, a, b = x.weak
+        return where(ctx, cond, PYTHON[fn](a, y), PYTHON[fn](b, y))
+    if isinstance(y, Tile) and y.weak is not None and type(x) is int:
+        cond, a, b = y.weak
+        return where(ctx, cond, PYTHON[fn](x, a), PYTHON[fn](x, b))
+    return None
 
 
 def weak_pair(ctx: Context, x: Operand, y: Operand) -> DType:

@@ -15,7 +15,7 @@ from treadle.base.source import Span
 from treadle.dtype import promote as rules
 from treadle.ir.core import Block, If, Merge, Op, Region, RegionArg, TileType, Value
 from treadle.ir.ops.access import Insert
-from treadle.lang import merging
+from treadle.lang import merging, pointwise
 from treadle.lang.context import Context
 from treadle.lang.errors import (
     CarriedKind,
@@ -227,7 +227,8 @@ class RegionCapture:
         type = self.types[path]
         assert type is not None
         if isinstance(new, Tile):
-            if new.dtype == type.dtype and set(new.type.axes) == set(type.axes):
+            fits = new.dtype == type.dtype or pointwise.fits_weakly(new, type.dtype)
+            if fits and set(new.type.axes) == set(type.axes):
                 return True
             if merging.is_number(entry):
                 self.types[path] = new.type
