@@ -172,3 +172,9 @@ def test_quotients_and_remainders_by_symbols(divisor: Expr) -> None:
     assert facts.implies(lt(i // N, M)) and not facts.implies(lt(i // N, M - 1))
     unknown = Facts([ge(i, 0)])
     assert not unknown.implies(ge(i % N, 0)) and not unknown.implies(ge(i // N, 0))
+
+
+def test_a_multiple_is_no_known_value() -> None:
+    facts = Facts([eq(M % 4, 0), ge(M, 0), ge(N, 0)])
+    assert facts.known == {} and not facts.implies(le(M * N, 0))
+    assert Facts([eq(3 - M, 0), eq(N, M)]).known == {"M": 3}

@@ -236,11 +236,11 @@ def _values(cs: Iterable[Constraint]) -> dict[str, int]:
     """Symbols that an equation alone says the value of."""
     found: dict[str, int] = {}
     for c in cs:
-        if c.equality and c.expr.is_affine and len(c.expr.symbols) == 1 and not c.expr.functions:
-            (name,) = c.expr.symbols
-            k = next((k for m, k in c.expr.terms if m == (Sym(name),)), 0)
-            if abs(k) == 1 and len(c.expr.terms) <= 2:
-                found[name] = -k * c.expr.offset
+        terms = [(m, k) for m, k in c.expr.terms if m]
+        if c.equality and len(terms) == 1 and len(terms[0][0]) == 1 and abs(terms[0][1]) == 1:
+            (atom,), k = terms[0]
+            if isinstance(atom, Sym):
+                found[atom.name] = -k * c.expr.offset
     return found
 
 
