@@ -61,6 +61,7 @@ def choose(
     timeline = Timeline()
     with timeline.stage("verify"):
         verify(program, pass_name="capture")
+    with timeline.stage("expand"):
         whole = expand(program)
     notes: list[str] = []
     refusals: list[str] = []
@@ -123,7 +124,8 @@ def restore(plan: Plan, program: Program) -> Built:
     timeline = Timeline()
     with timeline.stage("verify"):
         verify(program, pass_name="load")
-    candidate = saved_candidate(plan, expand(program))
+    with timeline.stage("expand"):
+        candidate = saved_candidate(plan, expand(program))
     with timeline.stage("realise"):
         machine = _of(program, _rebuilt(candidate))
     with timeline.stage("judge"):

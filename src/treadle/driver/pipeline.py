@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 STAGES = (
     ("capture", "the user's function -> program"),
     ("verify", "the program's form"),
+    ("expand", "scans, sorting, monoids of the user, checks, ... -> regions and plain operations"),
     ("plan", "program and facts -> plans, best first"),
     ("realise", "plan -> machine program with its witness"),
     ("judge", "machine program -> verdict, for all sizes of its guard"),
