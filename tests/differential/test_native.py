@@ -262,6 +262,24 @@ def test_tiles_that_instances_fill_in_order(rng: np.random.Generator, size: tupl
     assert (rows_in_order(x) == want).all()
 
 
+@td.kernel
+def placed(X: td.Tensor[N], P: td.Tensor[N, i64], Y: td.Out[N], Z: td.Out[N]):
+    t = td.empty(N)
+    for n in td.parallel(N):
+        t[td.in_range(P[n], N)] = X[n]
+    Y[N] = t
+    u = td.empty(N)
+    u[td.in_range(P[N], N)] = X[N] * 2
+    Z[N] = u
+
+
+@pytest.mark.parametrize("size", [0, 1, 50, 777])
+def test_elements_placed_by_an_integer_tile(rng: np.random.Generator, size: int) -> None:
+    x, places = whole(rng, size), rng.permutation(size)
+    y, z = placed(x, places)
+    assert (y[places] == x).all() and (z[places] == 2 * x).all()
+
+
 def test_gathers_of_gathers_do_not_multiply(rng: np.random.Generator) -> None:
     x = whole(rng, 11)
     want, n = x.copy(), np.arange(11)

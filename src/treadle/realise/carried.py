@@ -16,7 +16,7 @@ from treadle.realise.choices import Pack
 from treadle.realise.frame import Frame, Got, Kept, reference
 from treadle.realise.items import Item
 from treadle.realise.nest import Nests
-from treadle.realise.parts import touched_part
+from treadle.realise.parts import scattered, scatters, touched_part
 from treadle.realise.storage import wide, zero
 
 Holder = Kept | str
@@ -41,7 +41,7 @@ class Carried(Nests, ABC):
         while isinstance(made, Insert) and self.uses.overwritten(made):
             source = made.source
             made = self.uses.definition.get(source.name)
-        if isinstance(made, Full) and made.number is None:
+        if isinstance(made, Full) and made.number is None and not scatters(op):
             item.target = self.allocate(op.result, frame)
             self.version(op.result, item.target, frame)
             return
@@ -104,8 +104,9 @@ class Carried(Nests, ABC):
         if place is not None and (self.assembled(init) or len(self.uses.users.get(init.name, [])) == 1):
             return place[0]
         made = self.uses.definition.get(init.name)
-        if isinstance(made, Full) and made.number is None:
+        if isinstance(made, Full) and made.number is None and not scattered(op, carried):
             return self.allocate(carried, frame)
+        # Which elements integer tiles select is not known: the others must hold something where all are read.
         return self.copied(init, carried, frame)
 
     def branch_holder(self, result: Value, branches: tuple[Value, Value], frame: Frame) -> Holder:

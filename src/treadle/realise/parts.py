@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from treadle.algebra.dims import Part
+from treadle.analysis.uses import flat_subs
 from treadle.ir.core import AxisSub, If, Op, Region, Sub, Value
 from treadle.ir.ops.access import Extract, Insert
 
@@ -45,6 +46,17 @@ def versions(region: Region, carried: Value) -> set[str]:
                         chain.add(yields[2].name)
         if len(chain) == before:
             return chain
+
+
+def scatters(op: Insert) -> bool:
+    """Whether integer tiles select the elements that are replaced."""
+    return any(sub.tile is not None for sub in flat_subs(op.subs))
+
+
+def scattered(region: Region, carried: Value) -> bool:
+    """Whether the region replaces elements of a carried tile that integer tiles select."""
+    chain = versions(region, carried)
+    return any(isinstance(op, Insert) and op.source.name in chain and scatters(op) for op in region.body.walk())
 
 
 def _common(subs: list[AxisSub], axis: Part, inside: set[str]) -> Part:
