@@ -85,7 +85,7 @@ def told(found: list[Promise], place: Place, facts: Facts) -> tuple[Constraint, 
             out += _inside(promise, place, place.source.expr_at(promise.expr, place.view.bindings))
     named = {p.value for p in active}
     held = [t for t in map(partial(_held, place, facts), _scalars(place)) if t is not None and t.value in named]
-    for _ in range(4):
+    for _ in range(32):
         known = facts.also(*out)
         rest = [t for t in held if not _active(place, t, known)]
         new = [t for t in held if t not in rest]
