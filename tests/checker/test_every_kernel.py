@@ -18,6 +18,8 @@ KNOWN: dict[str, dict[str, str]] = {
     "cuda:sm_90a": {
         "narrowed": "elements that share a byte: no rule for two threads that store to one",
         "flipped": "elements that share a byte: no rule for two threads that store to one",
+        "shifted": "the plan is wrong: it overwrites a carried tile that neighbours still read",
+        "in_order": "the plan is wrong: it hands float contributions to threads that the program orders",
     },
 }
 

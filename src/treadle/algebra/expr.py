@@ -205,6 +205,10 @@ class Expr:
         return total
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         if not self.terms:
             return "0"
         out = ""
