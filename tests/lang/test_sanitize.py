@@ -157,6 +157,30 @@ def test_uninitialised_elements() -> None:
 
 
 @td.kernel
+def computed_from_holes(A: td.Tensor[M], Y: td.Out[M] = None):
+    t = td.empty(M)
+    for m in td.parallel(M[1:]):
+        t[m] = A[m]
+    Y[M] = (t * 2.0 + A[M]).to(f32)  # here
+
+
+@td.kernel
+def memory_assembled_twice(A: td.Tensor[M], Y: td.Out[M] = None):
+    buffer = td.memory(M)
+    for m in td.parallel(M.each):
+        buffer[td.in_range(m // 2, M)] = A[m]  # here
+    Y[M] = buffer[M]
+
+
+def test_findings_name_the_users_variable() -> None:
+    found = finding(computed_from_holes, X[0], code="read/uninitialised")
+    assert found.message == "t has elements that were never written"
+    findings = memory_assembled_twice.sanitize(X[0])
+    assert findings[0].code == "parallel/assembled-twice" and "assemble one element: buffer[0]" in findings[0].message
+    assert findings[1].message == "buffer has elements that were never written", findings
+
+
+@td.kernel
 def observes_its_cut(A: td.Tensor[M], Y: td.Out[M] = None, Z: td.Out[M] = None):
     for m in td.serial(M):
         Z[m] = A[m]

@@ -17,6 +17,7 @@ from treadle.dtype.convert import bitcast, convert
 from treadle.evaluate import folds, scalar
 from treadle.evaluate.cuts import Cuts, Even
 from treadle.evaluate.machine import CheckFailed, Machine
+from treadle.evaluate.naming import variable_of
 from treadle.evaluate.tiles import Tile, spread
 from treadle.evaluate.watch import Silent
 from treadle.ir.core import If, Op, Program, Region
@@ -178,7 +179,7 @@ def _no_collision(m: Machine, op: Store | Insert, index: tuple[Array, ...], shap
     if flat.size != every.size:
         places: tuple[Any, ...] = np.unravel_index(int(every[counts > 1][0]), shape)
         at = ", ".join(str(int(i)) for i in places)
-        what = op.tensor.name if isinstance(op, Store) else op.source.hint or op.source.name
+        what = op.tensor.name if isinstance(op, Store) else variable_of(m.program, op.source)
         kind = "a store to" if isinstance(op, Store) else "an assignment to a part of"
         m.watcher.report("store/collides", f"{kind} {what} writes one element twice: {what}[{at}]", op)
 
@@ -198,7 +199,7 @@ def _extract(m: Machine, op: Extract) -> None:
     tile = m.values[op.source.name]
     ranges = {d: m.range(a) for d, a in zip(op.result.type.dims, op.result.type.axes, strict=True)}
     index = m.index(op.subs, tile.dims, op.result, ranges)
-    ok = m.inside(index, tile.lo, tile.data.shape, op, op.source.hint or op.source.name, op.fill is not None)
+    ok = m.inside(index, tile.lo, tile.data.shape, op, op.source, op.fill is not None)
     local = tuple(i - lo for i, lo in zip(index, tile.lo, strict=True))
     _gather(m, op, tile.data, local, ok, tile.known)
 
@@ -209,7 +210,7 @@ def _insert(m: Machine, op: Insert) -> None:
     dims = tuple(ranges)
     shape = tuple(hi - lo for lo, hi in ranges.values())
     index = tuple(np.broadcast_to(i, shape) for i in m.index(op.subs, tile.dims, None, ranges))
-    m.inside(index, tile.lo, tile.data.shape, op, op.source.hint or op.source.name, False)
+    m.inside(index, tile.lo, tile.data.shape, op, op.source, False)
     at = tuple(i - lo for i, lo in zip(index, tile.lo, strict=True))
     _no_collision(m, op, at, tile.data.shape)
     data = tile.data.copy()

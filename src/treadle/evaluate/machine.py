@@ -15,6 +15,7 @@ from treadle.algebra.expr import Expr
 from treadle.base.errors import InternalError, UserError
 from treadle.evaluate import regroup
 from treadle.evaluate.cuts import Cuts, Even
+from treadle.evaluate.naming import unwritten_variable, variable_of
 from treadle.evaluate.tiles import Tile, spread
 from treadle.evaluate.watch import Silent, instance_text
 from treadle.ir.core import AxisSub, Block, Op, Program, Region, RegionArg, Sub, Value
@@ -108,7 +109,9 @@ class Machine:
         """A value's data along `dims`; reports elements that were never written."""
         tile = self.values[value.name]
         if tile.known is not None and not tile.known.all():
-            self.watcher.report("read/uninitialised", f"{value.hint or value} has elements that were never written", op)
+            self.watcher.report(
+                "read/uninitialised", f"{unwritten_variable(self, value)} has elements that were never written", op
+            )
         return tile.aligned(dims)
 
     # ---- control
@@ -213,7 +216,8 @@ class Machine:
             at = tuple(int(i) for i in np.argwhere(cover & (owner.instances > 0))[0])
             both = (names[-1], names[int(owner.instances[at])])
             element = ", ".join(str(lo + i) for lo, i in zip(total.lo, at, strict=True))
-            message = f"the instances {both[0]} and {both[1]} assemble one element: {value.hint or value}[{element}]"
+            whole = variable_of(self.program, value)
+            message = f"the instances {both[0]} and {both[1]} assemble one element: {whole}[{element}]"
             ops = self.ops[int(mine.covered[at]) - 1], self.ops[int(owner.ops[at]) - 1]
             self.watcher.report("parallel/assembled-twice", message, ops[0], ops[1], both)
         owner.instances[cover] = len(names) - 1
@@ -273,7 +277,13 @@ class Machine:
                 found.setdefault(dim, (lo, lo + extent))
 
     def inside(
-        self, index: tuple[Any, ...], low: tuple[int, ...], shape: tuple[int, ...], op: Op, what: str, filled: bool
+        self,
+        index: tuple[Any, ...],
+        low: tuple[int, ...],
+        shape: tuple[int, ...],
+        op: Op,
+        what: str | Value,
+        filled: bool,
     ) -> NDArray[np.bool_] | None:
         """Which elements an index picks inside `shape`; None when all. Elements outside need a fill."""
         ok: Any = np.bool_(True)
@@ -285,8 +295,11 @@ class Machine:
             self.outside(index, low, shape, op, what)
         return np.asarray(ok)
 
-    def outside(self, index: tuple[Any, ...], low: tuple[int, ...], shape: tuple[int, ...], op: Op, what: str) -> None:
+    def outside(
+        self, index: tuple[Any, ...], low: tuple[int, ...], shape: tuple[int, ...], op: Op, what: str | Value
+    ) -> None:
         """Raises, naming the first index that lies outside."""
+        what = what if isinstance(what, str) else variable_of(self.program, what)
         writes = isinstance(op, Store | Insert)
         promised = any(s.promised for s in flat_subs(getattr(op, "subs", ())))
         promise = ", promised by td.in_range" if promised else ""

@@ -65,8 +65,9 @@ class Assignments(Expressions):
         """Gives a name a value; `part` says that only a part of the tile it holds was replaced."""
         if not part:
             self.not_in_parallel(frame, name)
-        if isinstance(value, Tile):
-            made = value.known_value
+        named = value.tile if isinstance(value, Memory) else value
+        if isinstance(named, Tile):
+            made = named.known_value
             if made is not None and made.hint is None:
                 made.hint = name
         frame.locals[name] = value

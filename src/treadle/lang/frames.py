@@ -21,6 +21,13 @@ from treadle.lang.storage import Memory
 Path = tuple[Any, ...]
 
 
+class Held(str):
+    """The key of what a memory holds: nothing that a user wrote, so no part of a name."""
+
+
+HELD = Held("tile")
+
+
 @dataclass
 class GoneName:
     """What a name holds after the region or branch that first assigned it."""
@@ -103,6 +110,8 @@ def items(x: Any) -> list[tuple[Any, Any]]:
         return list(x.items())  # type: ignore[arg-type]
     if isinstance(x, (list, tuple)):
         return list(enumerate(x))  # type: ignore[arg-type]
+    if isinstance(x, Memory):
+        return [(HELD, x.tile)] if hasattr(x, HELD) else []
     return [(f.name, getattr(x, f.name)) for f in dataclasses.fields(x) if hasattr(x, f.name)]
 
 
@@ -235,13 +244,16 @@ def with_leaf(x: Any, keys: Path, value: Any) -> Any:
 
 
 def path_text(path: Path) -> str:
-    """A leaf as a user would write it: `st.m`, `pair[0]`."""
+    """A leaf as a user would write it: `st.m`, `pair[0]`; what a memory holds, by the name of the memory."""
     text = str(path[0])
     for key in path[1:]:
+        if isinstance(key, Held):
+            continue
         text += f".{key}" if isinstance(key, str) else f"[{key}]"
     return text
 
 
 def path_hint(path: Path) -> str:
     """A leaf as part of a value's name: `st_m`, `pair_0`."""
-    return "_".join(str(k) for k in path if str(k).isidentifier() or str(k).isdigit())
+    keys = [str(k) for k in path if not isinstance(k, Held)]
+    return "_".join(k for k in keys if k.isidentifier() or k.isdigit())
