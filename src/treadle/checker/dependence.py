@@ -45,6 +45,7 @@ class Access:
     role: str
     launch: int
     now: bool  # whether that is the instance which the controls around it execute
+    old: bool = False  # whether the elements' old values are handed back
 
     @property
     def variables(self) -> list[str]:
@@ -75,14 +76,16 @@ class Pair:
         self.own = frozenset(f"{v}'{s}" for s, access in self.sides.items() for v in access.variables)
         self.dropped = False
 
-    def check(self) -> None:
-        """*Errors*: refused with two executions in the wrong order; unsure where that may be for want of terms."""
+    def check(self, timed: bool = True) -> None:
+        """`timed`: whether the machine's order is that of its text; else no two executions may conflict at all.
+
+        *Errors*: refused with two executions in the wrong order; unsure where that may be for want of terms."""
         where = [*self._executions(), *self._meet()]
         if self.sides["a"].tensor != self.sides["b"].tensor:
             self._apart(where)
         for first, second in (("a", "b"), ("b", "a")):
             for ordered in self._source_orders(first, second):
-                for late in self._not_before(first, second):
+                for late in self._not_before(first, second) if timed else [()]:
                     self._refute((*where, *self._held(ordered), *late))
 
     def _apart(self, where: list[Constraint]) -> None:
@@ -151,8 +154,8 @@ class Pair:
                 for other in complements([eq(p, q) for p, q in zip(x, y)]):
                     yield (*equal, *other)
             equal += [eq(p, q) for p, q in zip(x, y)]
-        if self._place(first) > self._place(second):
-            yield tuple(equal)
+        if self._place(first) > self._place(second) or self.sides["a"] is self.sides["b"]:
+            yield tuple(equal)  # the slots of one statement have no order
 
     def _place(self, side: str) -> int:
         """The place in the body where the two part. Equal for two ways of one `if`, which are never both executed."""

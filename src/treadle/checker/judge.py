@@ -138,6 +138,8 @@ class Judge:
         for number, launch in enumerate(self.program.host.launches):
             kernel = next(k for k in self.program.kernels if k.name == launch.kernel)
             self.accesses.launch = number
+            if launch.grid.constant == 1 and launch.threads == 1:
+                self.accesses.single.add(number)
             place = self._place(kernel, workspace, contents)
             rings = self._protocols(kernel, target) if target.kind == "cuda" else None
             self.walk.rings, self.walk.published = rings, {}

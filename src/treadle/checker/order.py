@@ -2,9 +2,11 @@
 
 Two source operations that may touch one element keep their order if, below the controls that are common to both, one
 stands before the other as in the source, and the common controls are loops and tasks that enter regions around both
-operations, in the instance in force: then pairs of one instance keep text order, pairs of an ordered region keep
-iteration order, and pairs of different instances of a `parallel` region do not conflict, by its promise. Where that
-shape is not met, `dependence` asks about the executions themselves.
+operations, from the outside in, in the instance in force: then pairs of one instance keep text order, pairs of an
+ordered region keep iteration order, and pairs of different instances of a `parallel` region do not conflict, by its
+promise. Where that shape is not met, `dependence` asks about the executions themselves.
+
+Instances of one store in an ordered region are such pairs too: the last one is what remains.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from treadle.checker.scopes import argument_symbols
 from treadle.checker.source import Source
 from treadle.checker.state import Frame
 from treadle.checker.verdict import Refused, Unsure
-from treadle.ir.core import Region
+from treadle.ir.core import Op, Region
 from treadle.ir.ops import access
 
 
@@ -33,6 +35,7 @@ class Accesses:
     launch: int = 0
     role: str = ""
     cuda: bool = False
+    single: set[int] = field(default_factory=set[int])  # launches of one thread
 
     def store(self, event: StoreEvent) -> None:
         """A store statement."""
@@ -51,6 +54,7 @@ class Accesses:
                 self.role,
                 self.launch,
                 self.source.in_force(event.op, s.inst, s.bindings),
+                s.old,
             )
         )
 
@@ -76,11 +80,17 @@ class Accesses:
     def check(self) -> None:
         """*Errors*: findings of J2."""
         for i, a in enumerate(self.found):
-            for b in self.found[i + 1 :]:
+            for b in self.found[i:]:
                 meet = self.source.meet(a.tensor, b.tensor)
-                if meet != "never" and (a.stores or b.stores) and a.op is not b.op:
-                    first, second = (a, b) if self.source.order[id(a.op)] < self.source.order[id(b.op)] else (b, a)
+                if meet != "never" and (self._repeats(a, b) if a.op is b.op else a.stores or b.stores):
+                    first, second = (a, b) if self.source.order[id(a.op)] <= self.source.order[id(b.op)] else (b, a)
                     self._pair(first, second, meet == "same")
+
+    def _repeats(self, a: Access, b: Access) -> bool:
+        """Whether instances of one store follow one another in the source, and which comes first can be told."""
+        if not isinstance(a.op, access.Store) or (a.op.effect != "set" and not a.old and not b.old):
+            return False  # what merges has its order from `sequence`
+        return any(r.kind in ("serial", "pipeline") for r in self._around(a, b))
 
     def _pair(self, first: Access, second: Access, same: bool) -> None:
         if first.launch != second.launch:
@@ -88,16 +98,19 @@ class Accesses:
             return
         if first.role != second.role:
             raise Unsure("J2", f"two roles of one launch access {first.tensor}", missing="one role, or two launches")
-        if self._plain(first, second):
+        alone = not self.cuda or first.launch in self.single or all(_alone(a) for a in (first, second))
+        # Threads side by side: barriers between loads and stores are judged in `gpu`; stores must not meet at all.
+        timed = alone or not (first.stores and second.stores) or _merge(first.op, second.op)
+        if timed and self._plain(first, second):
             return
-        if self.cuda and not all(_alone(a) for a in (first, second)):
+        if timed and not alone:
             raise Unsure(
                 "J2",
                 f"accesses to {first.tensor} repeat in a loop that enters no region of both",
                 missing="a loop or task nest that enters their regions only",
             )
         try:
-            Pair(self.source, self.facts, first, second, same).check()
+            Pair(self.source, self.facts, first, second, same).check(timed)
         except Inexpressible as term:
             raise Unsure("J2", f"accesses to {first.tensor} have the term {term}", missing="affine terms") from None
 
@@ -120,16 +133,37 @@ class Accesses:
         if not (first.now and second.now) or first.tensor != second.tensor:
             return False
         common = common_prefix([first.frames, second.frames])
-        places = [(*(f.position for f in a.frames), a.position)[len(common)] for a in (first, second)]
-        if places[0] > places[1]:  # if equal, they are ways of one `if`, of which one is executed
-            return False
         both = self._around(first, second)
+        ordered = {s for r in both if r.kind != "parallel" for arg in r.args for s in argument_symbols(arg)}
+        if first.op is second.op:  # of one instance, its stores do not meet: what tells instances apart decides
+            last = max((i for i, f in enumerate(common) if f.binds & ordered), default=-1)
+            common = common[: last + 1]
+        else:
+            places = [(*(f.position for f in a.frames), a.position)[len(common)] for a in (first, second)]
+            if places[0] > places[1]:  # if equal, they are ways of one `if`, of which one is executed
+                return False
         symbols = {s for r in both for arg in r.args for s in argument_symbols(arg)}
         if any(not f.entering(symbols) >= {r.var for r in f.ranges} for f in common):
             return False
-        entered = {s for f in common for s in f.binds}
-        ordered = {s for r in both if r.kind != "parallel" for arg in r.args for s in argument_symbols(arg)}
-        return ordered <= entered
+        return ordered <= {s for f in common for s in f.binds} and _outside_in(both, common)
+
+
+def _outside_in(regions: list[Region], frames: tuple[Frame, ...]) -> bool:
+    """Whether no control that enters a region stands around one that enters an ordered region outside it: the machine
+    would finish an inner instance for all instances of the outer region."""
+    deepest = -1
+    for f in frames:
+        for level, r in enumerate(regions):
+            if f.binds & {s for arg in r.args for s in argument_symbols(arg)}:
+                if r.kind != "parallel" and deepest > level:
+                    return False
+                deepest = max(deepest, level)
+    return True
+
+
+def _merge(a: Op, b: Op) -> bool:
+    """Whether two stores merge by one atomic effect."""
+    return isinstance(a, access.Store) and isinstance(b, access.Store) and a.effect == b.effect != "set"
 
 
 def _alone(a: Access) -> bool:

@@ -280,8 +280,8 @@ class Loaded:
 
 
 class Stored:
-    """A store to a tensor, resolved: coordinates, instance and element by slot, its conditions, and whether it is
-    masked at run time exactly as the source says."""
+    """A store to a tensor, resolved: coordinates, instance and element by slot, its conditions, whether it is masked at
+    run time exactly as the source says, and whether it hands back what the elements held before."""
 
     def __init__(
         self,
@@ -291,9 +291,10 @@ class Stored:
         where: tuple[Constraint, ...],
         masked: bool,
         index: tuple[Expr, ...],
+        old: bool = False,
     ) -> None:
         self.coords, self.inst, self.bindings, self.where, self.masked = coords, inst, bindings, where, masked
-        self.index = index
+        self.index, self.old = index, old
 
 
 def after_claim(where: tuple[Constraint, ...], term: Term, computed: Pieces) -> Pieces:

@@ -5,7 +5,8 @@ argument as written, then of its coordinates. The machine's is that of its loops
 statement have none. A pair of contributions that may meet in an element and that the source orders must be ordered
 alike. Subscripts that are no index arithmetic may be equal for any two contributions.
 
-Where merging is exact (integers, extrema) no order can be told from another, and nothing is asked.
+Where merging is exact (integers, extrema) and no old value is handed back, no order can be told from another, and
+nothing is asked.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ order."""
 
 def check_sequence(source: Source, op: access.Store, events: list[StoreEvent], facts: Facts) -> None:
     """*Errors*: findings of J6 for a store with an order."""
-    if op.effect == "set" or op.order == "unordered" or MONOIDS[op.effect].exact(op.tensor.dtype):
+    if op.effect == "set" or op.order == "unordered":
+        return
+    if MONOIDS[op.effect].exact(op.tensor.dtype) and not any(e.stored.old for e in events):
         return
     if len(events) > 1:
         raise Unsure("J6", f"{len(events)} statements share an ordered store to {op.tensor}", missing="one statement")

@@ -196,8 +196,9 @@ class Statements(Computing):
                 )
         self.prove(place, inside, held, self.source.element(op.value, at, inst))
         masked = isinstance(stmt, Store) and self._masked(place, stmt, op, at, inst, inside)
-        self.stored(place, shape, claim, op, Stored(coords, inst, place.view.bindings, where, masked, index))
-        if isinstance(stmt, Store) and stmt.old is not None:
+        old = isinstance(stmt, Store) and stmt.old is not None
+        self.stored(place, shape, claim, op, Stored(coords, inst, place.view.bindings, where, masked, index, old))
+        if isinstance(stmt, Store) and old:
             self._hand_back(place, stmt, op, Elem(op.results[0].name, coords, self._instance(op, inst)), where)
 
     def _instance(self, op: access.Store, inst: Mapping[str, Expr]) -> tuple[tuple[str, Expr], ...]:
