@@ -100,11 +100,12 @@ class VectorSweep:
         tasks = self.task_count(shape, point)
         waves = -(-tasks // workers)
         even = tasks / (waves * workers) if tasks else 1.0
-        size = shape.bytes
-        idle = WAIT * compute / max(tasks, 1) if workers > 1 else 0.0
+        moving = traffic(rate, shape.bytes, workers) * share
+        # Part of the last task of a worker, be it arithmetic or memory that it waits for.
+        last = WAIT / max(tasks, 1) if workers > 1 else 0.0
         return CostVector(
-            compute=compute / (workers * even) + idle,
-            memory=traffic(rate, size, workers) * share / even,
+            compute=compute / (workers * even) + last * compute,
+            memory=moving / even + last * workers * moving,
             launch=(rate.fork if workers > 1 else 0.0) + waves * rate.task + rows * 1e-9,
         )
 
