@@ -195,16 +195,61 @@ def counts_blocks(A: td.Tensor[M], Y: td.Out[()] = None):
     Y[()] = n.to(f32) + A[M].sum(M)  # here
 
 
+def one_of_nothing():
+    return td.full(value=1.0)
+
+
+def larger(s, t):
+    return td.maximum(s, t)
+
+
 LAWLESS = td.Monoid(0.0, lambda s, t: s - t, commutative=True)
 NEARLY = td.Monoid((0.0, 0.0), lambda s, t: (s[0] + t[0], td.where(t[1] != 0, t[1], s[1])), commutative=True)
+
+
+NOT_ZERO = td.Monoid(1.0, lambda s, t: s + t, commutative=True)
+NOT_LOWEST = td.Monoid(one_of_nothing, larger, commutative=True)
+CHAINED = td.Monoid(0.0, lambda s, t: td.where(s == 0, t, td.where(t == 0, s, s - t)))
+
+
+@td.kernel
+def lies_about_its_identity(A: td.Tensor[M], Y: td.Out[()] = None, *, how="fold", use=NOT_ZERO):
+    if how == "fold":
+        Y[()] = td.fold(A[M], M, use, order=td.ordered)  # fold
+    elif how == "scan":
+        Y[()] = td.scan(A[M], M, use).sum(M)  # scan
+    elif how == "exact":
+        Y[()] = td.fold(A[M], M, use, order=td.fold_left)
+    else:
+        s = 0.0
+        for m in td.reduce(M.each, order=td.ordered):  # reduce
+            s = use(s, A[m])
+        Y[()] = s
+
+
+def lawful_moments(s, t):
+    """Count, mean and squared deviations of two parts as one."""
+    n = s[0] + t[0]
+    delta = t[1] - s[1]
+    some = td.maximum(n, 1.0)
+    return n, s[1] + delta * (t[0] / some), s[2] + t[2] + delta * delta * (s[0] * t[0] / some)
+
+
+MOMENTS = td.Monoid((0.0, 0.0, 0.0), lawful_moments, lift=lambda x: (1.0, x, 0.0), commutative=True)
+
+
+@td.kernel
+def keeps_its_laws(A: td.Tensor[M], Y: td.Out[()] = None, Z: td.Out[M] = None):
+    Y[()] = td.fold(A[M], M, MOMENTS)[2]
+    Z[M] = td.scan(A[M], M, MOMENTS, order=td.ordered)[1]
 
 
 @td.kernel
 def lies_about_its_laws(A: td.Tensor[M], Y: td.Out[()] = None):
     s = 0.0
-    for m in td.reduce(M.each):
+    for m in td.reduce(M.each):  # region
         s = LAWLESS(s, A[m])
-    Y[()] = s  # here
+    Y[()] = s
 
 
 @td.kernel
@@ -216,9 +261,42 @@ def test_results_that_depend_on_the_cut() -> None:
     found = finding(observes_its_cut, X[1], code="block/observed")
     assert found.values == (0.0, -2.0) and found.message.startswith("Y[0] is 0.0 with blocks of 1 and -2.0 with whole")
     finding(counts_blocks, X[0], code="block/observed")
+
+
+def broken_law(kernel: Any, *args: Any, code: str, monoid: td.Monoid, mark: str, **staged: Any) -> str:
+    """The message of the only finding: at the line of the monoid, and the fold's."""
+    found = kernel.sanitize(*args, **staged)
+    assert [f.code for f in found][:1] == [code], [str(f) for f in found]
+    first = monoid.function.__code__.co_firstlineno
+    assert first <= found[0].span.line <= first + 5, str(found[0])
+    assert found[0].other.line == line_of(kernel, mark), str(found[0])
+    return found[0].message
+
+
+def test_broken_laws_of_monoids() -> None:
     big = np.arange(1, 40, dtype=np.float32)
-    finding(lies_about_its_laws, big, code="block/observed")
-    finding(lies_about_commuting, big, code="block/observed")
+    for how in ("fold", "scan", "reduce"):
+        text = broken_law(lies_about_its_identity, big, code="reduce/not-identity", monoid=NOT_ZERO, mark=how, how=how)
+        assert text.startswith("merge(identity, x) is ") and ", not x, for x = " in text
+    text = broken_law(lies_about_its_laws, big, code="reduce/not-identity", monoid=LAWLESS, mark="region")
+    assert text.startswith("merge(identity, x) is ") and ", not x, for x = -" in text
+    text = broken_law(lies_about_commuting, big, code="reduce/not-commutative", monoid=NEARLY, mark="here")
+    assert text == "merge(x, y) is (3.0, 2.0), merge(y, x) is (3.0, 1.0), for x = (1.0, 1.0), y = (2.0, 2.0)"
+    text = broken_law(
+        lies_about_its_identity, big, code="reduce/not-associative", monoid=CHAINED, mark="fold", use=CHAINED
+    )
+    assert text == "merge(merge(x, y), z) is -4.0, merge(x, merge(y, z)) is 2.0, for x = 1.0, y = 2.0, z = 3.0"
+    found = lies_about_its_identity.sanitize(big - 5, use=NOT_LOWEST)[0]
+    assert found.code == "reduce/not-identity" and found.message == "merge(identity, x) is 1.0, not x, for x = -4.0"
+    assert found.span.line == inspect.getsourcelines(one_of_nothing)[1] + 1
+    assert not lies_about_its_identity.sanitize(big, use=NOT_LOWEST), "lawful on these numbers"
+    assert not lies_about_its_identity.sanitize(big, how="exact", use=CHAINED), "no order relies on the laws"
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0, 1e5])
+def test_rounding_breaks_no_law(offset: float) -> None:
+    a = (offset + np.random.default_rng(3).normal(size=60)).astype(np.float32)
+    assert not keeps_its_laws.sanitize(a), keeps_its_laws.sanitize(a)
 
 
 @td.kernel

@@ -51,13 +51,17 @@ class Random:
         self.most = most
 
     def sizes(self, name: str, extent: int) -> Sequence[int]:
-        blocks = int(self.random.integers(1, min(self.most, extent) + 1))
+        return self._cut(extent, least=1)
+
+    def _cut(self, extent: int, least: int) -> list[int]:
+        blocks = int(self.random.integers(min(least, extent), min(self.most, extent) + 1))
         points: list[int] = sorted(self.random.permutation(extent - 1)[: blocks - 1].tolist())
         edges = [0, *(p + 1 for p in points), extent]
         return [b - a for a, b in zip(edges, edges[1:], strict=False)]
 
     def groups(self, count: int) -> Sequence[int]:
-        return self.sizes("", count) if count else []
+        # At least two, where there are two: one group alone regroups nothing.
+        return self._cut(count, least=2) if count else []
 
     def shuffled(self, items: list[T]) -> list[T]:
         return [items[i] for i in self.random.permutation(len(items))]

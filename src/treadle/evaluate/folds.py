@@ -13,6 +13,7 @@ from treadle.algebra.monoids import MONOIDS
 from treadle.dtype.convert import as_computable, convert
 from treadle.dtype.formats import DType
 from treadle.evaluate import scalar
+from treadle.evaluate.laws import try_laws
 from treadle.evaluate.monoid import Batch, Monoid
 from treadle.evaluate.tiles import spread
 from treadle.ir.ops.fold import ArgReduce, Fold, Mma, Reduce, Scan, Sort
@@ -92,6 +93,7 @@ def fold(m: Machine, op: Fold) -> None:
     if op.order in ("fold_left", "fold_right"):
         state = monoid.chain(batch, right=op.order == "fold_right")
     else:
+        try_laws(m, op, op.merge, batch)
         state = _grouped(m, op, monoid, batch)
     for result, parameter, data in zip(op.results, op.merge.left, state, strict=True):
         m.tile(result, spread(data[0], parameter.type.dims, result.type.dims))
@@ -135,6 +137,8 @@ def scan(m: Machine, op: Scan) -> None:
     if op.reverse:
         batch = [x[::-1] for x in batch]
     exact = op.order == "fold_left"
+    if not exact:
+        try_laws(m, op, op.merge, batch)
     prefixes = monoid.chained_prefixes(batch) if exact else _grouped_prefixes(m, monoid, batch)
     if op.exclusive and prefixes[0].shape[0]:
         prefixes = [np.concatenate([e, x[:-1]]) for e, x in zip(monoid.identity(), prefixes, strict=True)]

@@ -77,6 +77,8 @@ class Machine:
         self.failed: CheckFailed | None = None
         self.ops: list[Op] = []
         self.numbers: dict[int, int] = {}
+        self.tried: dict[int, int] = {}
+        """How often the laws of a merge, by its id, were put to the test."""
         for name, expr in program.lets.items():
             self.symbols.setdefault(name, int(expr.evaluate(self.symbols)))
 
@@ -163,11 +165,15 @@ class Machine:
         if op.kind == "reduce" and op.order == "fold_right":
             instances.reverse()
         state = [self.values[v.name] for v in op.inits]
+        parts: list[list[Tile]] = []
         for number, group in enumerate(regroup.groups(self, op, instances)):
             # A group after the first starts from nothing; what it found is merged with what came before.
             start = state if number == 0 else regroup.identities(self, op)
             found = self.chain(op, group, start)
             state = found if number == 0 else regroup.merged(self, op, state, found)
+            parts.append(found)
+        if len(parts) > 1:
+            regroup.try_laws(self, op, parts)
         self.watcher.leave(op)
         for value, tile in zip(op.results, state, strict=True):
             self.values[value.name] = tile

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from treadle.algebra.monoids import MONOIDS
-from treadle.evaluate import scalar
+from treadle.evaluate import laws, scalar
 from treadle.evaluate.monoid import Monoid
 from treadle.evaluate.tiles import Tile, spread
 from treadle.ir.core import Region, Value
@@ -75,6 +75,13 @@ def merged(machine: Machine, op: Region, first: list[Tile], second: list[Tile]) 
             known = a.known if a.known is not None else b.known
             found[i] = Tile(np.asarray(data).astype(value.type.dtype.numpy), value.type.dims, a.lo, known, a.covered)
     return [found[i] for i in range(len(op.carried))]
+
+
+def try_laws(machine: Machine, op: Region, parts: list[list[Tile]]) -> None:
+    """Puts the laws of the user's monoids to the test on the states of the groups."""
+    for merge in op.merges:
+        leaves = zip(merge.states, merge.left, strict=True)
+        laws.try_laws(machine, op, merge, [np.stack([_data(p[i], v) for p in parts]) for i, v in leaves])
 
 
 def _data(tile: Tile, value: Value) -> np.ndarray:

@@ -60,6 +60,9 @@ class Silent:
     prints = True
     """Whether `td.print` shows anything: not where a program runs several times to be looked at."""
 
+    laws = False
+    """Whether the laws of the user's monoids are put to the test on the states of the run."""
+
     def reach(self, place: Op | Block, state: State) -> None:
         """An operation runs next, or the end of a block is reached."""
 
@@ -107,6 +110,7 @@ class Promises(Silent):
     """Collects findings; at most `limit`, one a code and pair of lines. `fresh` tensors begin without values."""
 
     prints = False
+    laws = True
 
     def __init__(
         self,
