@@ -7,7 +7,7 @@ rows; both hold a cache block of the contracted dimension. Values computed betwe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -163,6 +163,8 @@ class Blocking:
     def cuts(self) -> dict[str, int]:
         """Block sizes of region arguments."""
         wrapped = self.wrapped()
+        shares = self.shares()
+        ordered: dict[str, int] = {}
         found: dict[str, int] = {}
         for region, arg, key in self.shape.arguments():
             name = arg.domain.dim.name
@@ -171,15 +173,74 @@ class Blocking:
                 depth = self.depth().get(name, 1)
                 size = 1 if depth == 1 else round_to(self.block.deep, depth)
             elif name in self.deep:
-                size = round_to(self.block.deep, max(tile, self.depth().get(name, 1)))
+                size = round_to(shares.get(key, self.block.deep), max(tile, self.depth().get(name, 1)))
             elif name in self.lanes:
                 size = round_to(self.block.inner, tile)
             elif name in self.tile:
                 size = filled_to(self.block.outer, tile)
             else:
-                size = 1 if region.kind == "parallel" else 16
+                size = 1
+                if region.kind != "parallel":
+                    # Blocks of every ordered argument multiply into what an instance holds.
+                    size = 16 if ordered.get(self.shape.names[id(region)], 0) < 2 else 1
+                    ordered[self.shape.names[id(region)]] = ordered.get(self.shape.names[id(region)], 0) + 1
             found[key] = size
         return found
+
+    def shares(self) -> dict[str, int]:
+        """Block sizes of the arguments that a contraction folds together with others: their product is one block's.
+
+        A packed panel holds a block of every folded dimension, so that one budget, `block.deep`, is theirs together.
+        Short ones take their extents (rounded up to a power of two when that is no constant), the longest what is left.
+        """
+        wrapped = self.wrapped()
+        found: dict[str, int] = {}
+        for role in self.roles:
+            folded = {d.name for d in self.folded(role)}
+            around = {self.shape.names[id(r)] for r in self.shape.chain(role.found.op)} - wrapped
+            cut = [
+                (key, arg.domain.dim)
+                for region, arg, key in self.shape.arguments()
+                if arg.domain.dim.name in folded and self.shape.names[id(region)] in around
+            ]
+            if len(cut) < 2:
+                continue
+            left = self.block.deep
+            cut.sort(key=lambda c: self.shape.extent(c[1]))
+            for key, dim in cut:
+                extent = max(1, dim.extent.constant or 1 << (self.shape.extent(dim) - 1).bit_length())
+                size = left if key == cut[-1][0] and dim.extent.constant is None else min(extent, left)
+                left //= size
+                found[key] = min(size, found.get(key, size))
+        return found
+
+    def local_bytes(self) -> int:
+        """Bytes of packed operands that each worker holds: blocks at their full sizes, the rest at its extent."""
+        cuts = self.cuts()
+        total = 0
+        for role in self.roles:
+            chain = self.shape.chain(role.found.op)
+            for value, dim in ((role.lane_operand, role.lane), (role.row_operand, role.row)):
+                level = self.level(value, role)
+                if not level or self.computed_here(value, role.found.op):
+                    continue  # one copy for all workers, or a value of the block itself
+                around = chain[: 1 + next(i for i, r in enumerate(chain) if self.shape.names[id(r)] == level)]
+                elements = 1
+                for part in value.type.dims:
+                    tile = self.tile.get(part.name, 1) if part is dim else 1
+                    elements *= filled_to(self.reach(part, around, cuts), tile)
+                total += 4 * elements
+        return total
+
+    def reach(self, dim: Dim, around: Iterable[Region], cuts: Mapping[str, int]) -> int:
+        """Coordinates of a dimension in one instance of the regions: the smallest block of it, else its extent."""
+        sizes = [
+            1 if a.kind == "each" else cuts[key] if a.size is None else self.shape.facts.value(a.size)
+            for r in around
+            for a in r.args
+            if a.domain.dim == dim and (key := f"{self.shape.names[id(r)]}.{a.name}")
+        ]
+        return min(sizes, default=self.shape.extent(dim))
 
     # ---- operands
 

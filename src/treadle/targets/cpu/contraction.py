@@ -198,7 +198,7 @@ class Contracting(ABC):
             return known
         blocking = Blocking(shape, block)
         crowd = self.footprint(blocking) / rate.l2
-        if crowd > CROWDED:
+        if crowd > CROWDED or blocking.local_bytes() > rate.local:
             shape.known[block] = Work(inf, 0.0, 0.0, [])
             return Work(inf, 0.0, 0.0, [])
         compute = cache = packing = 0.0

@@ -13,7 +13,10 @@ from treadle.plan.facts import CallFacts
 
 @dataclass(frozen=True)
 class Rates:
-    """One level of vector units. `lanes`: f32 elements of a vector; `registers`: vectors; `fma`: FMAs a second."""
+    """One level of vector units. `lanes`: f32 elements of a vector; `registers`: vectors; `fma`: FMAs a second.
+
+    `local`: bytes that a worker may hold in packed operands, whatever they save.
+    """
 
     lanes: int
     registers: int
@@ -23,6 +26,7 @@ class Rates:
     l1: int = 32 << 10
     l2: int = 1 << 20
     l3: int = 16 << 20
+    local: int = 256 << 20
     l2_rate: float = 60e9
     l3_rate: float = 25e9
     memory_rate: float = 12e9
