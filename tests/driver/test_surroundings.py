@@ -76,6 +76,17 @@ def by_kernel(X: td.Tensor[M], Y: td.Out[M] = None):
         Y[m] = by_factor(X[m]) - 1.0
 
 
+def positive() -> float:
+    assert FACTOR > 0, f"a factor of {FACTOR}"  # pytest rewrites this: it reads a module of pytest
+    return FACTOR
+
+
+@td.kernel
+def by_checked(X: td.Tensor[M], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        Y[m] = X[m] * positive()
+
+
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     before = {k: v for k, v in globals().items() if k in ("FACTOR", "inner", "helper")}
@@ -179,3 +190,24 @@ def test_what_nobody_changes_is_not_watched() -> None:
     assert not around.changed()
     around.add([np.exp, td.gelu, len, 3, None, [around]])
     assert not around.changed()
+
+
+def test_what_installed_packages_use_is_not_looked_at() -> None:
+    assert any("pytest" in name for name in positive.__code__.co_names)
+    assert Surroundings(by_checked.definition).watched < 50
+    for value in (2.0, 3.0):
+        globals()["FACTOR"] = value
+        assert (by_checked(X) == X * value).all()
+
+
+def test_the_total_is_bounded() -> None:
+    around = Surroundings(by_factor.definition)
+    around.add([[[i] for i in range(5_000)]])
+    assert around.watched < 4_000 and not around.changed()
+
+
+def test_a_kernel_of_an_installed_package_watches_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treadle.driver.surroundings._installed", lambda package: True)
+    around = Surroundings(by_helper.definition)
+    globals()["inner"] = positive
+    assert around.changed()

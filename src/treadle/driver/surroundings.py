@@ -2,13 +2,19 @@
 
 Their values are fixed when the kernel is captured, so a kernel that was captured must be captured again when one of
 them is another. `Surroundings` remembers them and tells cheaply whether they are still the same.
+
+What lies inside packages that are installed, other than the kernel's own, is not looked at: a name of theirs that the
+user's code reads is watched, what their functions read is not.
 """
 
 from __future__ import annotations
 
 import sys
+import sysconfig
 import types
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -26,6 +32,8 @@ _DICTS: tuple[type[Any], ...] = (dict,)
 _SEQUENCES: tuple[type[Any], ...] = (list, tuple, set)
 _DEEPEST = 3
 """How far functions are looked for inside containers and objects."""
+_MOST = 2_000
+"""How many functions and objects are looked into: a program is made of fewer."""
 
 
 class Surroundings:
@@ -38,6 +46,7 @@ class Surroundings:
         self._seen: set[int] = set()
         self._attributes: set[tuple[int, str]] = set()
         self._alive: list[Any] = []  # of what is in `_seen`, so that nothing else gets its identity
+        self._home = _package(definition.fn.__module__)
         self._function(definition.fn)
 
     def add(self, values: Iterable[Any]) -> None:
@@ -55,10 +64,20 @@ class Surroundings:
                 return True
         return any(_state(value) != state for value, state in self._held)
 
+    @property
+    def watched(self) -> int:
+        """How many names, cells and objects are compared."""
+        return len(self._names) + len(self._cells) + len(self._held)
+
     # ---- collecting
 
+    def _foreign(self, module: str | None) -> bool:
+        """Whether a module belongs to an installed package that is not the kernel's."""
+        package = _package(module)
+        return package in _OWN or (package != self._home and _installed(package))
+
     def _function(self, fn: types.FunctionType) -> None:
-        if _is_own(fn.__module__) or not self._new(fn):
+        if self._foreign(fn.__module__) or not self._new(fn):
             return
         used = tuple(dict.fromkeys(_names(fn.__code__)))
         for name in used:
@@ -73,7 +92,7 @@ class Surroundings:
         self._value(names[name], used)
 
     def _new(self, value: Any) -> bool:
-        if id(value) in self._seen:
+        if id(value) in self._seen or len(self._seen) >= _MOST:
             return False
         self._seen.add(id(value))
         self._alive.append(value)
@@ -88,7 +107,7 @@ class Surroundings:
             self._function(value)
         elif isinstance(value, (types.ModuleType, type)):
             module = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
-            for name in () if _is_own(module) else used:
+            for name in () if _package(module) in _OWN else used:
                 if name in vars(value) and (id(value), name) not in self._attributes:
                     self._attributes.add((id(value), name))
                     self._alive.append(value)
@@ -108,8 +127,20 @@ class Surroundings:
                 self._value(inner, used, depth + 1)
 
 
-def _is_own(module: str | None) -> bool:
-    return module is not None and module.partition(".")[0] in _OWN
+def _package(module: str | None) -> str:
+    return (module or "").partition(".")[0]
+
+
+@lru_cache(maxsize=1024)
+def _installed(package: str) -> bool:
+    """Whether a package's files are where packages are installed, not the user's own."""
+    module = sys.modules.get(package)
+    spec = getattr(module, "__spec__", None)
+    file = getattr(module, "__file__", None) or getattr(spec, "origin", None)
+    if not isinstance(file, str):
+        return False
+    folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return any(Path(file).is_relative_to(f) for f in folders if f)
 
 
 def _contents(cell: Any) -> Any:
