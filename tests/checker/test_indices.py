@@ -215,6 +215,92 @@ BLOCK = text(
   }
 """,
 )
+# Neighbours of an image's border: the coordinates clamped, a lane at a time.
+BORDER = text(
+    "cpu:avx512",
+    """
+  program p
+    dim M
+    tensor X: f32[M]
+    tensor Y: f32[M] out
+    body
+      region R0 parallel (m in M)
+        %c: i64[m] = coords m
+        %two: i64[] = full 2
+        %zero: i64[] = full 0
+        %last: i64[] = index M - 1
+        %l: i64[m] = sub %c, %two
+        %low: i64[m] = maximum %l, %zero
+        %both: i64[m] = minimum %low, %last
+        %x: f32[m] = load X[%both]
+        store Y[m] = %x
+""",
+    "  injective(Y)\n  disjoint(X, Y)",
+    "grid 1 threads 1",
+    """
+  frag c i64[8]
+  frag l i64[8]
+  frag w i64[8]
+  frag n i64[]
+  frag b i64[8]
+  frag x f32[8]
+  role worker agents 1 threads 1 {
+    tasks (t < (M + 7) // 8) over workers enters R0(m = 8*t .. min(8*t + 8, M)) {
+      c = index expr $0 + 8*t
+      l = sub c, 2
+      w = maximum l, 0
+      n = index expr M - 1
+      b = minimum w, n[]
+      x = load X[b($0)] where $0 + 8*t < M ; %x[$0 + 8*t] where $0 + 8*t < M
+      store Y[$0 + 8*t] = x where $0 + 8*t < M ; store 0 [$0 + 8*t]
+    }
+  }
+""",
+)
+# The clamp of what is loaded, whatever that is.
+CLAMPED = text(
+    "cpu:avx512",
+    """
+  program p
+    dim N
+    dim M
+    require N >= 1
+    tensor X: f32[N]
+    tensor L: i32[M]
+    tensor Y: f32[M] out
+    body
+      region R0 parallel (m in M each)
+        %l: i32[] = load L[m]
+        %zero: i32[] = full 0
+        %p: i32[] = maximum %l, %zero
+        %i: i64[] = cast %p
+        %last: i64[] = index N - 1
+        %r: i64[] = minimum %i, %last
+        %x: f32[] = load X[%r()]
+        store Y[m] = %x
+""",
+    "  injective(Y)\n  disjoint(X, Y)\n  disjoint(L, Y)",
+    "grid 1 threads 1",
+    """
+  frag l i32[]
+  frag p i32[]
+  frag i i64[]
+  frag n i64[]
+  frag r i64[]
+  frag x f32[]
+  role worker agents 1 threads 1 {
+    tasks (t < M) over workers enters R0(m = t) {
+      l = load L[t]
+      p = maximum l, 0
+      i = cast p
+      n = index expr N - 1
+      r = minimum i, n
+      x = load X[r()] ; %x[]
+      store Y[t] = x ; store 0 []
+    }
+  }
+""",
+)
 STEP = (
     "      x = load X[N - 1 - a] ; %x[N - 1 - a]\n      s = fold add x onto s ; %s[] over (c) : N - 1 - a <= c, c < N\n"
 )
@@ -225,6 +311,8 @@ RIGHT = {
     "from the right": FROM_THE_RIGHT,
     "radix": RADIX,
     "block": BLOCK,
+    "border": BORDER,
+    "clamped": CLAMPED,
 }
 
 
@@ -251,6 +339,14 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("a block beyond the last", BLOCK, "load X[S*l() + s]", "load X[S*l() + S + s]", "J1"),
     ("a block that nobody promised", BLOCK, "l = load L[i] ; %l[]", "l = load L[0]", "J1"),
     ("no promise", BLOCK, "{in_range(%l()), S}", "{%l(), S}", "J1"),
+    ("the other clamp", BORDER, "w = maximum l, 0", "w = minimum l, 0", "J1"),
+    ("no clamp below", BORDER, "b = minimum w, n[]", "b = minimum l, n[]", "J1"),
+    ("no clamp above", BORDER, "b = minimum w, n[]", "b = maximum w, n[]", "J1"),
+    ("a clamp to one before", BORDER, "n = index expr M - 1", "n = index expr M - 2", "J1"),
+    ("the neighbour's neighbour", BORDER, "l = sub c, 2", "l = sub c, 1", "J1"),
+    ("another bound of what is loaded", CLAMPED, "n = index expr N - 1", "n = index expr N - 2", "J1"),
+    ("what is loaded is not bounded below", CLAMPED, "p = maximum l, 0", "p = minimum l, 0", "J1"),
+    ("a clamp of the neighbour", CLAMPED, "load L[t]", "load L[M - 1 - t]", "J1"),
     ("a contribution left out", FROM_THE_RIGHT, "loop a = 0", "loop a = 1", "J1"),
 ]  # fmt: skip
 

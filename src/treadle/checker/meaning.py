@@ -15,6 +15,7 @@ from treadle.checker.covers import Cover
 from treadle.checker.scopes import Scopes, View, argument_symbols
 from treadle.checker.terms import (
     ANY,
+    EXTREMA,
     Any,
     App,
     Cell,
@@ -135,6 +136,8 @@ class Meaning(Scopes):
                 return opaque_index(term)  # whatever it is, not what another undefined element is
             case App("cast", (inner,), dtype) if self._widens(inner, dtype):
                 return self.index_of(inner, view)
+            case App(fn, args, dtype) if fn in EXTREMA and dtype.is_int and ANY not in args:
+                return EXTREMA[fn](*(self.index_of(a, view) for a in args))  # a clamp, whatever it is of
             case _:
                 return opaque_index(settled)
 

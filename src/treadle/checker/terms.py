@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from treadle.algebra.expr import QUOTIENT, REMAINDER, Constraint, Expr, ExprLike, Fn, of
+from treadle.algebra.expr import QUOTIENT, REMAINDER, Constraint, Expr, ExprLike, Fn, maximum, minimum, of
 from treadle.dtype.convert import round_to
 from treadle.dtype.formats import DType, i64
 
@@ -208,7 +208,10 @@ _ARITHMETIC: dict[str, Callable[[Expr, Expr], Expr]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
+    "minimum": minimum,
+    "maximum": maximum,
 }
+EXTREMA: dict[str, Callable[..., Expr]] = {"minimum": minimum, "maximum": maximum}
 
 
 def app(fn: str, args: tuple[Term, ...], dtype: DType) -> Term:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 from treadle.algebra.dims import Part
 from treadle.analysis.uses import PURE
-from treadle.ir.core import Block, Op, Region, Value
+from treadle.ir.core import Block, Op, Region, Sub, Value
 from treadle.ir.ops.access import Insert, Load
 from treadle.ir.ops.elementwise import Full
 from treadle.ir.ops.fold import Mma
@@ -41,7 +41,7 @@ class Carried(Nests, ABC):
         while isinstance(made, Insert) and self.uses.overwritten(made):
             source = made.source
             made = self.uses.definition.get(source.name)
-        if isinstance(made, Full) and made.number is None and not scatters(op):
+        if isinstance(made, Full) and made.number is None and not scatters(op) and not self.carried_on(op):
             item.target = self.allocate(op.result, frame)
             self.version(op.result, item.target, frame)
             return
@@ -54,6 +54,16 @@ class Carried(Nests, ABC):
             return
         item.target = self.copied(source, op.result, frame)
         self.version(op.result, item.target, frame)
+
+    def carried_on(self, op: Insert) -> bool:
+        """Whether a part of a tile is replaced and the whole tile then carried by an ordered region: what nobody gave a
+        value must hold something, as the region's invariant is about the whole."""
+        if all(isinstance(s, Sub) and s.part == axis for s, axis in zip(op.subs, op.result.type.axes, strict=True)):
+            return False
+        later = self.uses.users.get(op.result.name, [])
+        if any(isinstance(u, Region) and u.kind != "parallel" and any(v is op.result for v in u.inits) for u in later):
+            return True
+        return any(isinstance(u, Insert) and u.source is op.result and self.carried_on(u) for u in later)
 
     def assembled(self, value: Value) -> bool:
         """Whether the value is the own part of a tile that instances of a parallel region assemble."""
