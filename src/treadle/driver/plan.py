@@ -71,8 +71,12 @@ class Plan:
         """Why this plan: its cost and bottleneck, the alternatives, what refused them, what was tried and not taken;
         where the names of the source ended up; when it holds."""
         built = self._built
-        lines = [built.candidate.choice.explain() if built.candidate.choice else self.decisions.line()]
-        lines += [f"  {note}" for note in built.notes if not any(note in line for line in lines)]
+        choice = built.candidate.choice
+        if choice is None:
+            lines = [self.decisions.line(), *(f"  {note}" for note in built.notes)]
+        else:  # why a family refused is among the notes and in the choice
+            refusals = {f"{gone.family}: {'; '.join(gone.reasons)}" for gone in choice.rejected}
+            lines = [choice.explain(self.decisions, [note for note in built.notes if note not in refusals])]
         lines.append(f"  judged: {built.verdict}")
         lines += ["  names of the source:", *(f"    {line}" for line in placed_names(built.machine))]
         lines += ["  holds when:", *(f"    {line}" for line in str(self.guard).splitlines())]

@@ -49,15 +49,34 @@ class Choice:
         """The plan itself."""
         return self.best.plan
 
-    def explain(self) -> str:
-        """Why this plan: its cost and bottleneck, alternatives, rejected families."""
-        cost = self.best.cost
-        lines = [self.plan.line(), f"  predicted {cost}; bound by {cost.bottleneck}; {self.best.searched} points"]
-        for other in self.others:
-            lines.append(f"  instead of {other.plan.family}: {other.cost}")
+    def explain(self, taken: Plan | None = None, tried: Sequence[str] = ()) -> str:
+        """Why this plan: its cost and bottleneck, alternatives, rejected families.
+
+        `taken` is the plan that runs, when it is not the cheapest: one of another family, since those cheaper were
+        tried and not taken. `tried` has the line of such a plan and, behind a colon, why.
+        """
+        known = [self.best, *self.others]
+        one = next((c for c in known if taken is not None and c.plan.family == taken.family), self.best)
+        why = {c.plan.family: note[len(c.plan.line()) + 2 :] for c in known for note in tried if _about(note, c.plan)}
+        cost = one.cost
+        lines = [one.plan.line(), f"  predicted {cost}; bound by {cost.bottleneck}; {one.searched} points"]
+        for other in known:
+            if other is one:
+                continue
+            if other.plan.family in why:
+                lines.append(f"  tried and not taken: {other.plan.line()}")
+                reason = why[other.plan.family].split("\n")
+                lines += [f"    predicted {other.cost}", *(f"    {line.strip()}" for line in reason)]
+            else:
+                lines.append(f"  instead of {other.plan.family}: {other.cost}")
         for gone in self.rejected:
             lines.append(f"  not {gone.family}: {'; '.join(gone.reasons)}")
+        lines += [f"  {note}" for note in tried if not any(_about(note, c.plan) for c in known)]
         return "\n".join(lines)
+
+
+def _about(note: str, plan: Plan) -> bool:
+    return note.startswith(f"{plan.line()}: ")
 
 
 def choose(program: Program, facts: CallFacts, families: Sequence[Family[Any]], pins: Sequence[Pin] = ()) -> Choice:
