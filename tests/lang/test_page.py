@@ -456,6 +456,35 @@ def selected_numbers_are_weak(
     W[N] = td.zeros(N, dtype=i8) + td.where(X[N] > 0, 300, 0)  # too large for i8: i64
 
 
+@pytest.mark.parametrize("dtype", [td.bf16, td.f16, td.f32, td.f64])
+def test_selected_floats_are_weak(dtype: td.DType) -> None:
+    @td.kernel
+    def selected(X: td.Tensor[N, dtype], Y: td.Out[N] = None, Z: td.Out[N] = None, W: td.Out[()] = None):
+        Y[N] = X[N] * td.where(X[N] > 0, 0.1, -0.3)
+        Z[N] = 0.5 * td.where(X[N] > 1, 2.0, 1) + X[N]
+        step = td.zeros(dtype=dtype)
+        for n in td.serial(N.each):
+            step = td.where(X[n] > 0, 0.7, 0.0)
+        W[()] = step
+
+    x = A.astype(dtype.numpy)
+    found = selected.reference(x)
+    assert [y.dtype for y in found] == [dtype.numpy] * 3, [y.dtype for y in found]
+    factor = np.where(A > 0, 0.1, -0.3).astype(dtype.numpy)  # as a number beside the tile: rounded to its dtype
+    assert (found[0] == (x.astype(np.float64) * factor.astype(np.float64)).astype(dtype.numpy)).all()
+    assert (found[1] == np.where(A > 1, 1.0, 0.5).astype(dtype.numpy) + x).all()
+    assert found[2] == np.asarray(0.7 * (A[-1] > 0)).astype(dtype.numpy)
+
+
+def test_selected_floats_that_overflow_stay_wide() -> None:
+    @td.kernel
+    def masked(X: td.Tensor[N, td.f16], Y: td.Out[N] = None):
+        Y[N] = X[N] + td.where(X[N] > 0, 0.0, -1e30)
+
+    found = masked.reference(A.astype(np.float16))
+    assert found.dtype == np.float32 and np.isfinite(found).all()
+
+
 def later_if_greater(p, q):
     more = q[0] > p[0]
     return td.where(more, q[0], p[0]), td.where(more, q[1], p[1])

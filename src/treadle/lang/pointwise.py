@@ -5,6 +5,7 @@ f16 and bf16 are computed in f32 and rounded once an operation. Scalars that are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -387,7 +388,8 @@ def where(ctx: Context, c: Any, a: Any, b: Any) -> Any:
     dtype = weak_pair(ctx, x, y)
     join(ctx, (cond, x, y), "selecting with td.where")
     result = selection(ctx, cond, x, y, dtype)
-    if type(x) is int and type(y) is int:
+    if type(x) in (int, float) and type(y) in (int, float):
+        assert not isinstance(x, Tile) and not isinstance(y, Tile)
         result.weak = (cond, x, y)
     return result
 
@@ -399,21 +401,27 @@ def selection(ctx: Context, cond: Tile, x: Operand, y: Operand, dtype: DType) ->
 
 
 def strengthened(ctx: Context, x: Operand, other: Operand) -> Operand:
-    """A selection between two whole numbers in the dtype of the integers beside it, if that holds both."""
+    """A selection between two numbers in the dtype of the tile beside it, if that holds both."""
     if not isinstance(x, Tile) or x.weak is None or not isinstance(other, Tile) or other.weak is not None:
         return x
     return in_weak_dtype(ctx, x, other.dtype)
 
 
 def fits_weakly(x: Tile, dtype: DType) -> bool:
-    """Whether a tile is a selection between two whole numbers that an integer dtype holds."""
-    if x.weak is None or not dtype.is_int or not dtype.has_arithmetic:
+    """Whether a tile is a selection between two numbers that a dtype of their kind holds: none overflows.
+
+    Whole numbers beside floats stay integers, which are promoted without loss of what a float holds.
+    """
+    if x.weak is None or not dtype.has_arithmetic:
         return False
-    return all(dtype.finite_min <= n <= dtype.finite_max for n in x.weak[1:])
+    numbers = x.weak[1:]
+    if any(type(n) is float for n in numbers) != dtype.is_float or not (dtype.is_int or dtype.is_float):
+        return False
+    return all(not math.isfinite(n) or dtype.finite_min <= n <= dtype.finite_max for n in numbers)
 
 
 def in_weak_dtype(ctx: Context, x: Tile, dtype: DType) -> Tile:
-    """A selection between two whole numbers in the integer dtype, if that holds both; any other tile as it is."""
+    """A selection between two numbers in the dtype, if that holds both; any other tile as it is."""
     if x.weak is None or x.dtype == dtype or not fits_weakly(x, dtype):
         return x
     cond, a, b = x.weak
@@ -421,13 +429,13 @@ def in_weak_dtype(ctx: Context, x: Tile, dtype: DType) -> Tile:
 
 
 def weak_selection(ctx: Context, fn: str, x: Operand, y: Operand) -> Tile | None:
-    """A selection between two whole numbers, added to or multiplied by a third one: again such a selection."""
+    """A selection between two numbers, added to or multiplied by a third one: again such a selection."""
     if fn not in ("add", "sub", "mul"):
         return None
-    if isinstance(x, Tile) and x.weak is not None and type(y) is int:
+    if isinstance(x, Tile) and x.weak is not None and type(y) in (int, float):
         cond, a, b = x.weak
         return where(ctx, cond, PYTHON[fn](a, y), PYTHON[fn](b, y))
-    if isinstance(y, Tile) and y.weak is not None and type(x) is int:
+    if isinstance(y, Tile) and y.weak is not None and type(x) in (int, float):
         cond, a, b = y.weak
         return where(ctx, cond, PYTHON[fn](x, a), PYTHON[fn](x, b))
     return None

@@ -44,9 +44,9 @@ class Tile(Operators):
         self.fact = fact
         """Of a scalar comparison: what holds where it is true."""
         self.exact = fact is not None and len(fact) == 1
-        self.weak: tuple[Tile, int, int] | None = None
-        """Of a selection between two whole Python numbers: its condition and the numbers, which are weak."""
         """Whether `fact` is false where the comparison is."""
+        self.weak: tuple[Tile, int | float, int | float] | None = None
+        """Of a selection between two Python numbers: its condition and the numbers, which are weak."""
 
     # ---- what it is
 
