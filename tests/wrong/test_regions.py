@@ -498,7 +498,7 @@ def sum_of_nothing(X: td.Tensor[M], Y: td.Out[M]):
 
 
 subtract = td.Monoid(0.0, lambda a, b: a - b, laws=None)
-last = td.Monoid(0.0, lambda a, b: b)
+last = td.Monoid((0.0, False), lambda a, b: (td.where(b[1], b[0], a[0]), a[1] | b[1]), lift=lambda x: (x, True))
 
 
 @pairs.wrong("reduce/no-merge")
@@ -518,7 +518,7 @@ def permuted_last(X: td.Tensor[N], Y: td.Out[()]):
 
 @pairs.right
 def ordered_last(X: td.Tensor[N], Y: td.Out[()]):
-    Y[()] = td.fold(X[N], N, last, order=td.ordered)
+    Y[()] = td.fold(X[N], N, last, order=td.ordered)[0]
 
 
 affine = td.Monoid((1.0, 0.0), lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]))
