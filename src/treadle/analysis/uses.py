@@ -14,6 +14,8 @@ from treadle.ir.ops.fold import Mma
 PURE = (Elementwise, Cast, Bitcast, Full, Coords, Index, Load, Extract)
 """Operations whose elements can be computed again anywhere (a load: as long as nothing stores to its tensor)."""
 
+STEP = 16
+
 # How many simple vector instructions a function costs, roughly; everything else costs one.
 WEIGHT: dict[str, int] = {
     **dict.fromkeys(("exp", "exp2", "log", "log2", "sin", "cos"), 12),
@@ -65,12 +67,21 @@ class Uses:
     loaded: dict[str, list[Load]] = field(default_factory=dict[str, "list[Load]"])
     store_number: dict[int, int] = field(default_factory=dict[int, int])
     if_number: dict[int, int] = field(default_factory=dict[int, int])
+    milestones: dict[str, int] = field(default_factory=dict[str, int])
+    """Values every `STEP`-th operation along chains of operations, by how long the longest chain to them is: what
+    follows such a chain by recursion starts from them."""
 
     def __post_init__(self) -> None:
         self.definition = self.program.definitions()
         for parameter in self.program.scalars:
             self.of_value[parameter.value.name] = parameter.value
         self._visit(self.program.body, None)
+        heights: dict[str, int] = {}
+        for op in self.program.body.walk():  # operands are defined before they are used
+            if isinstance(op, PURE):
+                height = 1 + max((heights.get(v.name, 0) for v in op.operands), default=0)
+                heights.update((v.name, height) for v in op.results)
+        self.milestones = {name: height for name, height in heights.items() if height % STEP == 0}
 
     def _visit(self, block: Block, owner: Op | None) -> None:
         self.owner[id(block)] = owner
@@ -134,15 +145,20 @@ class Uses:
         *Units*: simple vector instructions.
         """
         memo = {} if seen is None else seen
-        if value.name in known:
-            return 1
-        if value.name not in memo:
-            memo[value.name] = 1
-            op = self.definition.get(value.name)
-            own = WEIGHT.get(op.fn, 1) if isinstance(op, Elementwise) else 0 if isinstance(op, Full) else 1
-            inner = op.operands if isinstance(op, PURE) else ()
-            memo[value.name] = own + sum(self.weight(v, known, memo) for v in inner)
-        return memo[value.name]
+        left = [value]
+        while left:  # chains may be longer than Python's stack is deep
+            name = left[-1].name
+            op = self.definition.get(name)
+            inner = op.operands if isinstance(op, PURE) and name not in known else ()
+            waiting = [v for v in inner if v.name not in memo and v.name not in known]
+            if name not in memo and waiting:
+                left += waiting
+                continue
+            left.pop()
+            if name not in memo and name not in known:
+                own = WEIGHT.get(op.fn, 1) if isinstance(op, Elementwise) else 0 if isinstance(op, Full) else 1
+                memo[name] = own + sum(1 if v.name in known else memo[v.name] for v in inner)
+        return 1 if value.name in known else memo[value.name]
 
     def contains(self, op: Op, kind: type[Op]) -> bool:
         """Whether an operation of this class is the operation or nested in it."""

@@ -6,9 +6,10 @@ universal plan comes last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from treadle.base.errors import LimitError, TreadleError
 from treadle.checker import check
@@ -20,7 +21,7 @@ from treadle.driver.facts import CallFacts
 from treadle.driver.pipeline import Timeline
 from treadle.driver.record import Record
 from treadle.driver.targets import features_of
-from treadle.ir.core import Program
+from treadle.ir.core import Op, Program
 from treadle.ir.expand import expand
 from treadle.ir.printer import print_program
 from treadle.ir.verifier import verify
@@ -28,10 +29,12 @@ from treadle.machine.form import MachineProgram
 from treadle.machine.text import print_machine
 from treadle.plan.pins import NoPlan, Pin
 from treadle.plan.plan import Plan, PlanUnreadable, guard_out
-from treadle.realise.choices import LoweringBroken
+from treadle.realise.choices import LoweringBroken, NotLowered
 from treadle.runtime.cache import content_key
 from treadle.targets.cpu.emit.program import emit as emit_cpu
 from treadle.toolchain.llvm import compile_ir
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -67,12 +70,12 @@ def choose(
     refusals: list[str] = []
     with timeline.stage("plan"):
         found = candidates(whole, target, facts, pins, refusals, without)
-    for candidate in _timed(found, timeline):
+    for candidate in _timed(whole, found, timeline):
         if family is not None and candidate.plan.family != family:
             continue
         try:
             with timeline.stage("realise"):
-                machine = _of(program, candidate.build())
+                machine = _of(program, _shallow(whole, candidate.build))
         except LimitError as error:
             notes.append(f"{candidate.plan.line()}: {error.found}")
             continue
@@ -98,11 +101,34 @@ def choose(
     )
 
 
-def _timed(found: Iterator[Candidate], timeline: Timeline) -> Iterator[Candidate]:
+def _shallow(program: Program, work: Callable[[], T]) -> T:
+    """What `work` gives. *Errors*: `realise/unsupported` where a chain of operations is deeper than Python's stack."""
+    try:
+        return work()
+    except RecursionError:
+        pass
+    chain: dict[str, int] = {}
+    deepest: Op | None = None
+    top = 0
+    for op in program.body.walk():
+        length = 1 + max((chain.get(v.name, 0) for v in op.operands), default=0)
+        chain.update((v.name, length) for v in op.results)
+        if op.results and length > top:
+            deepest, top = op, length
+    raise NotLowered(
+        doing=f"realising {program.name}",
+        found=f"a chain of {top} operations, each of which needs the one before",
+        expected=f"one that fits Python's recursion limit of {sys.getrecursionlimit()}",
+        hint="keep the value in a region's state (td.serial) instead of unrolling the loop, or raise the limit",
+        span=None if deepest is None else deepest.span,
+    )
+
+
+def _timed(program: Program, found: Iterator[Candidate], timeline: Timeline) -> Iterator[Candidate]:
     """The candidates; drawing each counts as planning."""
     while True:
         with timeline.stage("plan"):
-            candidate = next(found, None)
+            candidate = _shallow(program, lambda: next(found, None))
         if candidate is None:
             return
         yield candidate

@@ -165,6 +165,8 @@ class Pull(Axes):
         """
         key = (value.name, coords)
         got = frame.held(key)
+        if got is None and value.name in self.uses.milestones:
+            self._fetch_below(value, coords, frame)
         if got is None:
             place = frame.kept(value.name)
             if place is not None:
@@ -174,6 +176,32 @@ class Pull(Axes):
             if isinstance(got.source, str) and pad is None:
                 self.made_in.get(got.source, frame).memo.setdefault(key, got)
         return got
+
+    def _fetch_below(self, value: Value, coords: tuple[Expr, ...], frame: Frame) -> None:
+        """Fetches the milestones under a value, deepest first, so that no chain of operations recurses far."""
+        found: list[tuple[Value, tuple[Expr, ...]]] = []
+        seen: set[tuple[str, tuple[Expr, ...]]] = set()
+        left = [(value, coords)]
+        while left:
+            below, there = left.pop()
+            if (below.name, there) in seen or frame.kept(below.name) is not None or frame.held((below.name, there)):
+                continue
+            seen.add((below.name, there))
+            if below is not value and below.name in self.uses.milestones:
+                found.append((below, there))
+            at = dict(zip(below.type.dims, there, strict=True))
+            match self.uses.definition.get(below.name):
+                case Elementwise(args=args, fn="where") if (truth := self.decided(args[0])) is not None:
+                    operands = [args[1 if truth else 2]]
+                case Elementwise(args=args):
+                    operands = list(args)
+                case Cast(source=source) | Bitcast(source=source):
+                    operands = [source]
+                case _:
+                    operands = []
+            left += [(v, tuple(at[d] for d in v.type.dims)) for v in operands]
+        for below, there in sorted(found, key=lambda f: self.uses.milestones[f[0].name]):
+            self.fetch(below, there, frame)
 
     def define(self, value: Value, coords: tuple[Expr, ...], frame: Frame, pad: Number | None) -> Got:
         """Computes elements from the operation that defines the value."""
