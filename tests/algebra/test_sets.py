@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.algebra.expr import Constraint, Expr, Fn, ceildiv, const, eq, ge, le, lt, maximum, minimum, of, sym
-from treadle.algebra.maps import IndexMap, box
+from treadle.algebra.maps import IndexMap, box, joined
 from treadle.algebra.sets import (
     Facts,
     Inexpressible,
@@ -178,3 +178,48 @@ def test_a_multiple_is_no_known_value() -> None:
     facts = Facts([eq(M % 4, 0), ge(M, 0), ge(N, 0)])
     assert facts.known == {} and not facts.implies(le(M * N, 0))
     assert Facts([eq(3 - M, 0), eq(N, M)]).known == {"M": 3}
+
+
+A, B, C = sym("A"), sym("B"), sym("C")
+a, b, c = sym("a"), sym("b"), sym("c")
+POSITIONS = {
+    "two digits": IndexMap(("a", "b"), (B * a + b,), box("ab", (A, B))),
+    "two digits of some rows": IndexMap(("a", "b"), (B * a + b + 1,), (*box("ab", (A, B)), ge(a, 2), le(a, C))),
+    "three digits": IndexMap(("a", "b", "c"), (B * C * a + C * b + c,), box("abc", (A, B, C))),
+    "another coordinate": IndexMap(("a", "b", "c"), (c, B * a + b), box("abc", (A, B, C))),
+}
+NO_POSITIONS = {
+    "a row too short": IndexMap(("a", "b"), (B * a + b,), box("ab", (A, B - 1))),
+    "another radix": IndexMap(("a", "b"), (A * a + b,), box("ab", (A, B))),
+    "a digit that is used alone": IndexMap(("a", "b"), (B * a + b, b), box("ab", (A, B))),
+    "digits that hang together": IndexMap(("a", "b"), (B * a + b,), (*box("ab", (A, B)), le(a, b))),
+    "rows without end": IndexMap(("a", "b"), (B * a + b,), (ge(a, 0), *box("b", (B,)))),
+    "a digit that is limited more": IndexMap(("a", "b"), (B * a + b,), (*box("ab", (A, B)), ge(b, 1))),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_positions_in_a_mixed_radix_are_one_coordinate(name: str) -> None:
+    whole = POSITIONS[name]
+    one = joined(whole, lambda _: True)
+    assert len(one.dims) < len(whole.dims) and all(len(m) < 2 for e in one.outs for m, _ in e.terms)
+    for sizes in product(range(4), repeat=3):
+        params = dict(zip("ABC", sizes))
+        ranges = {d: range(-2, 40) for d in one.dims} if len(one.dims) == 1 else {d: range(-1, 13) for d in "abc"}
+        digits = {d: range(4) for d in "abc"}
+        assert {o for _, o in whole.points(params, digits)} == {o for _, o in one.points(params, ranges)}
+
+
+@pytest.mark.parametrize("name", NO_POSITIONS)
+def test_what_is_no_such_position_stays(name: str) -> None:
+    assert joined(NO_POSITIONS[name], lambda _: True) is NO_POSITIONS[name]
+
+
+def test_positions_need_a_radix_that_is_not_negative() -> None:
+    whole = POSITIONS["two digits"]
+    assert joined(whole, lambda _: False) is whole
+    some = Facts([ge(B, 0), ge(A, 0), ge(sym("i"), 0), lt(sym("i"), A * B)])
+    assert Region.of(IndexMap((), (sym("i"),)), some) <= Region.of(whole, some)
+    assert not Region.of(IndexMap((), (sym("i") + 1,)), some) <= Region.of(whole, some)
+    with pytest.raises(Inexpressible):
+        Region.of(whole, Facts())

@@ -301,6 +301,43 @@ CLAMPED = text(
   }
 """,
 )
+# A tile along a product axis, filled through its factors and read along the whole.
+FACTORS = text(
+    "cpu:avx512",
+    """
+  program p
+    dim A
+    dim B
+    dim AB product A, B
+    tensor X: f32[A, B]
+    tensor Y: f32[AB] out
+    body
+      %f: f32[AB] = full uninitialised
+      %x: f32[A, B] = load X[A, B]
+      %g: f32[AB] = insert %f[{A, B}] = %x
+      store Y[AB] = %g
+""",
+    "  injective(Y)\n  disjoint(X, Y)",
+    "grid 1 threads 1",
+    """
+  buffer T f32[A*B] local align 64
+  frag x f32[]
+  frag y f32[]
+  role worker agents 1 threads 1 {
+    version T ; %g[$0]
+    loop a = 0 .. A step 1 {
+      loop b = 0 .. B step 1 {
+        x = load X[a, b] ; %x[a, b]
+        store T[B*a + b] = x ; %g[B*a + b]
+      }
+    }
+    loop i = 0 .. A*B step 1 {
+      y = load T[i] ; %g[i]
+      store Y[i] = y ; store 0 [i]
+    }
+  }
+""",
+)
 STEP = (
     "      x = load X[N - 1 - a] ; %x[N - 1 - a]\n      s = fold add x onto s ; %s[] over (c) : N - 1 - a <= c, c < N\n"
 )
@@ -313,6 +350,7 @@ RIGHT = {
     "block": BLOCK,
     "border": BORDER,
     "clamped": CLAMPED,
+    "factors": FACTORS,
 }
 
 
@@ -347,6 +385,13 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("another bound of what is loaded", CLAMPED, "n = index expr N - 1", "n = index expr N - 2", "J1"),
     ("what is loaded is not bounded below", CLAMPED, "p = maximum l, 0", "p = minimum l, 0", "J1"),
     ("a clamp of the neighbour", CLAMPED, "load L[t]", "load L[M - 1 - t]", "J1"),
+    ("a column left out", FACTORS, "loop b = 0 .. B step", "loop b = 0 .. B - 1 step", "J1"),
+    ("the first column left out", FACTORS, "loop b = 0", "loop b = 1", "J1"),
+    ("a row left out", FACTORS, "loop a = 0 .. A step", "loop a = 0 .. A - 1 step", "J1"),
+    ("the first row left out", FACTORS, "loop a = 0", "loop a = 1", "J1"),
+    ("every other row", FACTORS, "A step 1", "A step 2", "J1"),
+    ("a row under the other's position", FACTORS, "store T[B*a + b] = x ; %g[B*a + b]", "store T[A*b + a] = x ; %g[A*b + a]", "J1"),
+    ("a triangle", FACTORS, "loop b = 0 .. B step", "loop b = 0 .. min(B, a + 1) step", "J1"),
     ("a contribution left out", FROM_THE_RIGHT, "loop a = 0", "loop a = 1", "J1"),
 ]  # fmt: skip
 

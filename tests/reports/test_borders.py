@@ -1,4 +1,5 @@
-"""Neighbours at the border: subscripts clamped to an axis, by hand or promised; recurrences that begin somewhere."""
+"""Neighbours at the border: subscripts clamped to an axis, by hand or promised; recurrences that begin somewhere;
+parts of tiles."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from tests.reports.ways import everywhere
 
 import treadle as td
 
-M, N = td.dims("M N")
+M, N, A, B = td.dims("M N A B")
+AB = td.product(A, B)
 
 
 @td.kernel
@@ -107,3 +109,34 @@ def test_such_recurrences_in_every_row() -> None:
         expected[:, j] = expected[:, j - 1] * 0.5 + x[:, j]
     assert np.array_equal(everywhere(begun_in_every_row, x), expected)
     assert np.array_equal(everywhere(begun_in_every_row, x[:, :1]), x[:, :1])
+
+
+@td.kernel
+def by_factors(X: td.Tensor[A, B], Y: td.Out[AB] = None):
+    f = td.empty(AB)
+    f[A, B] = X[A, B] * 2
+    Y[AB] = f[AB] + 1
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (0, 4), (4, 0)])
+def test_a_tile_along_a_product_is_filled_through_its_factors(shape: tuple[int, int]) -> None:
+    x = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
+    assert np.array_equal(everywhere(by_factors, x), x.reshape(-1) * 2 + 1)
+
+
+@td.kernel
+def left_alone(X: td.Tensor[M], Y: td.Out[M] = None, Z: td.Out[M] = None):
+    t = td.zeros(M)
+    for m in td.parallel(M[:48]):
+        t[m] = X[m] * 2
+    for m in td.parallel(M.each):
+        Y[m] = t.at(m + 1, fill=0) + t[m]
+        Z[m] = t[(m + 1) % M.extent]
+
+
+@pytest.mark.parametrize("size", [48, 49, 60])
+def test_what_a_partial_region_leaves_alone_is_what_it_was(size: int) -> None:
+    x = np.arange(size, dtype=np.float32)
+    t = np.where(np.arange(size) < 48, 2 * x, 0)
+    y, z = everywhere(left_alone, x)
+    assert np.array_equal(y, np.append(t[1:], 0) + t) and np.array_equal(z, np.roll(t, -1))

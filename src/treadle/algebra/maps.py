@@ -8,12 +8,12 @@ isl.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from treadle.algebra.expr import Atom, Constraint, Expr, ExprLike, Max, Min, Monomial, ge, lt, of, sym
+from treadle.algebra.expr import Atom, Constraint, Expr, ExprLike, Max, Min, Monomial, Sym, ge, lt, of, sym
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,66 @@ def box(names: Sequence[str], shape: Sequence[ExprLike]) -> tuple[Constraint, ..
     for name, extent in zip(names, shape, strict=True):
         found += [ge(sym(name), 0), lt(sym(name), extent)]
     return tuple(found)
+
+
+def joined(map_: IndexMap, not_negative: Callable[[Expr], bool]) -> IndexMap:
+    """The map with positions in a mixed radix as one coordinate: `B*a + b`, for `0 <= b < B` and bounds of `a` alone,
+    takes each value between those for the least and the greatest `a` once.
+
+    *Ensures*: the same outs as the map's, under every valuation for which what `not_negative` affirms is so; products
+    of a symbol and a dim are gone where they are such positions.
+    """
+    if all(len(m) < 2 for e in map_.outs for m, _ in e.terms):
+        return map_
+    for a in map_.dims:
+        radix = next((d for e in map_.outs if (d := _radix(e, a)) is not None), None)
+        if radix is None or radix.symbols & {*map_.dims, *map_.exists}:
+            continue
+        for b in map_.dims:
+            one = _joined(map_, a, b, radix) if a != b else None
+            if one is not None and not_negative(radix):
+                return joined(one, not_negative)
+    return map_
+
+
+def _radix(e: Expr, a: str) -> Expr | None:
+    """The factor of a dim in an expression, where that is no number."""
+    factor = Expr(())
+    for monomial, k in e.terms:
+        if Sym(a) in monomial:
+            rest = list(monomial)
+            rest.remove(Sym(a))
+            factor = factor + Expr(((tuple(rest), k),))
+    return factor if factor.constant is None else None
+
+
+def _joined(map_: IndexMap, a: str, b: str, radix: Expr) -> IndexMap | None:
+    """With `b` as the position of the two, if they occur as such a position only and `a` is bounded on both sides."""
+    position = radix * sym(a) + sym(b)
+    outs: list[Expr] = []
+    for e in map_.outs:
+        rest = e - position if e.symbols & {a, b} else e
+        if rest.symbols & {a, b}:
+            return None
+        outs.append(e if rest == e else rest + sym(b))
+    where: list[Constraint] = []
+    sides: set[int] = set()
+    digit = {ge(sym(b), 0), lt(sym(b), radix)}
+    if not digit <= set(map_.where):
+        return None
+    for c in map_.where:
+        if not c.symbols & {a, b}:
+            where.append(c)
+        elif c not in digit:
+            k = c.expr.coefficient(Sym(a))
+            rest = c.expr - k * sym(a)
+            if c.equality or abs(k) != 1 or rest.symbols & {*map_.dims, *map_.exists}:
+                return None
+            sides.add(k)
+            where.append(Constraint(k * sym(b) + radix * rest + (radix - 1 if k < 0 else 0)))
+    if sides != {1, -1}:
+        return None
+    return IndexMap(tuple(d for d in map_.dims if d != a), tuple(outs), tuple(where), map_.exists)
 
 
 def product_lemmas(c: Constraint, facts: Sequence[Constraint]) -> Iterator[Constraint]:

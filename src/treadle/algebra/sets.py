@@ -17,7 +17,7 @@ import islpy as isl
 
 from treadle.algebra.expr import QUOTIENT, REMAINDER, Constraint, Expr, Floor, Fn, Monomial, Sym, eq, ge, of, sym
 from treadle.algebra.isl_text import Inexpressible, Text, complements, convex, ident, name_of, negation, term_of
-from treadle.algebra.maps import IndexMap, product_lemmas
+from treadle.algebra.maps import IndexMap, joined, product_lemmas
 
 _DIMS = isl.dim_type
 SetError: type[Exception] = isl.Error
@@ -294,8 +294,8 @@ class Region:
 
     @staticmethod
     def of(map_: IndexMap, facts: Facts) -> Region:
-        """The tuples that the map reaches, under facts."""
-        return Relation.of(map_, facts).range()
+        """The tuples that the map reaches, under facts. *Errors*: `Inexpressible`."""
+        return Relation.of(joined(map_, lambda e: facts.implies(ge(e, 0))), facts).range()
 
     @staticmethod
     def nothing(arity: int) -> Region:
