@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from treadle.algebra.expr import Constraint, Expr, sym
-from treadle.algebra.maps import box
+from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import complements
 from treadle.checker.coverage import Coverage, StoreEvent
 from treadle.checker.cuts import Cut, Range, argument_of
@@ -305,7 +305,7 @@ class Walk(Invariants):
         inner = place.inner(facts=inside, view=view, known=place.knowing(stmt.vars))
         inner.frames = (*place.frames, Frame(stmt, tuple(ranges), bound, position=position))
         inner.holds = {}
-        others: dict[str, list[object]] = {}
+        others: dict[str, list[IndexMap]] = {}
         alone = self.alone(place, stmt)
         shared = place.buffers.keys() - alone
         for name, written in self.collector(place, shared).tasks(stmt, but=True):
@@ -316,7 +316,7 @@ class Walk(Invariants):
             else:
                 inner.contents[name] = replace(
                     inner.contents[name],
-                    elsewhere=(*inner.contents[name].elsewhere, *others.get(name, [])),  # type: ignore[arg-type]
+                    elsewhere=(*inner.contents[name].elsewhere, *others.get(name, [])),
                 )
         inner.configured = False
         self.subscribe(inner, self.role)

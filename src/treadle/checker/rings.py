@@ -102,7 +102,7 @@ class Rings:
             waits = [s for s, _ in events if kind(s) == "mbar.wait"]
             copies = [(s, c) for s, c in events if isinstance(s, Copy)]
             if len(expects) != 1 or len(waits) != 1 or len(events) != 2 + len(copies):
-                self.at = step.body[step.position]  # type: ignore[assignment]
+                self.at = step.body[step.position]
                 raise Refused("J3", f"a step of {step.counter} must wait once, announce once and copy", {})
             wait, expect = waits[0], expects[0]
             assert isinstance(wait, Sync) and isinstance(expect, Sync)
@@ -321,7 +321,7 @@ class Rings:
         for name, ring in self.rings.items():
             if not any((r.name, name) in self.taken for r in consumers):
                 raise Refused("J5", f"{name} is filled and never taken", {})
-            self.at = ring.step.body[ring.step.position]  # type: ignore[assignment]
+            self.at = ring.step.body[ring.step.position]
 
     def _setup(self) -> None:
         """Barriers are set up once, by one thread, fenced, and before any role goes on."""

@@ -124,9 +124,10 @@ class Scatters:
         while isinstance(region := self.source.defs.get(made.name), Region):
             symbols |= {s for arg in region.args for s in argument_symbols(arg)}
             made = region.body.yields[next(i for i, v in enumerate(region.results) if v is made)]
-        nests = [f for f in place.frames if isinstance(f.control, Tasks)]
-        for f in nests:
-            stores = [s for s in walk(f.control.body) if isinstance(s, Store) and s.dst.name == stmt.dst.name]  # type: ignore[attr-defined]
+        for f in place.frames:
+            if not isinstance(f.control, Tasks):
+                continue
+            stores = [s for s in walk(f.control.body) if isinstance(s, Store) and s.dst.name == stmt.dst.name]
             if stores != [stmt] or not f.entering(symbols) >= {r.var for r in f.ranges}:
                 return False
         return True

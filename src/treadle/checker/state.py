@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from treadle.algebra.expr import Atom, Constraint, Expr, Fn, Sym, of, sym
 from treadle.algebra.maps import box
@@ -74,11 +75,11 @@ class Place:
         """The symbols in scope and these."""
         return None if self.known is None else self.known | frozenset(names)
 
-    def inner(self, **changes: object) -> Place:
+    def inner(self, **changes: Any) -> Place:
         """A copy with its own tables, changed."""
         copied = replace(self, lets=dict(self.lets), holds=dict(self.holds), contents=dict(self.contents))
         copied.filled = dict(self.filled)
-        return replace(copied, **changes)  # type: ignore[arg-type]
+        return replace(copied, **changes)
 
     # ---- storage
 
