@@ -175,3 +175,15 @@ def printed(X: td.Tensor[M], Y: td.Out[M] = None):
 def position(X: td.Tensor[M, N], Y: td.Out[M] = None):
     for m in td.parallel(M):
         Y[m] = X[m, N].argmax(N)
+
+
+@td.kernel
+def scaled(X: td.Tensor[M], W: td.Tensor[M], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        Y[m] = X[m] * W[m]
+
+
+@td.kernel
+def turned_over(X: td.Tensor[M], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        Y[m] = X[M.extent - 1 - m.coords]

@@ -151,7 +151,32 @@ def test_an_output_that_overlaps_an_input() -> None:
     shifted = np.zeros(9, np.float32)
     shifted[:7] = X
     assert (kernel(shifted[:7], shifted[2:]) == 2 * X).all()  # as if the input had been read before
-    assert [v.verdict["status"] for v in kernel.variants] == ["verified"]
+    # One plan that runs in place, one that reads a copy of the input.
+    assert [v.verdict["status"] for v in kernel.variants] == ["verified", "verified"]
+    assert ["same(X, Y)" in str(v.guard) for v in kernel.variants] == [True, False]
+
+
+def test_every_input_in_place_that_the_judge_verifies() -> None:
+    kernel = td.kernel(k.scaled.definition.fn)
+    for first, second in ((True, False), (False, True), (True, True)):
+        y = X.copy()
+        assert kernel(y if first else X, y if second else X, y) is y and (y == X * X).all()
+    assert len({str(v.guard) for v in kernel.variants}) == 3
+
+
+def test_an_order_that_does_not_hold_in_place_reads_a_copy() -> None:
+    y = X.copy()
+    assert k.turned_over(y, y) is y and (y == X[::-1]).all()
+    assert not any("same" in str(v.guard) for v in k.turned_over.variants)
+
+
+def test_a_serial_loop_in_place_has_a_plan() -> None:
+    y = X.copy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert k.running(y, y) is y and (y == np.cumsum(X)).all()
+    assert (k.running.bind(y, y)() == np.cumsum(np.cumsum(X))).all()
+    assert [v.verdict["status"] for v in k.running.variants] == ["verified"]
 
 
 def test_several_outputs_each_in_place_of_an_input() -> None:
@@ -162,14 +187,18 @@ def test_several_outputs_each_in_place_of_an_input() -> None:
     assert (x == X + (X + 1)).all() and (y == (X + 1) * 2).all()
 
 
-@pytest.mark.filterwarnings("ignore:twice_over runs in")
+@pytest.mark.filterwarnings("ignore:running runs in")
 def test_an_input_that_is_read_after_the_output_was_stored() -> None:
     y = X.copy()
     for n in (1, 2):
         assert k.twice_over(y, y) is y and (y == X * 4**n).all()
-    (variant,) = k.twice_over.variants
-    assert variant.plan == "reference interpreter (an output overlaps an input that is read after it is stored)"
     assert (k.twice_over(X) == 2 * X).all()
+    kernel = td.kernel(k.running.definition.fn)
+    held = np.full(8, 3, np.float32)
+    kernel(held[:7], held[1:])  # X[m + 1] is Y[m]
+    assert (held[1:] == 3 * 2.0 ** np.arange(7)).all()
+    (variant,) = kernel.variants
+    assert variant.plan == "reference interpreter (an output overlaps an input that is read after it is stored)"
 
 
 def test_when_copies_of_inputs_mean_the_same() -> None:

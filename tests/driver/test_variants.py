@@ -12,7 +12,9 @@ from tests.driver import kernels as k
 import treadle as td
 from treadle.driver import specialisation as module
 from treadle.driver.facts import ArrayFacts, CallFacts
-from treadle.driver.variants import Interpreted, call_class
+from treadle.driver.record import Record
+from treadle.driver.variants import Interpreted, Variant, call_class, class_distance
+from treadle.ir.guard import Guard
 from treadle.runtime.memory import empty
 
 M, N = td.dims("M N")
@@ -104,6 +106,26 @@ def test_at_the_cap_the_nearest_plan_runs() -> None:
 
 def facts(extent: int, strides: tuple[int, ...], address: int = 64) -> CallFacts:
     return CallFacts({"M": extent}, {"X": ArrayFacts(address, (extent, 4), strides)}, lambda a, b: True)
+
+
+def test_near_sizes_are_nearer() -> None:
+    """Among plans for other sizes, the one for the next smaller size is taken, whatever was planned first."""
+
+    def cls(extent: int, kind: str = "cuda") -> str:
+        return call_class(facts(extent, (4, 1)), 1, kind)
+
+    def planned(*extents: int) -> Variant:
+        return Variant(Record("", "", b"", {"guard": []}), Guard(()), None, planned={cls(n) for n in extents})
+
+    ladder = [8, 128, 1024, 4096, 8192]
+    for i, extent in enumerate(ladder):
+        distances = [planned(n).distance(cls(extent)) for n in ladder]
+        assert distances == [abs(i - j) for j in range(len(ladder))]
+    assert planned(8, 4096).distance(cls(8192)) == 1 < planned(0).distance(cls(8192))
+    # Layouts count beside sizes, and outputs beyond the last cache on the CPU.
+    small = call_class(facts(100, (4, 1)), 1)
+    assert class_distance(small, call_class(facts(100, (1, 100)), 1)) == 1
+    assert class_distance(small, call_class(facts(1000, (4, 1)), 1, stored=1 << 30)) == 2
 
 
 def test_classes() -> None:

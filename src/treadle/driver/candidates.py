@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, cast
@@ -10,7 +10,7 @@ from typing import Any, cast
 from treadle.driver.facts import CallFacts
 from treadle.driver.targets import features_of
 from treadle.ir.core import Program
-from treadle.ir.guard import Disjoint, Guard, Unit
+from treadle.ir.guard import Disjoint, Guard, Same, Unit
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts as PlanFacts
@@ -89,13 +89,32 @@ def candidates(
     found = [choice.best, *choice.others]
     # The universal plan decides nothing and never loses its right to run: it comes after every other.
     for one in sorted(found, key=lambda c: c.plan.family == UNIVERSAL):
-        yield Candidate(one.plan, _builder(one.plan, program, planned, known), choice)
+        plan = replace(one.plan, guard=in_place(one.plan.guard, facts.same)) if facts.same else one.plan
+        yield Candidate(plan, _builder(plan, program, planned, known), choice)
 
 
 def _builder(
     plan: Plan, program: Program, facts: PlanFacts, known: Sequence[Family[MachineProgram]]
 ) -> Callable[[], MachineProgram]:
-    return lambda: realised(plan, program, facts, known)
+    same = frozenset(frozenset((f.first, f.second)) for f in plan.guard.facts if isinstance(f, Same))
+
+    def build() -> MachineProgram:
+        machine = realised(plan, program, facts, known)
+        machine.guard = in_place(machine.guard, same)
+        return machine
+
+    return build
+
+
+def in_place(guard: Guard, same: Collection[frozenset[str]]) -> Guard:
+    """The guard of a plan under which those pairs of tensors are one view instead of apart: the judge decides whether
+    what the plan does is right then."""
+    return Guard(
+        tuple(
+            Same(f.first, f.second) if isinstance(f, Disjoint) and {f.first, f.second} in same else f
+            for f in guard.facts
+        )
+    )
 
 
 def plan_facts(program: Program, target: str, facts: CallFacts) -> PlanFacts:
@@ -115,7 +134,8 @@ def plan_facts(program: Program, target: str, facts: CallFacts) -> PlanFacts:
         offsets = [array.address, *(s * size for _, s in steps if s != 1)]
         aligned[tensor.name] = next(a for a in (64, 32, 16, 8, 4, 2, 1) if all(o % a == 0 for o in offsets))
     names = sorted(facts.arrays)
-    apart = all(facts.apart(a, b) for i, a in enumerate(names) for b in names[i + 1 :])
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    apart = all(facts.apart(a, b) or frozenset((a, b)) in facts.same for a, b in pairs)
     kind = target.partition(":")[0]
     planned = PlanFacts(
         target=target,
@@ -149,7 +169,7 @@ def _whatever_the_call(program: Program, planned: PlanFacts, facts: CallFacts) -
 
 def saved_candidate(plan: Plan, program: Program) -> Candidate:
     """A saved plan as a candidate: its family builds it from its point and guard alone."""
-    disjoint = any(isinstance(f, Disjoint) for f in plan.guard.facts)
+    disjoint = any(isinstance(f, Disjoint | Same) for f in plan.guard.facts)
     facts = PlanFacts(
         plan.target, disjoint=disjoint, features=plan.features, workers=plan.workers, unit=_units(plan.guard)
     )

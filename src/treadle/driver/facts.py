@@ -25,11 +25,20 @@ class ArrayFacts:
 
 @dataclass(frozen=True)
 class CallFacts:
-    """Facts of a call: extents by symbol, arrays by name, and which pairs of arrays share no byte."""
+    """Facts of a call: extents by symbol, arrays by name, and which pairs of arrays share no byte.
+
+    `same`: pairs that are one view, where a plan is wanted that runs in place.
+    """
 
     extents: Mapping[str, int]
     arrays: Mapping[str, ArrayFacts]
     apart: Callable[[str, str], bool] = field(repr=False)
+    same: frozenset[frozenset[str]] = frozenset()
+
+    def one_view(self, first: str, second: str) -> bool:
+        """Whether two arrays have one address, and along every axis one extent and one stride in elements."""
+        a, b = self.arrays.get(first), self.arrays.get(second)
+        return a is not None and b is not None and _one_view(a, b)
 
 
 def holds(guard: Guard, facts: CallFacts) -> bool:
@@ -57,8 +66,7 @@ def _fact_holds(fact: Fact, facts: CallFacts) -> bool:
             present = first in facts.arrays and second in facts.arrays
             return not present or facts.apart(first, second)
         case Same(first, second):
-            a, b = facts.arrays.get(first), facts.arrays.get(second)
-            return a is not None and b is not None and _one_view(a, b)
+            return facts.one_view(first, second)
         case Aligned(tensor) | Pitch(tensor) | Unit(tensor) | Injective(tensor):
             array = facts.arrays.get(tensor)
             return array is None or array.empty or _array_fact(fact, array)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -63,11 +64,13 @@ class Specialisation:
     def run(self, call: Call) -> Variant | Interpreted:
         """Runs the call's variant, and returns that. The Outs are `call.outs`."""
         block = self._block(call)
-        if not block.apart and (met := self._met(call)):
-            if (copies := self._copies(call, met)) is not None:
-                copies.refresh()
-                return self.run(copies.call)
-        variant = self._variant(call, block)
+        met = {} if block.apart else self._met(call)
+        variant = self._in_place(call, block, met) if met else None
+        if met and variant is None and (copies := self._copies(call, met)) is not None:
+            copies.refresh()
+            return self.run(copies.call)
+        if variant is None:
+            variant = self._interpret(OVERLAP) if met else self._variant(call, block)
         if isinstance(variant, Interpreted):
             variant.run(self.program, call)
         else:
@@ -78,10 +81,12 @@ class Specialisation:
     def bind(self, call: Call) -> Any:
         """The call, made ready: a `CpuLaunch`, a `CudaBound` or an `InterpretedLaunch`."""
         block = self._block(call)
-        if not block.apart and (met := self._met(call)):
-            if (copies := self._copies(call, met)) is not None:
-                return CopyingLaunch(self.bind(copies.call), copies)
-        variant = self._variant(call, block)
+        met = {} if block.apart else self._met(call)
+        variant = self._in_place(call, block, met) if met else None
+        if met and variant is None and (copies := self._copies(call, met)) is not None:
+            return CopyingLaunch(self.bind(copies.call), copies)
+        if variant is None:
+            variant = self._interpret(OVERLAP) if met else self._variant(call, block)
         if isinstance(variant, Interpreted):
             return InterpretedLaunch(variant, self.program, call)
         on_gpu = call.device != "cpu"
@@ -95,10 +100,35 @@ class Specialisation:
         met = {n: [o for o in outs if not facts.apart(n, o)] for n in sorted(facts.arrays) if n not in outs}
         return {n: found for n, found in met.items() if found}
 
+    def _in_place(self, call: Call, block: Block, met: dict[str, list[str]]) -> Variant | None:
+        """The variant that runs a call whose inputs are the very views of outputs, where the judge verified one.
+
+        One element at a time is slower than a copy of the inputs, where copies mean the same.
+        """
+        views = call.views
+        if call.device != "cpu" or not all(views[n].dtype == views[o].dtype for n, outs in met.items() for o in outs):
+            return None
+        facts = self.facts(call)
+        if not all(facts.one_view(n, o) for n, outs in met.items() for o in outs):
+            return None
+        same = frozenset(frozenset((n, o)) for n, outs in met.items() for o in outs)
+        key = self._key(call, block) + repr(sorted(map(sorted, same))).encode()
+        known = self._found.get(key)
+        if known is None:
+            with planning():
+                known = self._found.get(key) or self._choose(replace(facts, same=same), place_of(call.device))
+                self._remember(key, known)
+        if isinstance(known, Interpreted):
+            return None
+        slow = known.record.meta["family"] == UNIVERSAL and self._copies_suffice(met)
+        return None if slow else known
+
     def _copies(self, call: Call, met: dict[str, list[str]]) -> Copies | None:
         """Copies of inputs that lie on an output, where reading these means the same."""
-        same = all(copies_suffice(self.expanded, [n], outs) for n, outs in met.items())
-        return Copies(call, list(met)) if same and call.device == "cpu" else None
+        return Copies(call, list(met)) if call.device == "cpu" and self._copies_suffice(met) else None
+
+    def _copies_suffice(self, met: dict[str, list[str]]) -> bool:
+        return all(copies_suffice(self.expanded, [n], outs) for n, outs in met.items())
 
     def _overlap_refused(self, found: str) -> ArgumentsOverlap:
         return ArgumentsOverlap(
@@ -123,22 +153,27 @@ class Specialisation:
 
     def _variant(self, call: Call, block: Block) -> Variant | Interpreted:
         """The variant for a call: found by its layout words, else by class, else made."""
-        if not block.apart and self._met(call):
-            return self._interpret(OVERLAP)
+        key = self._key(call, block)
+        variant = self._found.get(key)
+        if variant is None:
+            with planning():
+                variant = self._found.get(key) or self._choose(self.facts(call), place_of(call.device))
+                self._remember(key, variant)
+        return variant
+
+    def _remember(self, key: bytes, variant: Variant | Interpreted) -> None:
+        if len(self._found) > 4096:
+            self._found.clear()
+        self._found[key] = variant
+
+    def _key(self, call: Call, block: Block) -> bytes:
+        """A call's layout as a key: the words of its arguments without addresses and numbers."""
         words = block.words[: self.signature.tail]
         for at in self._pointers:
             words[at] &= 63
         for at in self._numbers:
             words[at] = 0
-        key = words.tobytes() + bytes((block.apart, workers())) + call.device.encode()
-        variant = self._found.get(key)
-        if variant is None:
-            with planning():
-                variant = self._found.get(key) or self._choose(self.facts(call), place_of(call.device))
-                if len(self._found) > 4096:
-                    self._found.clear()
-                self._found[key] = variant
-        return variant
+        return words.tobytes() + bytes((block.apart, workers())) + call.device.encode()
 
     def facts(self, call: Call) -> CallFacts:
         """The facts of a call. *Errors*: `call/overlap` for two outputs that share elements."""
@@ -184,9 +219,11 @@ class Specialisation:
             return self.interpreted.setdefault(PRINTS, Interpreted(PRINTS))
         try:
             variant = self._make(facts, cls, UNIVERSAL if full else None, place)
-        except LimitError as error:
-            return self._interpret(f"no machine program: {' '.join(error.found.split())}")
-        except (UniversalUnknown, UniversalUnverified) as error:
+        except (UniversalUnknown, UniversalUnverified, LimitError) as error:
+            if facts.same:  # nothing runs in place: the caller has other ways
+                return Interpreted(OVERLAP)
+            if isinstance(error, LimitError):
+                return self._interpret(f"no machine program: {' '.join(error.found.split())}")
             return self._interpret(f"the universal plan is not verified: {' '.join(error.found.split())}")
         variant.classes.add(cls)
         variant.planned.add(cls)

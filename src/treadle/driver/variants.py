@@ -15,10 +15,10 @@ from treadle.driver.record import Record
 from treadle.driver.rooms import room
 from treadle.ir.core import Program
 from treadle.ir.guard import Guard
+from treadle.plan.facts import STREAM_FROM
 from treadle.runtime.cpu import load_object
 from treadle.runtime.launch import CpuKernel
 from treadle.runtime.signature import Signature
-from treadle.targets.cpu.rates import STREAM_FROM
 
 SMALL, MIDDLE = 64, 512
 """Extents below and from which plans tend to differ: where a second worker, packing and blocks begin to pay."""
@@ -55,9 +55,12 @@ class Variant:
         return holds(self.guard, facts)
 
     def distance(self, cls: str) -> int:
-        """In how many respects a class of calls differs from the nearest one that this plan was chosen for."""
-        wanted = re.split("[,;]", cls)
-        return min(sum(a != b for a, b in zip(wanted, re.split("[,;]", c), strict=True)) for c in self.planned)
+        """How far a class of calls is from the nearest one that this plan was chosen for.
+
+        Extents count by the steps between their sizes, anything else by whether it differs: a plan for the next smaller
+        products is nearer than one for small ones.
+        """
+        return min(class_distance(cls, c) for c in self.planned)
 
 
 @contextmanager
@@ -131,7 +134,7 @@ def load(record: Record, signature: Signature) -> Variant:
 def call_class(facts: CallFacts, workers: int, kind: str = "cpu", stored: int = 0) -> str:
     """The class of a call: what plans are chosen by, coarse enough that few classes occur.
 
-    Extents as 0, 1, small, middle, large; per array which axis is contiguous; whether arguments overlap; how many
+    Extents as 0, 1, small, middle, large; per array which axis is contiguous; which arguments overlap; how many
     workers there are; on a CPU whether the outputs (`stored` bytes) are too large for its last cache. On a GPU also how
     addresses are aligned (no plan of the CPU asks), and large extents are told apart further: how many tasks there are
     for its multiprocessors, and how much of a row a thread can hold.
@@ -141,8 +144,31 @@ def call_class(facts: CallFacts, workers: int, kind: str = "cpu", stored: int = 
     arrays = ",".join(f"{name}={_array_class(a, kind)}" for name, a in sorted(facts.arrays.items()))
     names = sorted(facts.arrays)
     apart = all(facts.apart(a, b) for i, a in enumerate(names) for b in names[i + 1 :])
-    beyond = ";beyond the cache" if kind == "cpu" and stored >= STREAM_FROM else ""
-    return f"{dims};{arrays};{'apart' if apart else 'overlap'};{workers}{beyond}"
+    met = (
+        "apart"
+        if apart
+        else "overlap"
+        if not facts.same
+        else "same " + "+".join(sorted(map("-".join, map(sorted, facts.same))))
+    )
+    beyond = "beyond the cache" if kind == "cpu" and stored >= STREAM_FROM else ""
+    return f"{dims};{arrays};{met};{workers};{beyond}"
+
+
+SIZES = "01smlxh"
+"""The classes of extents, in order."""
+
+
+def class_distance(first: str, second: str) -> int:
+    """The distance of two classes of calls of one kernel."""
+    ours, theirs = first.split(";"), second.split(";")
+    sizes = [
+        abs(SIZES.index(a[-1]) - SIZES.index(b[-1]))
+        for a, b in zip(ours[0].split(","), theirs[0].split(","), strict=True)
+        if a
+    ]
+    rest = [re.split("[,;]", ";".join(c[1:])) for c in (ours, theirs)]
+    return sum(sizes) + sum(a != b for a, b in zip(*rest, strict=True))
 
 
 def _extent_class(extent: int) -> str:

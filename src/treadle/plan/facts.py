@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from treadle.algebra.expr import Expr
 from treadle.ir.core import Program
 
+STREAM_FROM = 40 << 20
+"""Bytes stored from which non-temporal stores of a CPU win: the output does not stay in its last cache anyway."""
+
 
 @dataclass(frozen=True)
 class CallFacts:

@@ -45,10 +45,6 @@ TILE_RATE = 14.0
 """The same for an AMX tile product."""
 
 
-STREAM_FROM = 40 << 20
-"""Bytes stored from which non-temporal stores win: the output does not stay in the last cache anyway."""
-
-
 def rates(facts: CallFacts) -> Rates:
     """The row for a call's target."""
     return AVX2 if facts.target.endswith("avx2") else AVX512

@@ -13,13 +13,13 @@ from treadle.ir.core import Program
 from treadle.ir.guard import Guard
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
-from treadle.plan.facts import CallFacts
+from treadle.plan.facts import STREAM_FROM, CallFacts
 from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
 from treadle.targets.cpu.admission import call_guard, common_reasons, pins_refused, worker_counts
-from treadle.targets.cpu.rates import STREAM_FROM, rates, traffic
+from treadle.targets.cpu.rates import rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 
 ROWS = (16, 4, 1, 64, 256)
