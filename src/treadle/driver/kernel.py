@@ -56,6 +56,7 @@ class Kernel:
 
     def __init__(self, definition: Definition, *, variants: int = 8) -> None:
         functools.update_wrapper(self, definition.fn)
+        self.__qualname__: str = definition.fn.__qualname__
         self.__treadle_definition__ = definition  # a kernel called in a kernel is inlined
         self.definition = definition
         self.limit = variants
@@ -70,6 +71,10 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<treadle kernel {self.definition.name}>"
+
+    def __reduce__(self) -> str:
+        """Copied and pickled as Python's functions are: a copy is the kernel itself, a pickle is its name."""
+        return self.__qualname__
 
     def under(self, numerics: Any) -> Kernel:
         """The kernel with another numerical contract, made once for each: `kernel(x, numerics=n)` is

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from treadle.base.source import user_position
 from treadle.checker import check as judge
 from treadle.checker.verdict import Verdict
 from treadle.driver.arguments import Call
@@ -23,6 +24,7 @@ from treadle.driver.variants import load as load_variant
 from treadle.ir.guard import Guard
 from treadle.ir.parser import parse_program
 from treadle.ir.printer import print_program
+from treadle.lang.errors import BadArgument
 from treadle.machine.form import MachineProgram
 from treadle.machine.text import print_machine
 from treadle.plan.pins import NoPlan, Pin
@@ -108,9 +110,21 @@ class Plan:
         return self._record
 
     def save(self, path: str | Path) -> None:
-        """Writes the decisions and the program they are for. Equal plans give equal bytes."""
+        """Writes the decisions and the program they are for. Equal plans give equal bytes.
+
+        *Errors*: `capture/argument` for what is no path, or one that cannot be written.
+        """
         text = self.decisions.to_json() + _MARK + self._text
-        Path(path).write_text(text)
+        try:
+            _as_path(path, "saving a plan").write_text(text)
+        except OSError as error:
+            raise BadArgument(
+                doing="saving a plan",
+                found=f"{path}: {error.strerror or error}",
+                expected="a file in a folder that exists and may be written",
+                hint="look at the path, or make the folder",
+                span=user_position(),
+            ) from error
 
     def __call__(self, *args: Any, **staged: Any) -> Any:
         """Runs the plan; returns the Outs.
@@ -193,13 +207,35 @@ def plan_call(
     return Plan(built, kernel, special)
 
 
+def _as_path(path: Any, doing: str) -> Path:
+    try:
+        return Path(path)
+    except TypeError as error:
+        raise BadArgument(
+            doing=doing,
+            found=f"{type(path).__name__} as the path",
+            expected="a path: text or a pathlib.Path",
+            hint='the file comes first: td.load("a.plan", kernel), plan.save("a.plan")',
+            span=user_position(),
+        ) from error
+
+
 def load(path: str | Path, kernel: Kernel | None = None) -> Plan:
     """The plan saved at `path`, realised and judged again. With `kernel` it can run.
 
-    *Errors*: `plan/unreadable`.
+    *Errors*: `plan/unreadable`; `capture/argument` for what is no path or no kernel.
     """
+    known: Any = kernel
+    if known is not None and not hasattr(known, "__treadle_definition__"):
+        raise BadArgument(
+            doing=f"loading {path}",
+            found=f"{type(known).__name__} as the kernel",
+            expected="the kernel that the plan is for, or nothing",
+            hint="load the plan with its kernel, td.load(path, kernel), and call what that gives with the arrays",
+            span=user_position(),
+        )
     try:
-        text = Path(path).read_text(errors="replace")
+        text = _as_path(path, "loading a plan").read_text(errors="replace")
     except OSError as error:
         raise PlanUnreadable(
             doing=f"loading {path}",

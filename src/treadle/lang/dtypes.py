@@ -13,7 +13,10 @@ from treadle.lang.errors import BadArgument
 
 
 def as_dtype(x: Any, doing: str, span: Span | None = None) -> DType:
-    """The dtype that `x` names: a dtype, its name, a NumPy dtype or scalar type. *Errors*: `capture/argument`."""
+    """The dtype that `x` names: a dtype, its name or that of NumPy (`"float32"`), a NumPy dtype or scalar type.
+
+    *Errors*: `capture/argument`.
+    """
     if isinstance(x, DType):
         return x
     if isinstance(x, str) and x in BY_NAME:
@@ -22,6 +25,13 @@ def as_dtype(x: Any, doing: str, span: Span | None = None) -> DType:
         try:
             return from_numpy(x)
         except (TypeError, TreadleError):
+            pass
+    if isinstance(x, str):
+        try:
+            named = np.dtype(x)
+            if named.name == x:  # whole names only: NumPy's "f8" is no 8-bit format
+                return from_numpy(named)
+        except (TypeError, ValueError, TreadleError):
             pass
     raise BadArgument(
         doing=doing,
