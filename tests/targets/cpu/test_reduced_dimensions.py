@@ -9,6 +9,9 @@ import pytest
 
 import treadle as td
 from treadle.machine.parse import parse_machine
+from treadle.plan.facts import contiguous
+from treadle.planner.enumerate import choose
+from treadle.targets.cpu.families import families
 
 CAP = 4 << 20
 """Bytes that the local buffers of one worker may take in all."""
@@ -97,6 +100,23 @@ def test_what_a_worker_holds_is_bounded(kernel: Any, first: Any, second: Any, ex
     sizes = [b.dtype.bits // 8 * _count(b.shape) for k in machine.kernels for b in k.buffers if b.place == "local"]
     assert "universal" not in plan.explain().splitlines()[0]
     assert sum(sizes) <= CAP
+
+
+@td.kernel
+def at_once(P: td.Tensor[M, A, B], Q: td.Tensor[N, A, B], W: td.Out[M, N]):
+    for m, n in td.parallel(M, N):
+        W[m, n] = td.mma(P[m, A, B], Q[n, A, B], td.zeros(m, n))
+
+
+@pytest.mark.parametrize(("extent", "offered"), [(64, True), (8192, False)])
+def test_points_that_hold_too_much_are_not_offered(extent: int, offered: bool) -> None:
+    program = at_once.program(td.like(td.f32, 9, 9, 9), td.like(td.f32, 9, 9, 9))
+    facts = contiguous(program, "cpu:avx512", {"M": 300, "N": 300, "A": extent, "B": extent}, workers=2)
+    choice = choose(program, facts, families())
+    assert (choice.plan.family == "universal") == (not offered)
+    reasons = {r.family: r.reasons for r in choice.rejected}
+    wanted = () if offered else ("every point exceeds a resource of the target",)
+    assert reasons.get("tiled contraction", ()) == wanted
 
 
 def _count(shape: Any) -> int:
