@@ -12,6 +12,8 @@ from typing import Any
 
 import treadle as td
 from treadle.dtype.formats import DType
+from treadle.lang.dims import Dimension, PartRef
+from treadle.lang.functions import ORDER_MEANING
 from treadle.lang.operators import Operators
 from treadle.lang.subscript import TensorRef
 from treadle.lang.tile import Tile
@@ -23,6 +25,8 @@ Every public name, from its docstring; made by `python -m tests.docs.language_re
 [The language](language.md) is the page to read first, [semantics](semantics.md) says what programs mean,
 [numerics](numerics.md) what rounding does. Codes in docstrings are those of [the error pages](errors).
 """
+
+SLICE = f"| `[start:stop]` | {(inspect.getdoc(PartRef.__getitem__) or '').splitlines()[0]} |"
 
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Kernels": ("kernel", "Kernel", "Launch", "Plan", "load", "like", "Numerics", "set_workers"),
@@ -75,7 +79,7 @@ def signature(name: str, value: Any) -> str:
 
 def described(name: str, value: Any, prefix: str = "td.") -> list[str]:
     """The entry of one name."""
-    text = inspect.getdoc(value) or ""
+    text = ORDER_MEANING[value] if isinstance(value, str) else inspect.getdoc(value) or ""
     return [f"### `{prefix}{signature(name, value)}`\n", f"{text}\n"]
 
 
@@ -106,6 +110,9 @@ def reference() -> str:
                 out += methods(getattr(td, name))
             if name == "Tile":
                 out += [*methods(Operators)[:-1], *methods(Tile)[2:]]
+            if name == "Dimension":
+                out += ["It, and its parts and blocks (slices `N[a:b]`, `N.by(b)`, arguments of regions) have:\n"]
+                out += [*methods(PartRef)[:-1], *methods(Dimension)[2:-1], SLICE, ""]
             if name == "Tensor":
                 out += ["In a kernel a parameter of this kind has:\n", *methods(TensorRef)]
     dtypes = sorted((n for n in dir(td) if isinstance(getattr(td, n), DType)), key=lambda n: (getattr(td, n).bits, n))

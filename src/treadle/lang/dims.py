@@ -87,6 +87,7 @@ class PartRef(Operators):
         return PartRef(self.part, **(fields | changes))
 
     def __getitem__(self, key: Any) -> PartRef:
+        """The coordinates from `start` up to `stop`, either of which may be left out."""
         return context().slice_part(self, key)
 
     # ---- facts of a part

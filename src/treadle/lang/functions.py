@@ -25,6 +25,14 @@ ordered: Order = "ordered"
 fold_left: Order = "fold_left"
 fold_right: Order = "fold_right"
 
+ORDER_MEANING: dict[Order, str] = {
+    "unordered": "Regroups and permutes contributions: the default of folds, for merges that commute.",
+    "ordered": "Regroups neighbours and never permutes: for merges that are associative only.",
+    "fold_left": "An exact chain from the first contribution to the last; no product is contracted into a sum.",
+    "fold_right": "An exact chain from the last contribution to the first; no product is contracted into a sum.",
+}
+"""What each order of a fold permits, for the reference of the language."""
+
 
 SCOPES = ("cluster", "workgroup", "subgroup", "lane", "worker")
 """Levels of execution inside a device that `scope=` may name."""

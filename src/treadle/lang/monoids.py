@@ -76,12 +76,24 @@ class Monoid:
         return apply(context(), self, s, t, lifted=False)
 
 
+_SENTENCES = {
+    "add": "addition, with identity 0",
+    "mul": "multiplication, with identity 1",
+    "max": "the larger of two, with the lowest value of the dtype as identity",
+    "min": "the smaller of two, with the highest value of the dtype as identity",
+    "and": "`&`: the conjunction of conditions, bit by bit for integers, with all bits set as identity",
+    "or": "`|`: the disjunction of conditions, bit by bit for integers, with identity 0",
+    "xor": "`^`: the exclusive disjunction of conditions, bit by bit for integers, with identity 0",
+}
+
+
 class Builtin(Monoid):
     """A monoid that the language knows, with proved laws: `td.Add`, `td.Mul`, `td.Max`, `td.Min`, `td.And` ..."""
 
     def __init__(self, word: str) -> None:
         self.word = word
         super().__init__(0, self.both, None, commutative=True)
+        self.__doc__ = f"The monoid of {_SENTENCES[word]}. Its laws are proved."
 
     @property
     def name(self) -> str:
