@@ -604,3 +604,13 @@ def test_a_kernel_is_paired_with_its_backward() -> None:
     with pytest.raises(td.UserError) as caught:
         square.backward(abs)
     assert caught.value.code == "capture/argument"
+
+
+def test_a_dimension_is_folded_once() -> None:
+    @td.kernel
+    def twice(X: td.Tensor[N], Y: td.Out[()] = None):
+        Y[()] = X[N].sum(N, N)
+
+    with pytest.raises(td.TreadleError, match="named twice") as caught:
+        twice.program(A)
+    assert caught.value.code == "dims/twice"

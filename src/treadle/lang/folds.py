@@ -16,6 +16,7 @@ from treadle.lang.dtypes import as_dtype
 from treadle.lang.errors import (
     BadArgument,
     DimConflict,
+    DimTwice,
     EmptyExtremum,
     MissingDim,
     Narrowing,
@@ -46,7 +47,16 @@ def along(ctx: Context, doing: str, x: Tile, over: Sequence[Any]) -> tuple[Dim, 
         axis = x.type.axis(d)
         assert axis is not None
         not_observed(ctx, doing, axis, "" if over else "name the dimensions to fold over: no name means all; or ")
-    return tuple(dict.fromkeys(found))
+    twice = next((d for i, d in enumerate(found) if d in found[:i]), None)
+    if twice is not None:
+        raise DimTwice(
+            doing=doing,
+            found=f"{twice}, named twice",
+            expected="each dimension once",
+            hint=f"name {twice} once",
+            span=ctx.span,
+        )
+    return tuple(found)
 
 
 def _named(ctx: Context, doing: str, x: Tile, item: Any) -> list[Dim]:
