@@ -338,6 +338,42 @@ FACTORS = text(
   }
 """,
 )
+APART = text(
+    "cpu:avx512",
+    """
+  program p
+    dim A
+    dim B
+    dim AB product A, B
+    tensor X: f32[A, B]
+    tensor Y: f32[AB] out
+    body
+      %f: f32[AB] = full uninitialised
+      region R0 parallel (a in A each, b in B each) carry (%c: f32[AB] = %f) -> (%g)
+        %x: f32[] = load X[a, b]
+        %d: f32[AB] = insert %c[{a, b}] = %x
+        yield %d
+      store Y[AB] = %g
+""",
+    "  injective(Y)\n  disjoint(X, Y)",
+    "grid 1 threads 1",
+    """
+  frag x f32[]
+  frag y f32[]
+  role worker agents 1 threads 1 {
+    version T ; %g[$0]
+    tasks (t < A, u < B) over workers enters R0(a = t, b = u) {
+      x = load X[t, u] ; %x[]
+      store T[B*t + u] = x ; %g[B*t + u]
+    }
+    loop i = 0 .. A*B step 1 {
+      y = load T[i] ; %g[i]
+      store Y[i] = y ; store 0 [i]
+    }
+  }
+""",
+    host="  buffer T f32[A*B] workspace align 64\n",
+)
 STEP = (
     "      x = load X[N - 1 - a] ; %x[N - 1 - a]\n      s = fold add x onto s ; %s[] over (c) : N - 1 - a <= c, c < N\n"
 )
@@ -351,6 +387,7 @@ RIGHT = {
     "border": BORDER,
     "clamped": CLAMPED,
     "factors": FACTORS,
+    "apart": APART,
 }
 
 
@@ -392,6 +429,10 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("every other row", FACTORS, "A step 1", "A step 2", "J1"),
     ("a row under the other's position", FACTORS, "store T[B*a + b] = x ; %g[B*a + b]", "store T[A*b + a] = x ; %g[A*b + a]", "J1"),
     ("a triangle", FACTORS, "loop b = 0 .. B step", "loop b = 0 .. min(B, a + 1) step", "J1"),
+    ("a task left out", APART, "tasks (t < A, u < B)", "tasks (t < A, u < B - 1)", "J1"),
+    ("a task too many", APART, "tasks (t < A, u < B)", "tasks (t < A + 1, u < B)", "J1"),
+    ("tasks that meet", APART, "tasks (t < A, u < B) over workers enters R0(a = t, b = u)", "tasks (t < A, u < B, v < 2) over workers enters R0(a = t, b = u)", "J2"),
+    ("the other radix", APART, "store T[B*t + u] = x ; %g[B*t + u]", "store T[A*u + t] = x ; %g[A*u + t]", "J2"),
     ("a contribution left out", FROM_THE_RIGHT, "loop a = 0", "loop a = 1", "J1"),
 ]  # fmt: skip
 

@@ -118,10 +118,19 @@ def by_factors(X: td.Tensor[A, B], Y: td.Out[AB] = None):
     Y[AB] = f[AB] + 1
 
 
+@td.kernel
+def by_factors_apart(X: td.Tensor[A, B], Y: td.Out[AB] = None):
+    f = td.empty(AB)
+    for a, b in td.parallel(A.each, B.each):
+        f[a, b] = X[a, b] * 2
+    Y[AB] = f[AB] + 1
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (0, 4), (4, 0)])
 def test_a_tile_along_a_product_is_filled_through_its_factors(shape: tuple[int, int]) -> None:
     x = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
     assert np.array_equal(everywhere(by_factors, x), x.reshape(-1) * 2 + 1)
+    assert np.array_equal(everywhere(by_factors_apart, x), x.reshape(-1) * 2 + 1)
 
 
 @td.kernel

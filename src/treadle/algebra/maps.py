@@ -9,7 +9,7 @@ isl.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -78,6 +78,7 @@ def joined(map_: IndexMap, not_negative: Callable[[Expr], bool]) -> IndexMap:
     """
     if all(len(m) < 2 for e in map_.outs for m, _ in e.terms):
         return map_
+    map_ = _settled(map_)
     for a in map_.dims:
         radix = next((d for e in map_.outs if (d := _radix(e, a)) is not None), None)
         if radix is None or radix.symbols & {*map_.dims, *map_.exists}:
@@ -86,6 +87,19 @@ def joined(map_: IndexMap, not_negative: Callable[[Expr], bool]) -> IndexMap:
             one = _joined(map_, a, b, radix) if a != b else None
             if one is not None and not_negative(radix):
                 return joined(one, not_negative)
+    return map_
+
+
+def _settled(map_: IndexMap) -> IndexMap:
+    """Without dims that an equation makes equal to what is no dim."""
+    own = {*map_.dims, *map_.exists}
+    for c in map_.where:
+        for d in map_.dims if c.equality else ():
+            k = c.expr.coefficient(Sym(d))
+            value = -k * (c.expr - k * sym(d))
+            if abs(k) == 1 and not value.symbols & own:
+                rest = replace(map_, dims=tuple(x for x in map_.dims if x != d))
+                return _settled(rest.substitute({d: value}))
     return map_
 
 
