@@ -252,14 +252,3 @@ def _contraction(op: Mma, block: Block) -> Contraction:
         tuple(d for d in kept if d in in_a and d in in_b),
         op.contracted,
     )
-
-
-def index_dims(program: Program) -> set[str]:
-    """Dimensions that accesses reach through integer tiles or expressions (their order in memory is not the loop's)."""
-    found: set[str] = set()
-    for op in program.body.walk():
-        if isinstance(op, Load | Store):
-            for sub, dim in zip(flat_subs(op.subs), op.tensor.dims, strict=False):
-                if sub.part is None:
-                    found.add(dim.name)
-    return found

@@ -21,7 +21,6 @@ from treadle.algebra.expr import (
     Min,
     Monomial,
     Sym,
-    as_expr,
     floordiv,
     of,
 )
@@ -318,8 +317,3 @@ def _times(a: Known, b: Known) -> Known:
 def substituted(facts: tuple[Constraint, ...], env: Mapping[str, Expr]) -> tuple[Constraint, ...]:
     """Constraints with symbols replaced."""
     return tuple(f.substitute(env) for f in facts)
-
-
-def element_of(name: str, *coords: Expr | int) -> Expr:
-    """The opaque element of a fragment as an expression."""
-    return of(Fn(name, tuple(as_expr(c) for c in coords)))
