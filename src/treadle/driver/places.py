@@ -7,11 +7,10 @@ copies bring parts of them nearer.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 
 from treadle.algebra.expr import Expr
 from treadle.ir.core import Region
-from treadle.machine.form import Claim, Control, Copy, Frag, Kernel, Loop, MachineProgram, Stmt, Tasks
+from treadle.machine.form import Claim, Control, Copy, Frag, Kernel, Loop, MachineProgram, Stmt, Tasks, walk
 
 MOST = 3
 """Places that are listed of one name; further ones are counted."""
@@ -39,18 +38,8 @@ def _line(name: str, lines: list[int], places: list[str]) -> str:
 
 def _walk(kernel: Kernel) -> Iterator[Stmt | Control]:
     """Statements and control of all roles, outer before inner."""
-
-    def go(item: Stmt | Control) -> Iterator[Stmt | Control]:
-        yield item
-        for f in fields(item):
-            inner = getattr(item, f.name)
-            if isinstance(inner, list):
-                for x in inner:  # pyright: ignore[reportUnknownVariableType]
-                    yield from go(x)  # pyright: ignore[reportUnknownArgumentType]
-
     for role in kernel.roles:
-        for item in role.body:
-            yield from go(item)
+        yield from walk(role.body)
 
 
 def _storage(kernel: Kernel) -> dict[str, str]:

@@ -446,6 +446,17 @@ class MachineProgram:
                 yield from walk(role.body)
 
 
+def nested(body: Body) -> Iterator[Body]:
+    """The body and every body inside it, outer before inner."""
+    yield body
+    for item in body:
+        if isinstance(item, Tasks | Loop):
+            yield from nested(item.body)
+        elif isinstance(item, If):
+            yield from nested(item.then)
+            yield from nested(item.orelse)
+
+
 def walk(body: Body) -> Iterator[Stmt | Control]:
     """Statements of a body, outer before inner, in order."""
     for stmt in body:

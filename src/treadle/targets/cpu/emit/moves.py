@@ -6,8 +6,6 @@ Lanes that are not active are never accessed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from treadle.dtype.formats import DType
 from treadle.machine.form import Fill
 from treadle.targets.cpu.emit.arith import Arith
@@ -98,7 +96,7 @@ class Moves:
         size = memory_bytes(place.memory.dtype)
         text, kind = self._to_memory(value)
         if point.lanes is None:
-            self._guarded(active, lambda: self.fn.do(f"store {kind} {text}, ptr {spot.pointer}, align {size}"))
+            self.fn.guarded(active, lambda: self.fn.do(f"store {kind} {text}, ptr {spot.pointer}, align {size}"))
             return
         n = point.lanes
         mask = active or "splat (i1 true)"
@@ -183,7 +181,7 @@ class Moves:
                 if held:
                     self.fn.do(f"store {one.type} {before}, ptr {held}")
 
-            self._guarded(on, update)
+            self.fn.guarded(on, update)
             if old:
                 found.append((Vec(self.fn.value(f"load {one.type}, ptr {held}"), one.dtype), 0))
         if not old:
@@ -219,17 +217,6 @@ class Moves:
         return old
 
     # ---- small parts
-
-    def _guarded(self, active: str | None, emit: Callable[[], None]) -> None:
-        if active is None:
-            emit()
-            return
-        yes, done = self.fn.label("active"), self.fn.label("after")
-        self.fn.branch(active, yes, done)
-        self.fn.start(yes)
-        emit()
-        self.fn.jump(done)
-        self.fn.start(done)
 
     def _any(self, active: str, lanes: int) -> str:
         bits = self.fn.value(f"bitcast <{lanes} x i1> {active} to i{lanes}")

@@ -10,7 +10,6 @@ plainly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from treadle.dtype.formats import DType, u8
@@ -52,7 +51,7 @@ class Nibbles:
         """Stores the active lanes."""
         n = point.lanes
         if n is None:
-            self._guarded(active, lambda: self._put_one(place, point, value))
+            self.fn.guarded(active, lambda: self._put_one(place, point, value))
             return
         whole = self._neighbours(place, point) and active is None and n % 2 == 0
         if not whole:
@@ -101,7 +100,7 @@ class Nibbles:
         n = point.lanes or 1
         for i in range(n):
             one, at = self.lanes.element(value, i), point.lane(i)
-            self._guarded(self._lane(active, n, i), lambda one=one, at=at: self._put_one(place, at, one))
+            self.fn.guarded(self._lane(active, n, i), lambda one=one, at=at: self._put_one(place, at, one))
 
     def _put_one(self, place: Place, point: Point, value: Vec) -> None:
         half = place.half(point)
@@ -194,14 +193,3 @@ class Nibbles:
 
     def _filled(self, value: Vec, active: str, fill: int | float | bool) -> Vec:
         return self.arith.select(active, value, constant(value.dtype, fill, value.lanes))
-
-    def _guarded(self, active: str | None, emit: Callable[[], None]) -> None:
-        if active is None:
-            emit()
-            return
-        yes, done = self.fn.label("active"), self.fn.label("after")
-        self.fn.branch(active, yes, done)
-        self.fn.start(yes)
-        emit()
-        self.fn.jump(done)
-        self.fn.start(done)

@@ -6,7 +6,7 @@ operation folds what is known, so constant subscripts cost no text. Nothing here
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 Int = int | str
 """A 64-bit integer: known now, or the name of an SSA value."""
@@ -121,6 +121,18 @@ class Function:
     def jump(self, label: str) -> None:
         """Ends the block."""
         self.do(f"br label %{label}")
+
+    def guarded(self, active: str | None, emit: Callable[[], None]) -> None:
+        """What `emit` emits, executed where the i1 `active` is set; always, where there is none."""
+        if active is None:
+            emit()
+            return
+        yes, done = self.label("active"), self.label("after")
+        self.branch(active, yes, done)
+        self.start(yes)
+        emit()
+        self.jump(done)
+        self.start(done)
 
     def branch(self, condition: str, then: str, orelse: str, extra: str = "") -> None:
         """Ends the block with a choice."""

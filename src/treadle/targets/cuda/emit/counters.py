@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import lcm
 
 from treadle.algebra.expr import Expr, sym
-from treadle.machine.form import Advance, Let, Role, Stmt, Sync, walk
+from treadle.machine.form import Advance, Control, Let, Role, Stmt, Sync, walk
 from treadle.targets.cuda.emit.mentions import expressions, versions
 
 MOST_PERIOD = 1 << 16
@@ -47,11 +47,11 @@ def private(role: Role) -> frozenset[str]:
     return frozenset(set(role.counters) - shared)
 
 
-def _symbols(stmt: object) -> set[str]:
+def _symbols(stmt: Stmt | Control) -> set[str]:
     names: set[str] = set()
-    for expr in expressions(stmt):  # type: ignore[arg-type]
+    for expr in expressions(stmt):
         names |= expr.symbols
-    for _, version in versions(stmt):  # type: ignore[arg-type]
+    for _, version in versions(stmt):
         names |= version.symbols
     if isinstance(stmt, Sync):
         for _, expr in stmt.args:

@@ -7,13 +7,13 @@ otherwise than the argument by itself, by about (|a c| + |m|) 2^-23 of the resul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from treadle.dtype.formats import f32
-from treadle.machine.form import Body, Compute, Control, Frag, FragRef, If, Loop, Stmt, Tasks, walk
+from treadle.machine.form import Body, Compute, Control, Frag, FragRef, Stmt, nested, walk
 from treadle.targets.cuda.emit.mentions import fragments_named
 
 LOG2_E = 1.4426950408889634
@@ -43,7 +43,7 @@ def absorbed(
                 mentions[name] = mentions.get(name, 0) + 1
     found: dict[int, Scaled] = {}
     gone: set[int] = set()
-    for block in _bodies(body):
+    for block in nested(body):
         for last, stmt in enumerate(block):
             if not isinstance(stmt, Compute) or not _plain(stmt, frags) or stmt.fn != "exp" or not approximate(stmt):
                 continue
@@ -59,16 +59,6 @@ def absorbed(
                 found[id(stmt)] = scaled
                 gone.add(id(made))
     return found, frozenset(gone)
-
-
-def _bodies(body: Body) -> Iterator[Body]:
-    yield body
-    for item in body:
-        if isinstance(item, Loop | Tasks):
-            yield from _bodies(item.body)
-        elif isinstance(item, If):
-            yield from _bodies(item.then)
-            yield from _bodies(item.orelse)
 
 
 def _plain(stmt: Compute, frags: dict[str, Frag]) -> bool:

@@ -8,10 +8,8 @@ for the other: registers are what limits how many rows are in flight.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from treadle.dtype.formats import bf16, f32
-from treadle.machine.form import Body, Compute, FragRef, If, Loop, Stmt, Sync, Tasks, walk
+from treadle.machine.form import Body, Compute, FragRef, Stmt, Sync, nested, walk
 from treadle.targets.cuda.emit.fragments import Layout
 from treadle.targets.cuda.emit.mentions import fragments_named
 from treadle.targets.cuda.emit.scope import Scope, register
@@ -33,23 +31,13 @@ def written_once(body: Body) -> frozenset[str]:
 def read_later(body: Body) -> dict[int, frozenset[str]]:
     """`id` of each barrier -> fragments that its body mentions behind it."""
     found: dict[int, frozenset[str]] = {}
-    for block in _bodies(body):
+    for block in nested(body):
         after: frozenset[str] = frozenset()
         for stmt in reversed(block):
             if isinstance(stmt, Sync) and stmt.kind == "barrier.sync":
                 found[id(stmt)] = after
             after |= fragments_named(stmt)
     return found
-
-
-def _bodies(body: Body) -> Iterator[Body]:
-    yield body
-    for item in body:
-        if isinstance(item, Loop | Tasks):
-            yield from _bodies(item.body)
-        elif isinstance(item, If):
-            yield from _bodies(item.then)
-            yield from _bodies(item.orelse)
 
 
 def kept_narrow(scope: Scope, stmt: Compute, made: Layout) -> bool:
