@@ -190,3 +190,22 @@ def test_readme_names_the_two_commands() -> None:
 def test_map_names_every_room() -> None:
     text = (ROOT / "docs" / "map.md").read_text()
     assert [room for room in ROOMS if f"`{room}`" not in text and f"`{room.split('/')[0]}" not in text] == []
+
+
+MARK = re.compile(r"# (?:type: ignore|pyright: ignore|(?:ruff: )?noqa)(?P<rest>.*)$", re.M)
+REASON = re.compile(r"^(?:\[[^\]]*\]|: ?[A-Z0-9, ]+)(?:  # \S| \(\S)")
+
+
+def test_what_a_tool_is_told_to_overlook_has_a_reason() -> None:
+    """Beside each mark stands why; tests are not type-checked, and need no marks for types."""
+    found = [
+        (path, mark)
+        for folder in ("src", "tests")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path.name != Path(__file__).name
+        for mark in MARK.finditer(path.read_text())
+    ]
+    assert found
+    bare = [f"{path.relative_to(ROOT)}: {mark.group()}" for path, mark in found if not REASON.match(mark["rest"])]
+    assert bare == []
+    assert [str(path) for path, mark in found if "ignore" in mark.group() and "tests" in path.parts] == []

@@ -104,4 +104,4 @@ def test_ordering_labels_keeps_the_map() -> None:
 )
 def test_refusals(wrong: object) -> None:
     with pytest.raises(LayoutUndefined):
-        wrong()  # type: ignore[operator]
+        wrong()

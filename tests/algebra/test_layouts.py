@@ -92,7 +92,7 @@ def test_compose_is_right_or_refused(a: Layout, b: Layout) -> None:
     except LayoutUndefined:
         return
     assert [found(i) for i in range(b.size)] == [a(b(i)) for i in range(b.size)]
-    assert len(found.shape) == len(b.shape)  # type: ignore[arg-type]
+    assert len(found.shape) == len(b.shape)
 
 
 @given(compact_layouts(), st.data())

@@ -64,7 +64,7 @@ def test_published_mapping() -> None:
 @pytest.mark.parametrize("wrong", [lambda: spatial(2) * spatial(2, 2), lambda: spatial(2)(2), lambda: repeat(0)])
 def test_refusals(wrong: object) -> None:
     with pytest.raises(LayoutUndefined):
-        wrong()  # type: ignore[operator]
+        wrong()
 
 
 digits = st.tuples(st.integers(1, 4), st.integers(0, 6), st.sampled_from(("lane", "warp", "m")))

@@ -145,7 +145,7 @@ def pytest_configure(config: Any) -> None:
         config.captured_programs.setdefault(print_program(program), program)
         return program
 
-    Definition.capture = listening  # type: ignore[method-assign]
+    Definition.capture = listening
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:

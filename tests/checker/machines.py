@@ -43,7 +43,7 @@ def guard(outs: list[Tensor], others: list[Tensor], *facts: object) -> Guard:
     found: list[object] = [Injective(t.name) for t in outs if t.dims]
     for i, t in enumerate(outs):
         found += [Disjoint(t.name, o.name) for o in [*others, *outs[:i]]]
-    return Guard((*found, *facts))  # type: ignore[arg-type]
+    return Guard((*found, *facts))
 
 
 def machine(
@@ -66,7 +66,7 @@ def machine(
 
 
 def claim(value: Value, *coords: Expr, where: tuple[Constraint, ...] = (), **more: object) -> f.Claim:
-    return f.Claim(value.name, tuple(coords), where, **more)  # type: ignore[arg-type]
+    return f.Claim(value.name, tuple(coords), where, **more)
 
 
 def ref(name: str, *coords: Expr) -> f.FragRef:

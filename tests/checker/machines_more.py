@@ -148,7 +148,7 @@ def recurrence() -> f.MachineProgram:
         )
     ]
     # the invariant speaks of all lanes, the body only of live ones: limit it
-    body[0].body[2].invariants = (f.Invariant("s", claim(q.carried[0], at, where=live)),)  # type: ignore[union-attr]
+    body[0].body[2].invariants = (f.Invariant("s", claim(q.carried[0], at, where=live)),)
     frags = [f.Frag("a", f32, ()), *(f.Frag(n, f32, (16,)) for n in ("s", "x", "p", "new"))]
     return machine(program, body, frags)
 

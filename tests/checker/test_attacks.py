@@ -63,12 +63,12 @@ def overridden_instance(program: f.MachineProgram) -> None:
     for s in program.statements():
         if isinstance(s, f.Load):
             s.src = f.MemRef(s.src.name, (even, *s.src.index[1:]))
-            s.claim = replace(s.claim, instance=(("m", even),))  # type: ignore[type-var]
+            s.claim = replace(s.claim, instance=(("m", even),))
         elif isinstance(s, f.Store):
             s.dst = f.MemRef(s.dst.name, (even, *s.dst.index[1:]))
-            s.claim = replace(s.claim, instance=(("m", even),))  # type: ignore[type-var]
+            s.claim = replace(s.claim, instance=(("m", even),))
         elif isinstance(s, f.Compute | f.Fold) and s.claim is not None:
-            s.claim = replace(s.claim, instance=(("m", even),))  # type: ignore[type-var]
+            s.claim = replace(s.claim, instance=(("m", even),))
         elif isinstance(s, f.Loop):
             s.invariants = tuple(replace(i, claim=replace(i.claim, instance=(("m", even),))) for i in s.invariants)
 
@@ -92,7 +92,7 @@ def condition_of_another_instance(program: f.MachineProgram) -> None:
     v = next(s for s in program.statements() if isinstance(s, f.Load))
     body = tasks(program).body
     program.kernels[0].frags += [f.Frag("n", f32, ())]
-    body.insert(1, f.Load(dst="n", src=f.MemRef("X", (const(0),)), claim=replace(v.claim, instance=(("m", const(0)),))))  # type: ignore[type-var]
+    body.insert(1, f.Load(dst="n", src=f.MemRef("X", (const(0),)), claim=replace(v.claim, instance=(("m", const(0)),))))
     test = next(s for s in program.statements() if isinstance(s, f.Compute) and s.dst == "c")
     test.args = (ref("n"), 0.0)
 

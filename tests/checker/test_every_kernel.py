@@ -27,7 +27,7 @@ KNOWN: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("target", TARGETS)
 def test_universal_plans_are_verified(target: str, programs: dict[str, object]) -> None:
     assert len(programs) > 300
-    answers = {name: judged(program, target) for name, program in programs.items()}  # type: ignore[arg-type]
+    answers = {name: judged(program, target) for name, program in programs.items()}
     wrong = {name: answer for name, answer in answers.items() if not excused(answer)}
     known = {name for name in wrong if name.rpartition(".")[2] in KNOWN[target]}
     assert {n: a for n, a in wrong.items() if n not in known} == {}

@@ -53,7 +53,7 @@ def no_guard(kind: str) -> Change:
 
 
 def enters(region: str, *binds: tuple[str, tuple[object, ...]]) -> tuple[f.Enter, ...]:
-    return (f.Enter(region, tuple(binds)),)  # type: ignore[arg-type]
+    return (f.Enter(region, tuple(binds)),)
 
 
 def invariant(**fields: object) -> Callable[[tuple[f.Invariant, ...]], tuple[f.Invariant, ...]]:
@@ -522,7 +522,7 @@ def _task_bodies(program: f.MachineProgram) -> list[f.Tasks]:
 
 def _move_first_task_read(program: f.MachineProgram) -> None:
     first, second = _task_bodies(program)
-    read = second.body[0].body[1]  # type: ignore[union-attr]
+    read = second.body[0].body[1]
     first.body.append(f.Load(dst="first", src=f.MemRef("T", (const(0), const(0)))))
     del read
 
@@ -535,7 +535,7 @@ def _one_more_variable(program: f.MachineProgram) -> None:
 def _version_inside(program: f.MachineProgram) -> None:
     body = program.kernels[0].roles[0].body
     version = body.pop(0)
-    body[0].body.insert(0, version)  # type: ignore[union-attr]
+    body[0].body.insert(0, version)
 
 
 def _serial_as_tasks(program: f.MachineProgram) -> None:

@@ -66,7 +66,7 @@ def test_a_second_process_runs_without_planner_judge_and_compiler(tmp_path: Path
     while first["treadle"] != second["treadle"]:  # someone edited treadle in between: its cache begins anew
         first, second = second, run(tmp_path)
     assert first["right"] and second["right"] and first["plans"] == second["plans"]
-    loaded = [str(m) for m in second["modules"]]  # type: ignore[attr-defined]
+    loaded = [str(m) for m in second["modules"]]
     heavy = [m for m in loaded if m.startswith("treadle.") and m.split(".")[1] in NEEDLESS]
     # The table of instruction levels is data, shared with whoever asks what this machine can run.
     data = {"treadle.toolchain", "treadle.toolchain.features", "treadle.toolchain.errors"}

@@ -36,7 +36,7 @@ def test_copies_are_the_kernel_itself() -> None:
     [
         lambda plan, _: plan.save(3),
         lambda plan, folder: plan.save(folder / "none" / "x"),
-        lambda plan, _: td.load(3, doubled),  # pyright: ignore
+        lambda plan, _: td.load(3, doubled),
         lambda plan, folder: (plan.save(folder / "x"), td.load(folder / "x", X)),
     ],
 )

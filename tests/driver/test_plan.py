@@ -91,7 +91,7 @@ def test_files_that_do_not_load(plan: td.Plan, tmp_path: Path, edit: object, cod
     path = tmp_path / "a.plan"
     plan.save(path)
     text = path.read_text()
-    changed = edit(text)  # type: ignore[operator]
+    changed = edit(text)
     assert changed != text
     path.write_text(changed)
     with pytest.raises(TreadleError) as caught:

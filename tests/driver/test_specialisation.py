@@ -137,5 +137,5 @@ def test_functions_made_for_each_call_leave_little_behind(monkeypatch: pytest.Mo
     for i in range(20):
         assert (kernel(X, f=lambda x: x + x) == 2 * X).all(), i
     assert len(kernel.variants) == 1
-    kept = (kernel._special, kernel._ready)  # pyright: ignore[reportPrivateUsage]
+    kept = (kernel._special, kernel._ready)
     assert all(len(held) <= 9 for held in kept)

@@ -90,5 +90,5 @@ def scatter(kind: str = "parallel") -> Program:
             Store(tensor=y, subs=(Sub(index=of(Fn("%where")), promised=True),), value=one),
         ]
     )
-    region = Region(kind=kind, args=[t], body=body, name="R0")  # type: ignore[arg-type]  # a literal by construction
+    region = Region(kind=kind, args=[t], body=body, name="R0")  # a literal by construction
     return Program("scatter", [T, V], [x, ids, y], [], Block([region]))

@@ -418,7 +418,7 @@ def sorting_is_stable(
 
 @says((A.astype(np.float16).astype(np.float32), (A > 0), A.view(np.int32)), A)
 @td.kernel
-def conversions(X: td.Tensor[N], H: td.Out[N] = None, P: td.Out[N, bool_] = None, I: td.Out[N, i32] = None):  # noqa: E741
+def conversions(X: td.Tensor[N], H: td.Out[N] = None, P: td.Out[N, bool_] = None, I: td.Out[N, i32] = None):  # noqa: E741 (I is an output)
     H[N] = X[N].to(f16).to(f32)
     P[N] = td.maximum(X[N], 0).to(bool_)
     I[N] = X[N].bitcast(i32)

@@ -1,6 +1,6 @@
 """What kernels capture to: the printed program of each is a snapshot."""
 
-# ruff: noqa: B007, E741
+# ruff: noqa: B007, E741 (loops over blocks without a name; I is a dimension)
 from __future__ import annotations
 
 import dataclasses

@@ -67,7 +67,7 @@ def heads(g: np.random.Generator, b: int, hq: int, kv: int, sq: int, sk: int, dt
 
 
 def together(parts: list[tuple[Num, Num]]) -> tuple[Num, Num]:
-    return tuple(Num(np.stack([p[i].value for p in parts]), np.stack([p[i].off for p in parts])) for i in (0, 1))  # type: ignore
+    return tuple(Num(np.stack([p[i].value for p in parts]), np.stack([p[i].off for p in parts])) for i in (0, 1))
 
 
 def grouped(q: Any, k: Any, v: Any, **kw: Any) -> tuple[Num, Num]:

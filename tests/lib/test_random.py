@@ -15,9 +15,9 @@ N = 4000
 
 def both(kernel: object, *args: object, out: np.ndarray, **kw: object) -> np.ndarray:
     """What a call fills `out` with; the interpreter's numbers are near it."""
-    kernel(*args, out, **kw)  # type: ignore[operator]
+    kernel(*args, out, **kw)
     found = out.copy()
-    kernel.reference(*args, out, **kw)  # type: ignore[attr-defined]
+    kernel.reference(*args, out, **kw)
     np.testing.assert_allclose(found, out, rtol=1e-5, atol=1e-6)
     return found
 

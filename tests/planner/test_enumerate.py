@@ -36,7 +36,7 @@ class Made:
         return [Axis("size", tuple(self.costs))]
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
-        return [f"m is cut by {point['size']}, not {p.sizes['m']}" for p in pins if p.sizes["m"] != point["size"]]  # type: ignore[union-attr]
+        return [f"m is cut by {point['size']}, not {p.sizes['m']}" for p in pins if p.sizes["m"] != point["size"]]
 
     def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
         return Guard((Unit("X", int(point["size"])),))

@@ -121,7 +121,7 @@ def _numbers(acts: Sequence[Act]) -> list[int]:
 
 
 def _sync(kind: str, name: str, version: object, by: str = "", **args: object) -> Sync:
-    return Sync(kind=kind, object=MemRef(name, (), version), by=by, args=tuple(args.items()))  # type: ignore[arg-type]
+    return Sync(kind=kind, object=MemRef(name, (), version), by=by, args=tuple(args.items()))
 
 
 def _meet(everyone: int) -> Sync:

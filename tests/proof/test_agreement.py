@@ -78,6 +78,6 @@ def test_every_single_fault_is_refused_by_both(proved: Path) -> None:
         {"consumers": (RIGHT_STEPS[0], ((("WaitFull", 0), ("Read", 0)), ()))},
         {"consumers": (RIGHT_STEPS[0], ((("WaitFull", 0), ("Give", 0), ("Read", 0)), ()))},
     ]
-    wrong = [RingText(**{**right.__dict__, **change}) for change in changes]  # type: ignore[arg-type]
+    wrong = [RingText(**{**right.__dict__, **change}) for change in changes]
     assert theirs(proved, [right, *wrong]) == "1" + "0" * len(wrong)
     assert [ours(t) for t in (right, *wrong)] == ["1"] + ["0"] * len(wrong)

@@ -89,7 +89,7 @@ DAMAGES = [value for name, value in sorted(globals().items()) if name.startswith
 def test_damage_is_dropped_and_healed(tmp_path: Path, damage: object) -> None:
     cache = Cache(tmp_path)
     cache.put(KEY, {"code.o": b"code"}, {})
-    damage(place(cache, KEY))  # type: ignore[operator]
+    damage(place(cache, KEY))
     assert cache.get(KEY) is None
     assert cache.stats().dropped == 1 and not place(cache, KEY).exists()
     assert cache.get_or_build(KEY, lambda: ({"code.o": b"again"}, {})).files == {"code.o": b"again"}

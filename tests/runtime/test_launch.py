@@ -227,7 +227,7 @@ def test_narrow_formats_are_read_by_machine_code() -> None:
 def test_what_machine_code_cannot_read_python_does(code: LoadedObject) -> None:
     kernel, pack = launch.CpuKernel(code, "scale", SCALED), launch.Packer(SCALED)
 
-    class Own(np.ndarray):  # type: ignore[type-arg]
+    class Own(np.ndarray):
         pass
 
     x = np.arange(6, dtype=np.float32).reshape(2, 3).view(Own)

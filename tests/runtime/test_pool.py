@@ -178,7 +178,7 @@ def test_number_of_workers(tasks: LoadedObject, workers: pool.Pool) -> None:
     assert set(counted(tasks, workers, 100, 2, True)[1]) == {0}
     for wrong in (0, -1, "two", 1.5, None):
         with pytest.raises(WorkersInvalid):
-            pool.set_workers(wrong)  # type: ignore[arg-type]
+            pool.set_workers(wrong)
 
 
 @pytest.mark.parametrize(("text", "count"), [("1", 1), ("100000", None), ("", None)])

@@ -1,6 +1,6 @@
 """Python's constructs around traced values: what would need a number, a truth value or a name that is not there."""
 
-# ruff: noqa: F823
+# ruff: noqa: F823 (names used before they are assigned are the mistake)
 from __future__ import annotations
 
 import functools

@@ -1,6 +1,6 @@
 """Regions, what they carry, and reductions: promises that a program breaks on its face."""
 
-# ruff: noqa: B007
+# ruff: noqa: B007 (kernels loop over blocks that they do not name)
 from __future__ import annotations
 
 from tests.wrong.pairs import Pairs

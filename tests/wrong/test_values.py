@@ -391,12 +391,12 @@ def two_tensors(X: td.Tensor[M], Z: td.Tensor[M], Y: td.Out[M]):
 
 
 @pairs.wrong("capture/signature")
-def annotation_of_another_library(X: "jax.Array", Y: td.Out[M]):  # wrong  # noqa: F821, UP037
+def annotation_of_another_library(X: "jax.Array", Y: td.Out[M]):  # wrong  # noqa: F821, UP037 (no such module: that is the case)
     Y[M] = X[M]
 
 
 @pairs.right
-def annotation_as_text(X: "td.Tensor[M]", Y: td.Out[M]):  # noqa: UP037
+def annotation_as_text(X: "td.Tensor[M]", Y: td.Out[M]):  # noqa: UP037 (text is the case)
     Y[M] = X[M]
 
 

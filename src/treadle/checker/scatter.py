@@ -88,7 +88,7 @@ class Scatters:
                 want.coords,
             )
             shape = place.frag(stmt.src.name).shape
-            event = StoreEvent(self._update(op), place.frames, stored, shape, position)  # type: ignore[arg-type]
+            event = StoreEvent(self._update(op), place.frames, stored, shape, position)  # type: ignore[arg-type]  # has a store's fields
             self.events.setdefault(layer.origin, []).append((op, event))
         return bool(cases)
 
@@ -153,7 +153,7 @@ class Scatters:
             return None
         key = (origin, len(events))
         if key not in self.complete:
-            self.coverage.check_update(self._update(op), [e for _, e in events])  # type: ignore[arg-type]
+            self.coverage.check_update(self._update(op), [e for _, e in events])  # type: ignore[arg-type]  # as above
             self.complete.add(key)
         below = Contents(contents.layers[1:], contents.elsewhere, contents.touched)
         old = self._before(term, op)

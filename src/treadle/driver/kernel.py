@@ -92,7 +92,7 @@ class Kernel:
 
         *Ensures*: `kernel.gradient is other`. *Errors*: `capture/argument` for what is no kernel.
         """
-        if not isinstance(other, Kernel):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(other, Kernel):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
             raise BadArgument(
                 doing=f"pairing {self.definition.name}.backward",
                 found=f"{other!r}",

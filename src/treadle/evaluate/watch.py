@@ -208,7 +208,7 @@ class Promises(Silent):
         touches.what[places] = self._number[id(op)]
 
     def _space(self, op: Op) -> int:
-        return self.spaces.views[getattr(op, "tensor").name].space  # noqa: B009
+        return self.spaces.views[getattr(op, "tensor").name].space  # noqa: B009 (every op that touches memory has one; Op does not)
 
     def _clash(self, log: _Log, kind: str, places: Places, tensor: Tensor, index: Index, op: Op, what: str) -> None:
         touches = log.touched.get((kind, self._space(op)))

@@ -114,9 +114,9 @@ class Cloner:
             case Sub():
                 return self.sub(item)
             case tuple():
-                return tuple(self.item(x) for x in item)  # pyright: ignore[reportUnknownVariableType]
+                return tuple(self.item(x) for x in item)  # pyright: ignore[reportUnknownVariableType]  # of any field
             case list():
-                return [self.item(x) for x in item]  # pyright: ignore[reportUnknownVariableType]
+                return [self.item(x) for x in item]  # pyright: ignore[reportUnknownVariableType]  # of any field
             case _:
                 return item
 

@@ -83,10 +83,10 @@ def _edit(item: Any, values: ValueChange, exprs: ExprChange) -> Any:
             item.size = None if item.size is None else exprs(item.size)
             return item
         case tuple():
-            return tuple(_edit(x, values, exprs) for x in item)  # type: ignore[misc]
+            return tuple(_edit(x, values, exprs) for x in item)  # type: ignore[misc]  # of any field
         case list():
-            item[:] = [_edit(x, values, exprs) for x in item]  # type: ignore[misc]
-            return item  # type: ignore[return-value]
+            item[:] = [_edit(x, values, exprs) for x in item]  # type: ignore[misc]  # of any field
+            return item  # type: ignore[return-value]  # the same list
         case Op():
             for field in dataclasses.fields(item):
                 if field.name not in NOT_EDITED:

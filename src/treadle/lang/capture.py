@@ -95,7 +95,7 @@ class Interpreter(Statements):
 
     def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if isinstance(fn, functools.partial):
-            return self.call(fn.func, [*fn.args, *args], {**fn.keywords, **kwargs})  # type: ignore[arg-type]
+            return self.call(fn.func, [*fn.args, *args], {**fn.keywords, **kwargs})  # type: ignore[arg-type]  # of any signature
         if fn is breakpoint:
             return self.trail.stop()
         definition = getattr(fn, "__treadle_definition__", None)
@@ -117,7 +117,7 @@ class Interpreter(Statements):
             return self.call_function(fn, args, kwargs)
         self.refuse_opaque(fn, args, kwargs)
         if not isinstance(fn, (type, types.BuiltinFunctionType)) and not _module(type(fn)).startswith("treadle."):
-            method = getattr(class_of(fn), "__call__", None)  # noqa: B004
+            method = getattr(class_of(fn), "__call__", None)  # noqa: B004 (the method itself is wanted)
             if isinstance(method, types.FunctionType):
                 return self.call(method, [fn, *args], kwargs)
         try:

@@ -70,7 +70,7 @@ class Definition:
                 hint="decorate the function itself: @td.kernel above its def, below other decorators",
                 span=span_here(),
             )
-        if not (numerics is None or isinstance(numerics, Numerics)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not (numerics is None or isinstance(numerics, Numerics)):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
             raise BadArgument(
                 doing="making a kernel with td.kernel",
                 found=f"numerics={numerics!r}",
@@ -326,7 +326,7 @@ def staged_text(value: Any) -> str:
     if isinstance(name, str):
         return f"{getattr(value, '__module__', '')}.{name}".lstrip(".")
     if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(staged_text, value))})"  # type: ignore[arg-type]
+        return f"({', '.join(map(staged_text, value))})"  # type: ignore[arg-type]  # of anything
     text = repr(value)
     return type(value).__name__ if " at 0x" in text else text
 

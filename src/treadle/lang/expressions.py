@@ -293,7 +293,7 @@ class Expressions(ABC):
         """`item in where`; parts are found by identity, traced values refuse to be compared."""
         if not isinstance(item, (Tile, PartRef)):
             if isinstance(where, (list, tuple, set, dict)):
-                plain = [x for x in where if not isinstance(x, (Tile, PartRef))]  # type: ignore[union-attr]
+                plain = [x for x in where if not isinstance(x, (Tile, PartRef))]  # type: ignore[union-attr]  # Any, narrowed
                 return item in plain
             return item in where
         if isinstance(item, Tile):

@@ -11,20 +11,20 @@ import numpy as np
 
 def listed(x: Any) -> list[Any]:
     """The elements of a tuple or list; anything else alone."""
-    return list(x) if isinstance(x, (tuple, list)) else [x]  # pyright: ignore[reportUnknownArgumentType]
+    return list(x) if isinstance(x, (tuple, list)) else [x]  # pyright: ignore[reportUnknownArgumentType]  # Any, narrowed
 
 
 def ends(x: Any) -> tuple[Any, Any, Any] | None:
     """Start, stop and step of a slice; `None` for anything else."""
     if not isinstance(x, slice):
         return None
-    piece: Any = x  # pyright: ignore[reportUnknownVariableType]
+    piece: Any = x  # pyright: ignore[reportUnknownVariableType]  # Any, narrowed
     return piece.start, piece.stop, piece.step
 
 
 def class_of(x: Any) -> Any:
     """The class of an object."""
-    return type(x)  # pyright: ignore[reportUnknownVariableType]
+    return type(x)  # pyright: ignore[reportUnknownVariableType]  # Any, narrowed
 
 
 def python_operator(name: str) -> Callable[..., Any]:
@@ -34,7 +34,7 @@ def python_operator(name: str) -> Callable[..., Any]:
 
 def plain_number(x: Any) -> Any:
     """A NumPy scalar as the Python number it holds; anything else as it is."""
-    return x.item() if isinstance(x, np.generic) else x  # pyright: ignore[reportUnknownVariableType]
+    return x.item() if isinstance(x, np.generic) else x  # pyright: ignore[reportUnknownVariableType]  # Any, narrowed
 
 
 def is_word(x: Any, words: Sequence[str]) -> bool:

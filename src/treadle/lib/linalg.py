@@ -10,7 +10,7 @@ import treadle as td
 from treadle import i32
 from treadle.lib.precision import wide
 
-I, N, M = td.dims("I N M")  # noqa: E741
+I, N, M = td.dims("I N M")  # noqa: E741 (I is a dimension)
 J = I.alias("J")
 N2 = N.alias("N2")
 

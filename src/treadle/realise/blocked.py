@@ -7,6 +7,7 @@ rank-one updates out of shared memory.
 
 from __future__ import annotations
 
+from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, Expr, const, lt, maximum, minimum, sym
 from treadle.analysis.uses import Uses
 from treadle.ir.core import Program
@@ -203,15 +204,15 @@ class BlockedLowering(StreamLowering):
             got = self.compute(value, coords, "copy", [got], frame, slots=slots, where=live, fill=fill, dtype=got.dtype)
         return got
 
-    def block_claim(self, tile: Tile, deep: object, kept: object, frame: Frame) -> Claim:
+    def block_claim(self, tile: Tile, deep: Part, kept: Part, frame: Frame) -> Claim:
         """What a slot holds: depth first."""
         coords: dict[object, Expr] = {}
         where: list[Constraint] = []
         for number, part in enumerate((deep, kept)):
-            key = self.span(part, frame)  # type: ignore[arg-type]
+            key = self.span(part, frame)
             coord = key[1] + sym(f"${number}")
             coords[key[0]] = coord
-            size = self.extent(part)  # type: ignore[arg-type]
+            size = self.extent(part)
             ends_here = [c for c in self.ends_in(key[2], coord) if c != lt(coord, key[1] + size)]
             where += ends_here
             if number:

@@ -22,7 +22,7 @@ class GroupLowering(LaneLowering):
     """The lowering engine for agents of several warps."""
 
     def __init__(self, *args: object, **named: object) -> None:
-        super().__init__(*args, **named)  # type: ignore[arg-type]
+        super().__init__(*args, **named)  # type: ignore[arg-type]  # handed on as they came
         self.met: list[tuple[Frame, bool]] = []
         self.task_frame: Frame | None = None
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Expr, const, minimum, sym
 from treadle.analysis.uses import Uses
+from treadle.dtype.formats import DType
 from treadle.ir.core import Program
 from treadle.machine import form
 from treadle.machine.form import Barrier, Buffer, TensorMap
@@ -143,13 +144,13 @@ class Fed(LaneLowering):
         self.barriers.append(Barrier(ring.empty, 4 * self.feeding.consumers, versions))
         return ring
 
-    def map_of(self, tensor: str, dtype: object, box: tuple[int, ...]) -> str:
+    def map_of(self, tensor: str, dtype: DType, box: tuple[int, ...]) -> str:
         """The tensor map with this box."""
         for name, entry in self.maps.items():
             if entry.tensor == tensor and entry.box == box:
                 return name
         name = self.parts.fresh(f"map_{tensor}")
-        self.maps[name] = TensorMap(name, tensor, dtype, box, 128, promotion=256)  # type: ignore[arg-type]
+        self.maps[name] = TensorMap(name, tensor, dtype, box, 128, promotion=256)
         return name
 
     # ---- where tiles lie

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.machine.form import Body, Compute, Fold, If, Kernel, Load, Loop, Tasks
+from treadle.machine.form import Body, Compute, Fold, If, Kernel, Load, Loop, Mma, Tasks
 from treadle.realise.threads import fragments_read
 
 
@@ -44,8 +44,8 @@ def _mentioned(body: Body) -> set[str]:
             found |= _mentioned(item.body)
         elif isinstance(item, If):
             found |= _mentioned(item.then) | _mentioned(item.orelse)
-        elif hasattr(item, "dst") and isinstance(item.dst, str):  # type: ignore[union-attr]
-            found.add(item.dst)  # type: ignore[union-attr]
+        elif isinstance(item, Load | Compute | Fold | Mma):
+            found.add(item.dst)
     return found
 
 

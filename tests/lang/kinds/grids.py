@@ -1,6 +1,6 @@
 """Stencils in time, dynamic programming along anti-diagonals, blocked factorisations, solves, FFT."""
 
-# ruff: noqa: E741
+# ruff: noqa: E741 (I is a dimension)
 from __future__ import annotations
 
 import treadle as td

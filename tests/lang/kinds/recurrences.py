@@ -1,6 +1,6 @@
 """Scans and recurrences: by monoids, by carried states, in chunks."""
 
-# ruff: noqa: E741
+# ruff: noqa: E741 (I is a dimension)
 from __future__ import annotations
 
 import dataclasses

@@ -31,7 +31,7 @@ UNIT = (Unit("X", 1), Unit("W", 1), Unit("Y", 1))
 
 def loop(var: str, hi: Expr | int, step: int, *body: object, lo: Expr | int = 0, unroll: int = 1) -> Loop:
     low, high = (const(e) if isinstance(e, int) else e for e in (lo, hi))
-    return Loop(var=var, lo=low, hi=high, step=const(step), body=list(body), unroll=unroll)  # type: ignore[arg-type]
+    return Loop(var=var, lo=low, hi=high, step=const(step), body=list(body), unroll=unroll)
 
 
 def packed(

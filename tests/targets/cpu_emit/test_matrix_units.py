@@ -37,7 +37,7 @@ M, N, K = sym("M"), sym("N"), sym("K")
 
 def loop(var: str, hi: object, *body: object, step: int = 1) -> Loop:
     high = const(hi) if isinstance(hi, int) else hi
-    return Loop(var=var, lo=const(0), hi=high, step=const(step), body=list(body))  # type: ignore[arg-type]
+    return Loop(var=var, lo=const(0), hi=high, step=const(step), body=list(body))
 
 
 def dot_products(rows: int, columns: int) -> MachineProgram:
@@ -47,8 +47,8 @@ def dot_products(rows: int, columns: int) -> MachineProgram:
 
     def pack(dst: str, ref: MemRef, where: tuple[object, ...], at: tuple[object, ...]) -> list[object]:
         return [
-            Load(dst=dst, src=ref, where=where, fill=0.0),  # type: ignore[arg-type]
-            Store(dst=MemRef("bP" if dst[0] == "w" else "aP", at), src=FragRef(dst)),  # type: ignore[arg-type]
+            Load(dst=dst, src=ref, where=where, fill=0.0),
+            Store(dst=MemRef("bP" if dst[0] == "w" else "aP", at), src=FragRef(dst)),
         ]
 
     n_inside = lt(j * columns + S[0], N)

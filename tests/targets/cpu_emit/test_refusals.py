@@ -31,7 +31,7 @@ FRAGS = [Frag("x", f32, (16,)), Frag("n", i32, (16,)), Frag("t", f32, (16, 16), 
 
 
 def tried(*body: object, level: str = "avx512") -> MachineProgram:
-    return program([("X", f32, "N"), ("Y", f32, "N")], list(body), FRAGS, level=level)  # type: ignore[arg-type]
+    return program([("X", f32, "N"), ("Y", f32, "N")], list(body), FRAGS, level=level)
 
 
 X = MemRef("X", (S[0],))
