@@ -37,8 +37,7 @@ def sanitize(
     can explain (more than 1e-3 of their size, or at all for integers) are reported as `block/observed` with the first
     element that differs and the line that stored it; outputs that depend on which of several unordered atomic writes
     came first may differ. `fresh` names outputs without values before the run: reading an element of them that no
-    instance has written is `read/uninitialised`, and an element that no store has written when the run is over, so that
-    the caller gets whatever the memory held, is `store/incomplete`.
+    instance has written is `read/uninitialised`.
     """
     findings: list[Finding] = []
     first: tuple[dict[str, Array], Promises] | None = None
@@ -54,8 +53,6 @@ def sanitize(
         except UserError as error:
             findings.append(Finding(error.code, f"{error.found}, expected {error.expected} ({label})", error.span))
         findings += [f for f in watcher.findings if f not in findings]
-        if not findings:
-            findings += _left_out(program, watcher, [t for t in program.tensors if t.out and t.name in fresh])
         if findings:
             return findings
         if first is None:
@@ -63,26 +60,6 @@ def sanitize(
         else:
             findings += _differences(settled, first, (copies, watcher), (plans[0][0], label))
     return findings
-
-
-def _left_out(program: Program, watcher: Promises, fresh: list[Tensor]) -> list[Finding]:
-    """Outputs without values before the run of which it left elements without one."""
-    found: list[Finding] = []
-    for tensor in fresh:
-        if tensor.name not in watcher.shapes:
-            continue
-        writer = watcher.writer.get(tensor.name, np.zeros(watcher.shapes[tensor.name], np.int64))
-        left = int(np.count_nonzero(writer == 0))
-        if not left:
-            continue
-        at = tuple(int(i) for i in np.argwhere(writer == 0)[0])
-        element = f"{tensor.name}[{', '.join(map(str, at))}]"
-        more = f" and {left - 1} more elements" if left > 1 else ""
-        message = f"no store wrote {element}{more}: an output that the caller leaves out holds anything there"
-        stores = (op for op in program.body.walk() if isinstance(op, Store) and op.tensor.name == tensor.name)
-        span = next((op.span for op in stores), program.span)
-        found.append(Finding("store/incomplete", message, span))
-    return found
 
 
 def _differences(
