@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.docs.memory_model_page import FILE, page
 
 from treadle.hardware.atoms import ATOMS, Atom, find_atom
 from treadle.hardware.memory_model import ROWS, Ordering, find_ordering
 from treadle.hardware.targets import TARGETS, find_target
+from treadle.machine.vocabulary import ASYNC_ATOMS, EFFECTS, ENGINES, OVER, SYNC
 
 
 @pytest.mark.parametrize("atom", ATOMS, ids=lambda a: a.name)
@@ -64,9 +66,22 @@ def test_targets() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.kind)
 def test_every_ordering_has_a_source_and_a_promise(row: Ordering) -> None:
     assert len(row.source) > 10 and row.promises and row.grains
+    assert row.status in ("documented", "observed", "assumed")
+    assert row.status != "observed" or row.measured or row.litmus
     for kind in row.targets.split():
-        assert find_ordering(row.kind, kind) is row
+        assert find_ordering(row.kind, kind) is (row if row.judged else None)
     assert sum(r.kind == row.kind for r in ROWS) == 1
+
+
+def test_every_word_of_machine_text_has_its_row() -> None:
+    kinds = {r.kind for r in ROWS}
+    words = {*SYNC, *ENGINES, *ASYNC_ATOMS, *OVER, "load", "store", "launch", "launch.cooperative", "launch.cluster"}
+    words |= {"effect"} if len(EFFECTS) > 1 else set()
+    assert words <= kinds, sorted(words - kinds)
+
+
+def test_the_page_of_the_memory_model_is_the_table() -> None:
+    assert FILE.read_text() == page(), "run python -m tests.docs.memory_model_page"
 
 
 def test_orderings_belong_to_their_targets() -> None:

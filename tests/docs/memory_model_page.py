@@ -1,0 +1,49 @@
+"""The page of the memory model, made from the table.
+
+`python -m tests.docs.memory_model_page` writes docs/memory_model.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from treadle.hardware.memory_model import FAMILIES, ROWS, Ordering
+
+FILE = Path(__file__).resolve().parents[2] / "docs" / "memory_model.md"
+HEAD = """# What orders memory
+
+The judge rests on these promises and on no others: one row a word of machine text ([its format](machine_format.md)).
+*Status* says what stands behind a row: **documented** by the source named, **observed** on a device, or **assumed**.
+Rows in italics are vocabulary to come: what they would promise is written down, no rule rests on them yet, and a text
+that uses them is `unknown`. Litmus tests are kernels of `benchmarks/device/litmus.py`, run on an H200; a count of 0
+wrong results is an observation, never a permission to leave something out. Made by
+`python -m tests.docs.memory_model_page` from [the table](../src/treadle/hardware/memory_model.py).
+"""
+
+
+def line(row: Ordering) -> str:
+    """A row of the page."""
+    word = f"`{row.kind}`" if row.judged else f"*{row.kind}*"
+    grains = ", ".join({"": "all", "warp": "a lane of each warp", "elect": "one thread"}[g] for g in row.grains)
+    seen = "; ".join(filter(None, (row.measured, " ".join(f"`{name}`" for name in row.litmus))))
+    cells = (word, row.targets, grains, row.promises, row.source, row.status, seen)
+    return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
+
+
+def page() -> str:
+    """The text of docs/memory_model.md."""
+    out = [HEAD]
+    count = {s: sum(r.status == s for r in ROWS) for s in ("documented", "observed", "assumed")}
+    told = ", ".join(f"{n} {s}" for s, n in count.items())
+    out.append(f"{len(ROWS)} rows: {told}; {sum(not r.judged for r in ROWS)} of them to come.\n")
+    for title, rows in FAMILIES:
+        out.append(f"## {title}\n")
+        out.append("| word | targets | executed by | promise | source | status | measured (left out), litmus tests |")
+        out.append("|---|---|---|---|---|---|---|")
+        out += [line(row) for row in rows]
+        out.append("")
+    return "\n".join(out)
+
+
+if __name__ == "__main__":
+    FILE.write_text(page())
