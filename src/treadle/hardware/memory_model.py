@@ -353,10 +353,11 @@ _MEMORY: tuple[Ordering, ...] = (
     ),
     Ordering(
         "store.packed",
-        _CPU,
+        "cpu cuda",
         _ALL,
         "a store to an element that shares its byte changes its own bits only, whatever else is stored meanwhile",
-        "LLVM Language Reference, atomicrmw: every such store is emitted as two atomic updates of the byte (and, or)",
+        "LLVM Language Reference, atomicrmw; PTX ISA 9.0, atom / red: .and, .or, .relaxed.gpu: every such store is "
+        "emitted as two atomic updates of its byte or word",
     ),
     Ordering(
         "effect",
