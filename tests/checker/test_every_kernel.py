@@ -15,12 +15,7 @@ def programs() -> dict[str, object]:
 # kernel -> why its plan is not verified, by target. To shrink.
 KNOWN: dict[str, dict[str, str]] = {
     "cpu:avx512": {},
-    "cuda:sm_90a": {
-        "narrowed": "elements that share a byte: no rule for two threads that store to one",
-        "flipped": "elements that share a byte: no rule for two threads that store to one",
-        "shifted": "the plan is wrong: it overwrites a carried tile that neighbours still read",
-        "in_order": "the plan is wrong: it hands float contributions to threads that the program orders",
-    },
+    "cuda:sm_90a": {},
 }
 
 

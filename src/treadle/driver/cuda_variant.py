@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.driver.packed import element_shapes
 from treadle.driver.pipeline import Timeline
 from treadle.driver.record import Record
 from treadle.ir.extents import told_extents
@@ -120,7 +121,7 @@ class CudaKernel:
                 pointers[param.name] = words[at] % (1 << 64)
                 shapes[param.name] = tuple(words[at + 1 : at + 1 + param.rank])
                 strides[param.name] = list(words[at + 1 + param.rank : at + 1 + 2 * param.rank])
-        extents = told_extents(self.machine.program, shapes)
+        extents = told_extents(self.machine.program, element_shapes(self.machine.program, shapes))
         return Call(extents, pointers, strides, scalars, workspace)
 
 

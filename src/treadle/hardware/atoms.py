@@ -74,7 +74,7 @@ ATOMS: tuple[Atom, ...] = (
     ),
     Atom(
         "muladd",
-        _CPU,
+        (*_CPU, "cuda:sm_80", "cuda:sm_90a"),
         _FLOATS,
         (0, 0, 0),
         "one contribution after another",
@@ -82,7 +82,7 @@ ATOMS: tuple[Atom, ...] = (
         False,
         "register",
         "mul, add",
-        "Intel SDM volume 2, MULPS and ADDPS: the product is rounded, then the sum",
+        "Intel SDM volume 2, MULPS and ADDPS; PTX ISA 9.0, mul.rn and add.rn: the product is rounded, then the sum",
     ),
     Atom(
         "amx.tdpbf16ps",

@@ -137,7 +137,7 @@ class BlockedLowering(StreamLowering):
                     acc=FragRef(m.acc),
                     a=FragRef(left, (sym("$0"),)),
                     b=FragRef(right, (sym("$1"),)),
-                    atom="fma",
+                    atom="fma" if self.may_fuse(m.one.op) else "muladd",
                     claim=self.so_far(m.one, m.coords, m.slots, at + 1, frame),
                     origin=self.line(m.one.op),
                 )

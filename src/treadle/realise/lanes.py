@@ -15,15 +15,16 @@ from treadle.algebra.expr import ZERO, Constraint, Expr, lt, minimum, sym
 from treadle.analysis.uses import PURE, Uses
 from treadle.dtype.formats import DType
 from treadle.ir.core import Op, Program, Region, Value
-from treadle.ir.ops.access import Extract, Load
+from treadle.ir.ops.access import Extract, Insert, Load
 from treadle.ir.ops.elementwise import Cast, Coords, Elementwise, Full, Index
 from treadle.ir.ops.fold import Mma, Reduce
 from treadle.machine import form
 from treadle.machine.form import Frag, FragRef, Mode, Number
 from treadle.realise.blocks import Lowering
-from treadle.realise.choices import Choices, NotLowered
+from treadle.realise.choices import Choices, LoweringBroken, NotLowered
 from treadle.realise.folds import Running, identity
 from treadle.realise.frame import Frame, Got, Kept, Lane, PartKey, ends, positions
+from treadle.realise.keeping import clashes, gathered
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,24 @@ class LaneLowering(Lowering):
                 not self.uses.stable(op) or (self.choices.snapshots and bool(self.uses.stored))
             ):
                 kept.add(op.result.name)
+        if not self.agent.digits:
+            # A thread alone walks chains of gathers: what is computed twice a step doubles with every step.
+            kept |= gathered(self.program, self.uses, kept)
+        inserts = [op for op in self.program.body.walk() if isinstance(op, Insert)]
+        kept |= {op.value.name for op in inserts if clashes(op, self.uses, kept)}
         return {n for n in kept if isinstance(self.uses.definition.get(n), PURE)}
+
+    def absent(self, value: Value, found: str, op: Op | None) -> LoweringBroken | NotLowered:
+        """Threads that hold a value in parts cannot read any element of it: such programs have other plans."""
+        if not self.agent.digits:
+            return super().absent(value, found, op)
+        return NotLowered(
+            doing=f"realising {self.program.name} for groups of threads",
+            found=found,
+            expected="values that each thread reads where it holds them",
+            hint="the universal plan keeps them in memory of one thread",
+            span=None if op is None else op.span,
+        )
 
     # ---- distributions
 

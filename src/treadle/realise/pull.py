@@ -21,7 +21,7 @@ from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full,
 from treadle.machine import form
 from treadle.machine.form import Fill, MemRef, Number, Operand
 from treadle.realise.axes import Axes
-from treadle.realise.choices import LoweringBroken
+from treadle.realise.choices import LoweringBroken, NotLowered
 from treadle.realise.frame import (
     Digits,
     Frame,
@@ -238,13 +238,19 @@ class Pull(Axes):
                     got = self.solid(got, source, tuple(at[d] for d in source.type.dims), frame, ())
                 return self.compute(value, coords, "bitcast", [got], frame, op=op)
             case _:
-                raise LoweringBroken(
-                    doing=f"lowering {self.program.name}",
-                    found=f"{value} is needed at {', '.join(map(str, coords))} and is not kept there",
-                    expected="its producer to have stored it",
-                    pass_name="realise",
-                    span=None if op is None else op.span,
+                raise self.absent(
+                    value, f"{value} is needed at {', '.join(map(str, coords))} and is not kept there", op
                 )
+
+    def absent(self, value: Value, found: str, op: Op | None) -> LoweringBroken | NotLowered:
+        """The error for elements that are in no buffer and no fragment where they are needed."""
+        return LoweringBroken(
+            doing=f"lowering {self.program.name}",
+            found=found,
+            expected=f"{value} in a buffer, where its producer stored it",
+            pass_name="realise",
+            span=None if op is None else op.span,
+        )
 
     def decided(self, cond: Value) -> bool | None:
         """A condition that is a constant (broadcasting is selecting under one)."""
@@ -328,13 +334,7 @@ class Pull(Axes):
                 return self.fetch(source, index, frame)
             return self.from_buffer(source, index, *place, frame, (value, coords, (), "undef"))
         if place is None:
-            raise LoweringBroken(
-                doing=f"lowering {self.program.name}",
-                found=f"{source} is subscripted with a fill and not kept",
-                expected="its elements in a buffer",
-                pass_name="realise",
-                span=op.span,
-            )
+            raise self.absent(source, f"{source} is subscripted with a fill and not kept", op)
         inside: list[Constraint] = []
         for i, axis, sub in zip(index, source.type.axes, op.subs, strict=True):
             if isinstance(sub, tuple) or sub.part is None:

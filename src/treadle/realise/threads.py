@@ -220,7 +220,7 @@ def lay_out(kernel: Kernel, start: int = 0) -> int:
         if buffer.place != "shared":
             placed.append(buffer)
             continue
-        size = buffer.dtype.bits // 8 * max(1, buffer.versions)
+        size = max(1, buffer.dtype.bits // 8) * max(1, buffer.versions)
         for extent in buffer.shape:
             assert extent.constant is not None
             size *= extent.constant

@@ -108,8 +108,11 @@ class Blocks:
             held += rows * width / THREADS
             efficiency = 0.6 if rows * width >= 128 * 128 else 0.45 if rows * width >= 64 * 128 else 0.32
             cycles += rows * width * depth / rate.lanes / efficiency
-        if held > 136:
+        # A product that is rounded by itself needs a register of its own, and an instruction.
+        apart = program.numerics.get("contract", True) is False
+        if held > (64 if apart else 136):
             return CostVector(compute=inf)
+        cycles *= 2.0 if apart else 1.0
         cycles += ceil(depth / step) * 180
         after = shape.work(contractions=False) / tasks / rate.lanes
         together = 2 if held <= 64 else 1

@@ -13,7 +13,7 @@ from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices
 from treadle.realise.threads import one_thread_each
-from treadle.realise.universal import base_facts
+from treadle.realise.universal import base_facts, keeps_order
 from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.shape import shape_of
 
@@ -23,10 +23,11 @@ WORKGROUPS = 8
 
 def launched(program: Program) -> frozenset[str]:
     """Parallel regions whose instances can be tasks of a launch: those below an ordered region or a condition would be
-    launched again and again from inside a kernel, so a thread walks them."""
+    launched again and again from inside a kernel, so a thread walks them. Those that must keep colliding stores in
+    order are walked too."""
     numbers = {id(op): i for i, op in enumerate(o for o in program.body.walk() if isinstance(o, Region))}
     top = (op for op in program.body.ops if isinstance(op, Region) and op.kind == "parallel")
-    return frozenset(op.name or f"R{numbers[id(op)]}" for op in top)
+    return frozenset(op.name or f"R{numbers[id(op)]}" for op in top if not keeps_order(op))
 
 
 class Universal:

@@ -14,6 +14,7 @@ from treadle.dtype.formats import f32
 from treadle.machine.form import Fill, FragRef, Load, MemRef, Store
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
 from treadle.targets.cuda.emit.fragments import Layout, lane_rows, matrix_axes
+from treadle.targets.cuda.emit.halves import fetched, put
 from treadle.targets.cuda.emit.scope import Scope, register
 from treadle.targets.cuda.emit.storage import Storage, element_type
 from treadle.targets.cuda.emit.values import HALVES, Val, bits, ctype, number
@@ -67,7 +68,7 @@ class Pointer:
 
     def _bytes(self, offset: Expr) -> str:
         memory = self.memory
-        known = self.scope.symbols.text(offset * memory.dtype.itemsize + memory.start)
+        known = self.scope.symbols.text(offset * memory.itemsize + memory.start)
         return f"(u32){known.narrow()}" if known.wide else f"(u32)({known.text})"
 
     def start(self) -> None:
@@ -94,7 +95,7 @@ class Pointer:
     def shared(self, offset: Expr) -> str:
         """Bytes from the start of shared memory, swizzled."""
         memory = self.memory
-        distance = self.scope.symbols.text((offset - self.first) * memory.dtype.itemsize)
+        distance = self.scope.symbols.text((offset - self.first) * memory.itemsize)
         text = self.name if distance.number == 0 else f"{self.name} + {distance.text}"
         if memory.swizzle:
             return f"{self.scope.use(f'swizzle_{memory.swizzle}')}({text})"
@@ -107,7 +108,7 @@ def runs(
 ) -> list[Run]:  # fmt: skip
     """The slots of a statement in groups that move together; `widest` in bytes."""
     memory = pointer.memory
-    size = memory.dtype.itemsize
+    size = memory.itemsize
     offsets: list[Expr] = []
     for env in points:
         index = [i.substitute(env) for i in ref.index]
@@ -184,7 +185,7 @@ def _fetched(text: str, memory: Storage) -> Val:
 
 def _from_words(words: Sequence[str], count: int, memory: Storage) -> list[Val]:
     """The elements inside words of 32 bits."""
-    size = memory.dtype.itemsize
+    size = memory.itemsize
     values: list[Val] = []
     for j in range(count):
         word = words[j * size // 4]
@@ -236,6 +237,9 @@ def load(scope: Scope, stmt: Load) -> None:
     where = (*scope.inside(made), *stmt.where)
     points = [scope.point(made, s) for s in range(made.count)]
     fill = filled(stmt.fill, made)
+    if memory.halves:
+        _load_halves(scope, stmt, made, memory, where, points, fill)
+        return
     with scope.block("{"):
         pointer = Pointer(scope, memory, stmt.src, points[0])
         pointer.start()
@@ -246,6 +250,16 @@ def load(scope: Scope, stmt: Load) -> None:
             else:
                 _load_run(scope, pointer, run, made, fill, loose)
         _settle(scope, made, loose)
+
+
+def _load_halves(
+    scope: Scope, stmt: Load, made: Layout, memory: Storage, where: Sequence[Constraint],
+    points: Sequence[dict[str, Expr]], fill: Val,
+) -> None:  # fmt: skip
+    for slot, env in enumerate(points):
+        value, condition = fetched(scope, memory, stmt.src, env), scope.conditions(where, env)
+        text = value.text if condition is None else f"({condition}) ? {value.text} : {fill.text}"
+        scope.line(f"{register(made.frag.name)}[{slot}] = {text};")
 
 
 def filled(fill: Fill, made: Layout) -> Val:
@@ -267,7 +281,7 @@ def _plain(value: Val, scope: Scope) -> str:
 def _load_run(
     scope: Scope, pointer: Pointer, run: Run, made: Layout, fill: Val, loose: dict[int, Val]
 ) -> None:  # fmt: skip
-    size = len(run.slots) * pointer.memory.dtype.itemsize
+    size = len(run.slots) * pointer.memory.itemsize
     kind, name = _WORDS[size], scope.head.fresh("v")
     address = f"*(const {kind}*){pointer.at(run.offset)}"
     if run.condition is None:
@@ -315,12 +329,15 @@ def store(scope: Scope, stmt: Store) -> None:
     points = [scope.point(made, s) for s in range(made.count)]
     owner = scope.owner(made)
     with scope.block("{" if owner is None else f"if ({owner}) {{"):
+        if memory.halves:
+            _store_halves(scope, stmt, made, memory, where, points)
+            return
         if stmt.mask is None and stmt.effect == "set" and not where and _store_matrices(scope, made, memory, stmt.dst):
             return
         pointer = Pointer(scope, memory, stmt.dst, points[0])
         pointer.start()
         single = stmt.mask is not None or stmt.effect != "set"
-        widest = memory.dtype.itemsize if single else 16
+        widest = memory.itemsize if single else 16
         for run in runs(scope, pointer, points, stmt.dst, where, widest):
             tests = [] if run.condition is None else [run.condition]
             if stmt.mask is not None:
@@ -333,6 +350,19 @@ def store(scope: Scope, stmt: Store) -> None:
                 scope.line(f"{guard}*{pointer.at(run.offset)} = {_stored(values[0], scope)};")
             else:
                 scope.line(f"{guard}{_vector_store(scope, pointer, run, made, values)};")
+
+
+def _store_halves(
+    scope: Scope, stmt: Store, made: Layout, memory: Storage, where: Sequence[Constraint],
+    points: Sequence[dict[str, Expr]],
+) -> None:  # fmt: skip
+    for slot, env in enumerate(points):
+        condition = scope.conditions(where, env)
+        tests = [] if condition is None else [condition]
+        if stmt.mask is not None:
+            tests.append(_mask(scope, stmt.mask, made, slot))
+        guard = f"if ({' && '.join(tests)}) " if tests else ""
+        scope.line(f"{guard}{put(scope, memory, stmt.dst, env, scope.read(stmt.src.name, slot))};")
 
 
 def _mask(scope: Scope, mask: FragRef, made: Layout, slot: int) -> str:
@@ -348,7 +378,7 @@ def _mask(scope: Scope, mask: FragRef, made: Layout, slot: int) -> str:
 
 
 def _vector_store(scope: Scope, pointer: Pointer, run: Run, made: Layout, values: Sequence[Val]) -> str:
-    size = len(run.slots) * pointer.memory.dtype.itemsize
+    size = len(run.slots) * pointer.memory.itemsize
     kind = _WORDS[size]
     if _pairs(made, run.slots):
         words = [f"{register(made.frag.name)}[{run.slots[0] // 2 + i}]" for i in range(size // 4)]
@@ -411,7 +441,7 @@ def _store_matrices(scope: Scope, made: Layout, memory: Storage, ref: MemRef) ->
         pointer = Pointer(scope, memory, ref, env)
         first = first or pointer
         offsets.append(pointer.first)
-        if scope.symbols.text(pointer.first * memory.dtype.itemsize + memory.start).by % 16:
+        if scope.symbols.text(pointer.first * memory.itemsize + memory.start).by % 16:
             return False
         for step in range(1, 8):
             index = [i.substitute(env | {f"${column}": env[f"${column}"] + step}) for i in ref.index]

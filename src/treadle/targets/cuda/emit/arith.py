@@ -184,9 +184,10 @@ class Arith:
 
     # ---- contraction
 
-    def multiply_add(self, a: Val, b: Val, acc: Val) -> Val:
-        """`acc + a * b` by one fused operation; operands are converted exactly to the accumulator's dtype."""
+    def multiply_add(self, a: Val, b: Val, acc: Val, fused: bool = True) -> Val:
+        """`acc + a * b` by one fused operation, or rounded twice; operands are converted exactly to the accumulator's
+        dtype."""
         wide = [cast(v, acc.dtype, self.prelude) for v in (a, b)]
         if acc.dtype not in (f32, f64) and not acc.dtype.is_int:
             raise unsupported(f"a contraction in {acc.dtype}", "an accumulator of f32, f64 or an integer")
-        return self.apply("fma", [*wide, acc])
+        return self.apply("fma", [*wide, acc]) if fused else self.apply("add", [acc, self.apply("mul", wide)])

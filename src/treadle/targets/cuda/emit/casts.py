@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from treadle.dtype.formats import DType, bf16, f16, f32, f64
+from treadle.dtype.formats import DType, f8e8m0, f32, f64
 from treadle.targets.cuda.emit.errors import ill_formed
 from treadle.targets.cuda.emit.prelude import Prelude
+from treadle.targets.cuda.emit.small import decoded, encoded, is_small
 from treadle.targets.cuda.emit.values import HALVES, Val, as_float, bits, ctype, number, rounded, unsigned
 
 
@@ -14,6 +15,10 @@ def cast(value: Val, to: DType, prelude: Prelude, saturate: bool = False) -> Val
     if value.dtype == to:
         return value
     ctype(to)
+    if is_small(value.dtype):
+        value = Val(decoded(value.text, value.dtype, prelude), f32)
+        if to == f32 and not saturate:
+            return value
     if to.is_bool:
         zero = number(0, f32 if value.dtype in HALVES else value.dtype).text
         return Val(f"({as_float(value, prelude) if value.dtype in HALVES else value.text} != {zero})", to)
@@ -28,6 +33,8 @@ def bitcast(value: Val, to: DType, prelude: Prelude) -> Val:
     """The same bits as `to`."""
     if value.dtype.bits != to.bits or value.dtype.is_bool or to.is_bool:
         raise ill_formed(f"a bitcast of {value.dtype} to {to}", "two dtypes of one width, bool not among them")
+    if to.packed:
+        return _four_bits(value.text, to)
     text = bits(value, prelude) if value.dtype in HALVES else value.text
     if value.dtype == f32:
         text = f"__float_as_uint({text})"
@@ -56,6 +63,8 @@ def _from_float(value: Val, to: DType, prelude: Prelude, saturate: bool) -> Val:
         return Val(f"(double)({text})", f64)
     if to == f32:
         return Val(text if inner == f32 else f"(float)({text})", f32)
+    if is_small(to):
+        return _to_small(text, inner, to, prelude)
     return rounded(text if inner == f32 else f"{prelude.use('odd_float')}({text})", to)
 
 
@@ -82,8 +91,21 @@ def _int_to_float(value: Val, to: DType, prelude: Prelude, saturate: bool) -> Va
     if saturate:
         low, high = (number(sign * float(to.finite_max), f32).text for sign in (-1, 1))
         wide = f"{prelude.use('within')}({wide}, {low}, {high})"
-    assert to in (f16, bf16)
-    return rounded(wide, to)
+    return _to_small(wide, f32, to, prelude) if is_small(to) else rounded(wide, to)
+
+
+def _to_small(text: str, source: DType, to: DType, prelude: Prelude) -> Val:
+    """An f32 or f64 as the code of a small format, rounded once."""
+    if to == f8e8m0:
+        return Val(encoded(text if source == f64 else f"(double)({text})", to, prelude), to)
+    return Val(encoded(text if source == f32 else f"{prelude.use('odd_float')}({text})", to, prelude), to)
+
+
+def _four_bits(text: str, to: DType) -> Val:
+    """The low four bits as an element: a negative i4 is sign-extended in its byte."""
+    if to.kind == "int":
+        return Val(f"(i8)((i8)(u8)((u32)({text}) << 4) >> 4)", to)
+    return Val(f"(u8)((u32)({text}) & 15u)", to)
 
 
 def _int_to_int(value: Val, to: DType, prelude: Prelude, saturate: bool) -> Val:
@@ -96,4 +118,6 @@ def _int_to_int(value: Val, to: DType, prelude: Prelude, saturate: bool) -> Val:
         text = f"{prelude.use('within')}<{kind}>({text}, {bounds})"
     if value.dtype.is_bool:
         return Val(f"({ctype(to)})({text})", to)
+    if to.packed:
+        return Val(f"({ctype(to)})({text})", to) if saturate else _four_bits(text, to)
     return Val(f"({ctype(to)})({unsigned(to)})({text})", to)

@@ -19,6 +19,7 @@ from treadle.targets.cuda.emit.casts import bitcast, cast
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
 from treadle.targets.cuda.emit.exponent import LOG2_E, Scaled
 from treadle.targets.cuda.emit.fragments import Layout
+from treadle.targets.cuda.emit.halves import fetched
 from treadle.targets.cuda.emit.narrow import kept_narrow
 from treadle.targets.cuda.emit.scope import Scope, register
 from treadle.targets.cuda.emit.values import HALVES, Val, bits, ctype, number
@@ -53,6 +54,8 @@ def _argument(scope: Scope, arg: Operand, made: Layout, slot: int) -> Val | None
         return scalar if scalar is not None else operand(scope, arg, made, slot)
     if isinstance(arg, MemRef):
         memory = storage(scope, arg.name)
+        if memory.halves:
+            return fetched(scope, memory, arg, scope.point(made, slot))
         pointer = Pointer(scope, memory, arg, scope.point(made, slot))
         pointer.start()
         text = f"*{pointer.at(pointer.first)}"
@@ -355,12 +358,13 @@ def _along(scope: Scope, stmt: Fold, made: Layout) -> Callable[[int], Val]:
 
 
 def multiply_add(scope: Scope, stmt: Mma) -> None:
-    """`dst[$] = acc[$] + sum over the contracted $ of a * b`, one fused step a contribution, in order."""
+    """`dst[$] = acc[$] + sum over the contracted $ of a * b`, one step a contribution, in order: fused, but for
+    `muladd`."""
     made = scope.layout(stmt.dst)
     if not isinstance(stmt.a, FragRef) or not isinstance(stmt.b, FragRef):
         raise unsupported("an fma contraction that reads memory", "fragments")
     rank = len(made.frag.shape)
-    arith = scope.setting.arith
+    arith, fused = scope.setting.arith, stmt.atom != "muladd"
     with scope.block("{"):
         values: list[Val] = []
         names: list[str] = []
@@ -373,7 +377,8 @@ def multiply_add(scope: Scope, stmt: Mma) -> None:
             for slot, name in enumerate(names):
                 env = scope.place(made, slot) | extra
                 a, b = (_factor(scope, r, env) for r in (stmt.a, stmt.b))
-                scope.line(f"{name} = {arith.multiply_add(a, b, Val(name, made.frag.dtype)).text};")
+                total = arith.multiply_add(a, b, Val(name, made.frag.dtype), fused)
+                scope.line(f"{name} = {total.text};")
         values = [Val(n, made.frag.dtype) for n in names]
         scope.assign(stmt.dst, values)
 

@@ -409,14 +409,14 @@ def _plain(scope: Scope, stmt: Stmt) -> None:
             fold(scope, stmt)
         case Mma():
             family = stmt.atom.split(".")[0]
-            if family in ("fma", "ffma"):
+            if family in ("fma", "ffma", "muladd"):
                 multiply_add(scope, stmt)
             elif family == "wgmma":
                 contract(scope, stmt)
             elif family == "mma":
                 warp_contract(scope, stmt)
             else:
-                raise unsupported(f"the atom {stmt.atom}", "fma, mma or wgmma")
+                raise unsupported(f"the atom {stmt.atom}", "fma, muladd, mma or wgmma")
         case Copy():
             copy(scope, stmt)
         case Sync():

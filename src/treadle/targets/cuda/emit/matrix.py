@@ -132,7 +132,7 @@ def fit(scope: Scope, ref: MemRef, axis: int, rows: int, step: int) -> Operand:
         raise unsupported(f"the operand {ref.name}", "a shared buffer with swizzle 128, 64 or 32")
     mine, depth = f"${axis}", "$2"
     index = [i.substitute({depth: sym(depth) + step}) for i in ref.index]
-    offset = scope.symbols.replaced(memory.offset(index, ref.version)) * memory.dtype.itemsize
+    offset = scope.symbols.replaced(memory.offset(index, ref.version)) * memory.itemsize
     start, moving = _split(offset, (mine, depth))
     r, k = np.indices((rows, DEPTH), np.int64)
     distance = np.broadcast_to(np.asarray(moving.evaluate({mine: r, depth: k})), r.shape)
@@ -170,7 +170,7 @@ def _mentions(monomial: Sequence[Any], names: Sequence[str]) -> bool:
 
 def _strides(distance: NDArray[np.int64], memory: Storage, mn_major: bool) -> tuple[int, int] | None:
     """Leading and stride offsets that make the pattern equal to `distance` (bytes), or None."""
-    size, width = memory.dtype.itemsize, memory.swizzle
+    size, width = memory.itemsize, memory.swizzle
     rows, depth = int(distance.shape[0]), int(distance.shape[1])
     r, k = np.indices((rows, depth), np.int64)
     if mn_major:

@@ -306,6 +306,19 @@ template <class F> DEVICE void update_part(void* at, u32 bits, F next) {
 }""",
 )
 
+_part(
+    "store_half",
+    """
+// Four bits of a byte, whatever is stored to the others meanwhile: cleared, then set, in the word around it.
+DEVICE void store_half(u8* at, u32 low, u32 code) {
+  const u64 address = (u64)at;
+  const u32 shift = (u32)(address & 3) * 8 + low;
+  u32* const word = (u32*)(address & ~(u64)3);
+  atomicAnd(word, ~(15u << shift));
+  atomicOr(word, (code & 15u) << shift);
+}""",
+)
+
 # ---- shared memory and synchronisation
 
 _part("shared_address", "DEVICE u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }")

@@ -26,8 +26,9 @@ Kind = Literal["global", "shared", "array"]
 @dataclass(frozen=True)
 class Storage:
     """Memory under a name. `pointer`: the C++ pointer or array of its first element ("global", "array"); `start`: bytes
-    from the start of shared memory. `strides` and `version_size` in elements, `align` in bytes. `once`: no store of the
-    program may change it while the kernel runs."""
+    from the start of shared memory. `strides` and `version_size` in elements, `align` in bytes. `halves`: two elements
+    share a byte along the last axis, and the strides count bytes (tensors of 4-bit elements; buffers have a byte for
+    each)."""
 
     name: str
     dtype: DType
@@ -40,6 +41,12 @@ class Storage:
     versions: int = 0
     version_size: Expr = ZERO
     swizzle: int = 0
+    halves: bool = False
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element that has bytes of its own."""
+        return bytes_of(self.dtype)
 
     def offset(self, index: Sequence[Expr], version: Expr | None) -> Expr:
         """Elements from the start to the element at `index` of a version."""
@@ -53,6 +60,11 @@ class Storage:
                 raise ill_formed(f"a version of {self.name}", "a ring")
             total = total + (version % self.versions) * self.version_size
         return total
+
+
+def bytes_of(dtype: DType) -> int:
+    """Bytes of an element in a buffer."""
+    return 1 if dtype.packed else dtype.itemsize
 
 
 def stride_symbol(tensor: str, axis: int) -> str:
@@ -79,7 +91,7 @@ def pitch(guard: Guard, tensor: str, axis: int) -> int:
 
 def alignment(guard: Guard, tensor: Tensor) -> int:
     """What the guard knows to divide the address of a tensor's first element, in bytes."""
-    known = tensor.dtype.itemsize
+    known = bytes_of(tensor.dtype)
     for fact in guard.facts:
         if isinstance(fact, Aligned) and fact.tensor == tensor.name:
             known = max(known, fact.bytes)
@@ -91,7 +103,10 @@ def tensor_storage(guard: Guard, tensor: Tensor, pointer: str) -> Storage:
     unit = unit_axis(guard, tensor)
     strides = tuple(ONE if a == unit else sym(stride_symbol(tensor.name, a)) for a in range(len(tensor.dims)))
     shape = tuple(d.extent for d in tensor.dims)
-    return Storage(tensor.name, tensor.dtype, "global", pointer, ZERO, shape, strides, alignment(guard, tensor))
+    return Storage(
+        tensor.name, tensor.dtype, "global", pointer, ZERO, shape, strides, alignment(guard, tensor),
+        halves=tensor.dtype.packed,
+    )  # fmt: skip
 
 
 def apart(guard: Guard, tensor: str, stored: Sequence[str]) -> bool:
@@ -111,7 +126,7 @@ def _row_major(shape: Sequence[Expr]) -> tuple[tuple[Expr, ...], Expr]:
 
 def _bytes(buffer: Buffer) -> Expr:
     _, size = _row_major(buffer.shape)
-    return size * max(1, buffer.versions) * buffer.dtype.itemsize
+    return size * max(1, buffer.versions) * bytes_of(buffer.dtype)
 
 
 @dataclass(frozen=True)
@@ -177,7 +192,7 @@ def local_plan(kernel: Kernel, pointers: dict[str, str], single: bool) -> LocalP
         tail = (buffer.shape, strides, buffer.align, buffer.versions, whole)
         if single and number is not None and taken + number <= LOCAL_ARRAY:
             taken += number
-            sizes[buffer.name] = max(1, number // buffer.dtype.itemsize)
+            sizes[buffer.name] = max(1, number // bytes_of(buffer.dtype))
             arrays[buffer.name] = Storage(*made, "array", pointers[buffer.name], ZERO, *tail)
             continue
         spread[buffer.name] = Storage(*made, "global", pointers[buffer.name], top, *tail)
@@ -201,4 +216,4 @@ def workspace_plan(buffers: Sequence[Buffer], pointers: dict[str, str]) -> tuple
 
 def element_type(storage: Storage) -> str:
     """The C++ type of an element in memory: a bool is a byte."""
-    return "u8" if storage.dtype.is_bool else ctype(storage.dtype)
+    return "u8" if storage.dtype.is_bool or storage.halves else ctype(storage.dtype)

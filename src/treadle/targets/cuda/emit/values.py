@@ -1,7 +1,8 @@
-"""Scalars of the kernel's text: their C++ types, numbers, and 16-bit floats kept as bits.
+"""Scalars of the kernel's text: their C++ types, numbers, and small floats kept as bits.
 
-A 16-bit float is a `u16`. The result of arithmetic on such floats is an f32 still to be rounded (`wide`), so that a
-pair of them becomes one packed conversion.
+Floats of 8 and 4 bits are their codes in a byte, 4-bit integers the number in a byte. A 16-bit float is a `u16`. The
+result of arithmetic on such floats is an f32 still to be rounded (`wide`), so that a pair of them becomes one packed
+conversion.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treadle.dtype.convert import convert
+from treadle.dtype.convert import convert, to_code
 from treadle.dtype.formats import DType, bf16, f16, f32, f64
 from treadle.machine.form import Number
 from treadle.targets.cuda.emit.errors import unsupported
@@ -30,13 +31,16 @@ _TYPES = {
     "bf16": "u16",
     "f32": "float",
     "f64": "double",
+    "i4": "i8",
+    "u4": "u8",
+    **dict.fromkeys(("f8e4m3", "f8e5m2", "f8e8m0", "f4e2m1"), "u8"),
 }
 HALVES = (f16, bf16)
 
 
 @dataclass(frozen=True)
 class Val:
-    """The text of a value of `dtype`; for f16 and bf16 its bits. `wide`: an f32 whose rounding it is, instead."""
+    """The text of a value of `dtype`; for floats below f32 its bits. `wide`: an f32 whose rounding it is, instead."""
 
     text: str
     dtype: DType
@@ -47,7 +51,7 @@ def ctype(dtype: DType) -> str:
     """The C++ type that holds an element."""
     found = _TYPES.get(dtype.name)
     if found is None:
-        raise unsupported(f"an element of {dtype}", f"one of {', '.join(_TYPES)}", "keep 4-bit and fp8 data in u8")
+        raise unsupported(f"an element of {dtype}", f"one of {', '.join(_TYPES)}")
     return found
 
 
@@ -75,6 +79,8 @@ def number(value: Number, dtype: DType) -> Val:
 def _float(held: np.ndarray, dtype: DType) -> str:
     if dtype in HALVES:
         return f"(u16)0x{int(held.view(np.uint16)):04x}"
+    if dtype.bits <= 8:
+        return f"(u8){int(to_code(held, dtype))}"
     value = float(held)
     if dtype == f32:
         if not np.isfinite(value):
