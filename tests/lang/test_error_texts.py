@@ -49,7 +49,8 @@ TEXTS = {
     "dims/definition product": lambda: td.product(M),
     "dims/twice": lambda: td.Out[M, N, M],
     "dtype/argument": lambda: scaled.capture({"X": f32}, {"factor": 1}),
-    "limit/form": lambda: M.device,
+    "region/device": lambda: td.Tensor[M, N.device],
+    "region/device product": lambda: td.product(M, N).device,
 }
 
 

@@ -748,13 +748,71 @@ def nothing_to_take_the_maximum_of(X: td.Tensor[M], Y: td.Out[M]):
     Y[M] = td.zeros(Z).max() + X[M]  # wrong: reduce/empty
 
 
-# ---- what is not built yet
+# ---- several devices
+
+
+D2 = td.dims("D2", 2)
 
 
 @wrong
-def several_devices(X: td.Tensor[M, N], Y: td.Out[M, N]):
-    for m in td.parallel(M.each, scope="device"):  # wrong: limit/form
+def devices_that_no_tensor_has(X: td.Tensor[M, N], Y: td.Out[M, N]):
+    for m in td.parallel(M.each, scope="device"):  # wrong: region/device
         Y[m, N] = X[m, N]
+
+
+@wrong
+def blocks_of_devices(X: td.Tensor[D2.device, N], Y: td.Out[D2.device, N]):
+    for r in td.parallel(D2, scope="device"):  # wrong: region/device
+        Y[r, N] = X[r, N]
+
+
+@wrong
+def devices_inside_a_region(X: td.Tensor[D2.device, N], Y: td.Out[D2.device, N]):
+    for n in td.parallel(N):
+        for r in td.parallel(D2.each, scope="device"):  # wrong: region/device
+            Y[r, n] = X[r, n]
+
+
+@wrong
+def devices_and_rows(X: td.Tensor[D2.device, N], Y: td.Out[D2.device, N]):
+    for r, n in td.parallel(D2.each, N, scope="device"):  # wrong: region/device
+        Y[r, n] = X[r, n]
+
+
+@wrong
+def a_device_axis_as_a_region(X: td.Tensor[D2.device, N], Y: td.Out[D2.device, N]):
+    for r in td.parallel(D2.device):  # wrong: region/arguments
+        Y[r, N] = X[r, N]
+
+
+@wrong
+def devices_that_a_tile_picks(X: td.Tensor[N], W: td.Tensor[N, i32], Y: td.Out[D2.device, N]):
+    Y[td.in_range(W[N], D2), N] = X[N]  # wrong: limit/form
+
+
+@wrong
+def a_device_beyond_the_last(X: td.Tensor[D2.device, N], Y: td.Out[N]):
+    Y[N] = X[2, N]  # wrong: bounds/outside
+
+
+@td.kernel
+def of_one_device(X: td.Tensor[N], Y: td.Out[N] = None):
+    Y[N] = X[N] * 2
+
+
+@wrong
+def a_list_for_one_device(X: td.Tensor[D2.device, N], Y: td.Out[N]):
+    Y[N] = of_one_device(X)  # wrong: dims/rank
+
+
+@td.kernel
+def of_all_rows(X: td.Tensor[M, N], Y: td.Out[N] = None):
+    Y[N] = X[M, N].sum(M)
+
+
+@wrong
+def a_list_for_a_tensor(X: td.Tensor[D2.device, N], Y: td.Out[N]):
+    Y[N] = of_all_rows(X)  # wrong: capture/argument
 
 
 LINES = {

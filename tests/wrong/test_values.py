@@ -345,7 +345,7 @@ def known_level(X: td.Tensor[M], Y: td.Out[M]):
         Y[m] = X[m]
 
 
-@pairs.wrong("limit/form")
+@pairs.wrong("region/device")
 def several_devices(X: td.Tensor[M], Y: td.Out[M]):
     for m in td.parallel(M.each, scope="device"):  # wrong
         Y[m] = X[m]

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from treadle.algebra.expr import sym
 from treadle.base.source import user_position
+from treadle.driver.devices import alike, on_one_device, one_a_device
 from treadle.driver.errors import ArgumentMissing, DTypeWrong, LikeWrong
 from treadle.driver.packed import held_as, in_bytes, in_elements
 from treadle.dtype.formats import DType, named
+from treadle.ir.devices import part_names
 from treadle.lang.definition import Definition, Parameter
 from treadle.lang.dtypes import as_dtype
 from treadle.lang.staging import freeze
@@ -93,15 +95,26 @@ class Call:
     arrays: dict[str, Any] = field(default_factory=dict[str, Any])
     extents: dict[str, int] = field(default_factory=dict[str, int])
     outs: Any = None
+    lists: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Parameters that are lists of arrays, one per device: the name that each array has among `views` and `arrays`."""
 
     def give(self, name: str, array: Any) -> None:
         """Adds an output that the call left out."""
         self.arrays[name] = array
         self.views[name] = view(array, name=name)
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each parameter that was passed; of a list, its length comes first."""
+        inside = {n for names in self.lists.values() for n in names}
+        found = {n: v.shape for n, v in self.views.items() if n not in inside}
+        return found | {n: (len(names), *self.views[names[0]].shape) for n, names in self.lists.items()}
+
     def order_outs(self, names: list[str]) -> None:
-        """Decides what the call returns: one output, a tuple of several, or None."""
-        found = [self.arrays.get(n) for n in names]
+        """Decides what the call returns: one output, a tuple of several, or None; a list for one of several devices."""
+        found = [
+            [self.arrays.get(one) for one in self.lists[n]] if n in self.lists else self.arrays.get(n) for n in names
+        ]
         self.outs = found[0] if len(found) == 1 else tuple(found) if found else None
 
     def as_numpy(self) -> dict[str, NDArray[Any]]:
@@ -135,24 +148,35 @@ def bind_arguments(
     arrays: dict[str, Any] = {}
     scalars: dict[str, Any] = {}
     dtypes: dict[str, DType | None] = {}
+    lists: dict[str, tuple[str, ...]] = {}
     for parameter in _arrays_and_scalars(definition):
         value = given.get(parameter.name)
         if parameter.kind == "scalar":
             if value is not None:
                 scalars[parameter.name] = _scalar(definition, parameter, value)
+        elif value is not None and parameter.devices:
+            each = one_a_device(definition, parameter, value)
+            names = part_names(parameter.name, len(each), list(definition.parameters))
+            lists[parameter.name] = tuple(names)
+            for k, (name, array) in enumerate(zip(names, each, strict=True)):
+                views[name], arrays[name] = _seen(parameter, array, f"{parameter.name}[{k}]", described), array
+            dtypes[parameter.name] = _dtype(definition, parameter, views[names[0]])
+            alike(definition, parameter, [views[n] for n in names])
         elif value is not None:
-            seen = (
-                value.view(parameter.name)
-                if described and isinstance(value, Like)
-                else view(value, name=parameter.name)
-            )
-            views[parameter.name] = check_output(seen, name=parameter.name) if parameter.kind == "out" else seen
+            views[parameter.name] = _seen(parameter, value, parameter.name, described)
             arrays[parameter.name] = value
-            dtypes[parameter.name] = _dtype(definition, parameter, seen)
+            dtypes[parameter.name] = _dtype(definition, parameter, views[parameter.name])
+    if lists:
+        on_one_device(definition, views)
     device = same_device(views.items())
     values = definition.staged_values({n: v for n, v in staged.items() if n in _staged_names(definition)})
     key = (tuple(dtypes.items()), tuple(scalars), frozen(values))
-    return Call(views, scalars, values, dtypes, key, device, arrays)
+    return Call(views, scalars, values, dtypes, key, device, arrays, lists=lists)
+
+
+def _seen(parameter: Parameter, value: Any, name: str, described: bool) -> ArrayView:
+    seen = value.view(name) if described and isinstance(value, Like) else view(value, name=name)
+    return check_output(seen, name=name) if parameter.kind == "out" else seen
 
 
 def _arrays_and_scalars(definition: Definition) -> list[Parameter]:
@@ -250,12 +274,17 @@ def _packed(dtype: DType | None) -> bool:
 def known_extents(definition: Definition, call: Call, names: tuple[str, ...]) -> dict[str, int]:
     """Extents of the named dimensions, as far as a call's arguments tell them directly."""
     found: dict[str, int] = {}
+    shapes = call.shapes
     # Packed arrays last: the others' extents are exact.
     for parameter in sorted(definition.tensors, key=lambda p: _packed(p.dtype)):
-        seen = call.views.get(parameter.name)
-        if seen is None or len(seen.shape) != len(parameter.dims):
+        given = shapes.get(parameter.name)
+        if given is not None and parameter.devices:
+            root = parameter.dims[0].identity.root.name
+            if root in names:
+                found.setdefault(root, given[0])
+        if given is None or len(given) != len(parameter.dims):
             continue
-        shape = seen.shape if parameter.dtype is None else in_elements(parameter.dtype, seen.shape)
+        shape = given if parameter.dtype is None else in_elements(parameter.dtype, given)
         for dimension, extent in zip(parameter.dims, shape, strict=True):
             symbols = dimension.identity.extent.symbols
             if len(symbols) == 1 and dimension.identity.extent == sym(next(iter(symbols))):

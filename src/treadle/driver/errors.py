@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.base.errors import InternalError, UserError
+from treadle.base.errors import InternalError, LimitError, UserError
 
 
 class ArgumentMissing(UserError):
@@ -39,6 +39,18 @@ class DTypeWrong(UserError):
     """An argument whose dtype is not the declared one."""
 
     code = "call/dtype"
+
+
+class ListWrong(UserError):
+    """A parameter of several devices that gets no list of arrays, or one of unlike arrays."""
+
+    code = "call/devices"
+
+
+class SeveralDevices(LimitError):
+    """A call whose arrays lie on several GPUs."""
+
+    code = "limit/devices"
 
 
 class ArgumentsOverlap(UserError):

@@ -51,10 +51,12 @@ def solve(
 
 def _check_rank(program: Program, tensor: Tensor, shape: tuple[int, ...]) -> None:
     if len(shape) != len(tensor.dims):
+        first = int(tensor.devices)
+        what = f"{tensor.name}, whose arrays have" if first else f"{tensor.name} with"
         raise RankWrong(
             doing=f"calling {program.name}",
-            found=f"{tensor.name} with {len(shape)} axes, shape {shape}",
-            expected=f"{len(tensor.dims)} axes: {tensor.name}[{', '.join(map(str, tensor.dims))}]",
+            found=f"{what} {len(shape) - first} axes, shape {shape[first:]}",
+            expected=f"{len(tensor.dims) - first} axes: {tensor.name}[{', '.join(map(str, tensor.dims[first:]))}]",
             hint="reshape the argument",
             span=tensor.span,
         )
@@ -62,9 +64,15 @@ def _check_rank(program: Program, tensor: Tensor, shape: tuple[int, ...]) -> Non
 
 def _axes_of(tensor: Tensor, shape: tuple[int, ...]) -> list[Told]:
     return [
-        Told(f"axis {i} of {tensor.name}", tensor.span, dim.extent, extent)
+        Told(_where(tensor, i), tensor.span, dim.extent, extent)
         for i, (dim, extent) in enumerate(zip(tensor.dims, shape, strict=True))
     ]
+
+
+def _where(tensor: Tensor, axis: int) -> str:
+    if not tensor.devices:
+        return f"axis {axis} of {tensor.name}"
+    return f"axis {axis - 1} of the arrays of {tensor.name}" if axis else f"the list {tensor.name}"
 
 
 def _one_extent_each(program: Program, axes: Sequence[Told], known: Mapping[str, int]) -> None:
@@ -110,7 +118,7 @@ def _check_axis(program: Program, known: Mapping[str, int], told: Told) -> None:
         raise ExtentConflict(
             doing=f"calling {program.name}",
             found=f"{told.extent} elements along {told.where}",
-            expected=f"{told.expr} = {wanted} elements",
+            expected=f"{told.expr} = {wanted} elements" if told.expr.symbols else f"{wanted} elements",
             hint="pass an array of that extent",
             span=told.span,
         )

@@ -30,7 +30,8 @@ from treadle.driver.targets import resolve
 from treadle.driver.tiles import is_side, whole_dims
 from treadle.driver.variants import Interpreted, Variant, on_host
 from treadle.dtype.formats import BY_NAME
-from treadle.ir.core import Program
+from treadle.ir.core import Program, Tensor
+from treadle.ir.devices import part_names
 from treadle.ir.printer import print_program
 from treadle.lang.definition import Definition
 from treadle.lang.errors import BadArgument, NeedsExtent
@@ -136,7 +137,7 @@ class Kernel:
                 return outs
         special, call = self.prepare(args, staged)
         variant = special.run(call)
-        if isinstance(variant, Variant) and not special.expanded.hidden and not special.tests_scalars:
+        if isinstance(variant, Variant) and special.short and not call.lists:
             learn = self._learn if call.device == "cpu" else self._learn_launches
             learn(key, args, staged, special, call, variant)
         return call.outs
@@ -160,8 +161,8 @@ class Kernel:
         seen = stepping.wants_stepping(special.program)
         evaluate = stepping.evaluate_stepping if seen else room("interpreter").evaluate
         try:
-            with on_host(special.program, call) as arrays:
-                evaluate(special.program, arrays, call.scalars, extents=call.extents)
+            with on_host(special.program, call) as (program, arrays):
+                evaluate(program, arrays, call.scalars, extents=call.extents)
         finally:
             if seen:
                 stepping.resume_tracing()
@@ -170,11 +171,11 @@ class Kernel:
     def sanitize(self, *args: Any, **staged: Any) -> list[Any]:
         """Findings of the checked interpreter on these arguments, which stay as they are; empty when all is well."""
         asked = self._asked(staged)
-        given = {n for n in bind_arguments(self.definition, args, staged, described=False).views}
+        given = set(bind_arguments(self.definition, args, staged, described=False).shapes)
         special, call = asked.prepare(args, staged)
         fresh_ones = {t.name for t in special.program.tensors if t.name not in given}
-        with on_host(special.program, call) as arrays:
-            return room("sanitize").sanitize(special.program, arrays, call.scalars, call.extents, fresh=fresh_ones)
+        with on_host(special.program, call, stack=True) as (program, arrays):
+            return room("sanitize").sanitize(program, arrays, call.scalars, call.extents, fresh=fresh_ones)
 
     # ---- planning
 
@@ -223,7 +224,7 @@ class Kernel:
         if special is None:
             with planning():
                 special = self._special.get(key) or self._specialise(call, kind)
-        call.extents = solve(special.program, {n: v.shape for n, v in call.views.items()}, call.scalars)
+        call.extents = solve(special.program, call.shapes, call.scalars)
         if special.has_positions:
             refuse_empty(special.program, call.extents)
         self._outputs(special, call, allocate)
@@ -279,7 +280,7 @@ class Kernel:
             self._around = Surroundings(self.definition)
         self._around.add(call.staged.values())
         fixed = self._fixed.get((kind, call.key), ())
-        present = frozenset((*call.views, *call.scalars))
+        present = frozenset((*call.shapes, *call.scalars))
         while True:
             extents = known_extents(self.definition, call, fixed)
             try:
@@ -310,24 +311,32 @@ class Kernel:
 
     def _outputs(self, special: Specialisation, call: Call, allocate: bool) -> None:
         """Allocates omitted Outs (or describes them, for planning), in the dtype that the program stores."""
-        program = special.program
+        program, passed = special.program, call.shapes
         for tensor in program.tensors:
-            if not tensor.out:
-                continue
-            if tensor.name not in call.views:
-                shape = shape_of(program, tensor, call.extents)
+            if tensor.out and tensor.name not in passed:
                 if allocate and tensor.name in special.read_first:
                     raise refuse_read(program, tensor.name)
-                if allocate:
-                    given = call.arrays.values()
-                    held, dtype = in_bytes(tensor.dtype, shape), held_as(tensor.dtype)
-                    made = fresh(program.name, tensor.name, held, dtype.name, call.device, given)
-                    if tensor.dtype.packed:
-                        made[...] = 0
-                    call.give(tensor.name, made)
-                else:
-                    call.views[tensor.name] = Like(BY_NAME[tensor.dtype.name], shape).view(tensor.name)
+                shape = shape_of(program, tensor, call.extents)
+                names, parameters = [tensor.name], list(self.definition.parameters)
+                if tensor.devices:
+                    names, shape = part_names(tensor.name, shape[0], parameters), shape[1:]
+                    call.lists[tensor.name] = tuple(names)
+                for name in names:
+                    self._output(program, tensor, name, shape, call, allocate)
         call.order_outs([t.name for t in program.tensors if t.out])
+
+    def _output(
+        self, program: Program, tensor: Tensor, name: str, shape: tuple[int, ...], call: Call, allocate: bool
+    ) -> None:
+        """One array of an omitted output."""
+        if not allocate:
+            call.views[name] = Like(BY_NAME[tensor.dtype.name], shape).view(name)
+            return
+        held, dtype = in_bytes(tensor.dtype, shape), held_as(tensor.dtype)
+        made = fresh(program.name, name, held, dtype.name, call.device, call.arrays.values())
+        if tensor.dtype.packed:
+            made[...] = 0
+        call.give(name, made)
 
 
 def kernel(function: Any = None, /, *, numerics: Any = None, variants: int = 8) -> Any:

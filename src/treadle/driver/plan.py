@@ -193,7 +193,7 @@ def plan_call(
     """
     name = resolve(target) if target is not None else place_of(call.device).target
     facts = special.facts(call)
-    outs = [t.name for t in special.program.tensors if t.out and t.name in facts.arrays]
+    outs = [t.name for t in special.expanded.tensors if t.out and t.name in facts.arrays]
     shared = [(out, n) for out in outs for n in sorted(facts.arrays) if n != out and not facts.apart(out, n)]
     if shared:
         raise NoPlan(

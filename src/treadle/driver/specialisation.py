@@ -14,7 +14,7 @@ from treadle.driver.checks import CheckedLaunch, give_flags, raise_failed
 from treadle.driver.errors import ArgumentsOverlap, UniversalUnknown, UniversalUnverified
 from treadle.driver.facts import ArrayFacts, CallFacts, holds
 from treadle.driver.outputs import read_first
-from treadle.driver.overlap import Copies, CopyingLaunch, copies_suffice
+from treadle.driver.overlap import Copies, CopyingLaunch, Refreshing, copies_suffice
 from treadle.driver.packed import held_as
 from treadle.driver.record import Record, fetch, keep, record_key
 from treadle.driver.rooms import planning, room
@@ -46,8 +46,11 @@ class Specialisation:
         self.text = text
         self.read_first = read_first(program)
         self.tests_scalars = any(c.expr.functions for c in program.requires)  # facts that each call may break
+        self.short = not self.expanded.hidden and not self.tests_scalars  # whether a call may be learned
         self.has_positions = any(isinstance(op, ArgReduce) for op in program.body.walk())
         self.limit = limit
+        self._rooms: dict[Any, Any] = {}
+        """Memory of a device for copies of inputs that lie on outputs."""
         self.variants: list[Variant] = []
         self.interpreted: dict[str, Interpreted] = {}
         self._found: dict[bytes, Variant | Interpreted] = {}
@@ -83,7 +86,7 @@ class Specialisation:
         block = self._block(call)
         met = {} if block.apart else self._met(call)
         variant = self._in_place(call, block, met) if met else None
-        if met and variant is None and (copies := self._copies(call, met)) is not None:
+        if met and variant is None and (copies := self._copies(call, met, lasting=True)) is not None:
             return CopyingLaunch(self.bind(copies.call), copies)
         if variant is None:
             variant = self._interpret(OVERLAP) if met else self._variant(call, block)
@@ -123,9 +126,14 @@ class Specialisation:
         slow = known.record.meta["family"] == UNIVERSAL and self._copies_suffice(met)
         return None if slow else known
 
-    def _copies(self, call: Call, met: dict[str, list[str]]) -> Copies | None:
-        """Copies of inputs that lie on an output, where reading these means the same."""
-        return Copies(call, list(met)) if call.device == "cpu" and self._copies_suffice(met) else None
+    def _copies(self, call: Call, met: dict[str, list[str]], lasting: bool = False) -> Refreshing | None:
+        """Copies of inputs that lie on an output, where reading these means the same; `lasting`: in memory of their
+        own."""
+        if not self._copies_suffice(met):
+            return None
+        if call.device == "cpu":
+            return Copies(call, list(met))
+        return room("cuda").CudaCopies(call, list(met), {} if lasting else self._rooms)
 
     def _copies_suffice(self, met: dict[str, list[str]]) -> bool:
         return all(copies_suffice(self.expanded, [n], outs) for n, outs in met.items())
@@ -231,7 +239,7 @@ class Specialisation:
 
     def _stored(self, facts: CallFacts) -> int:
         """Bytes of the arrays that a call stores to."""
-        outs = [t for t in self.program.tensors if t.out and t.name in facts.arrays]
+        outs = [t for t in self.expanded.tensors if t.out and t.name in facts.arrays]
         return sum(prod(facts.arrays[t.name].shape) * max(1, t.dtype.bits // 8) for t in outs)
 
     def _interpret(self, reason: str) -> Interpreted:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.driver.arguments import Call
+from treadle.driver.devices import apart, stacked
 from treadle.driver.facts import ArrayFacts, CallFacts, holds
 from treadle.driver.packed import element_arrays
 from treadle.driver.record import Record
 from treadle.driver.rooms import room
 from treadle.ir.core import Program
+from treadle.ir.devices import split_devices
 from treadle.ir.guard import Guard
 from treadle.plan.facts import STREAM_FROM
 from treadle.runtime.cpu import load_object
@@ -64,13 +66,21 @@ class Variant:
 
 
 @contextmanager
-def on_host(program: Program, call: Call) -> Generator[dict[str, Any]]:
-    """The call's arrays as the interpreter takes them: in place, or copied (from a GPU, 4-bit ones) and at the end
-    back."""
+def on_host(program: Program, call: Call, *, stack: bool = False) -> Generator[tuple[Program, dict[str, Any]]]:
+    """What the interpreter takes: the program, and the call's arrays in place, or copied (from a GPU, 4-bit ones, lists
+    for several devices) and at the end back.
+
+    Lists that lie on an output stay as they are, unless `stack`: the program is then the one with a tensor an array.
+    """
     here = nullcontext(call.as_numpy()) if call.device == "cpu" else room("cuda").images(call.views)
-    names = {t.name for t in program.tensors}
-    with here as arrays, element_arrays(program, call.extents, {n: arrays[n] for n in arrays if n in names}) as whole:
-        yield whole
+    with here as arrays, ExitStack() as kept:
+        if call.lists and (stack or apart(call.lists, arrays, [t.name for t in program.tensors if t.out])):
+            arrays = kept.enter_context(stacked(call.lists, arrays))
+        elif call.lists:
+            program = split_devices(program)
+        names = {t.name for t in program.tensors}
+        whole = element_arrays(program, call.extents, {n: arrays[n] for n in arrays if n in names})
+        yield program, kept.enter_context(whole)
 
 
 class Interpreted:
@@ -97,8 +107,8 @@ class Interpreted:
 
     def run(self, program: Program, call: Call) -> None:
         """Evaluates the program on the call's own arrays; those of a GPU are copied here and back."""
-        with on_host(program, call) as arrays:
-            room("interpreter").evaluate(program, arrays, call.scalars, extents=call.extents)
+        with on_host(program, call) as (run, arrays):
+            room("interpreter").evaluate(run, arrays, call.scalars, extents=call.extents)
 
 
 class InterpretedLaunch:

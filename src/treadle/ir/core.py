@@ -64,7 +64,9 @@ class Value:
 class Tensor:
     """A tensor parameter: a strided view with one axis a dimension.
 
-    `hidden`: no parameter of the user's kernel, but one that `expand` added: see `Hidden`.
+    `hidden`: no parameter of the user's kernel, but one that `expand` added: see `Hidden`. `devices`: one array for
+    each coordinate of the first axis, which `expand` makes tensors of their own (`ir.devices`): `part` of such a one is
+    the name of the parameter and the device.
     """
 
     name: str
@@ -74,6 +76,8 @@ class Tensor:
     optional: bool = False
     hidden: bool = False
     span: Span | None = None
+    devices: bool = False
+    part: tuple[str, int] | None = None
 
     def __str__(self) -> str:
         return self.name

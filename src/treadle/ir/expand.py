@@ -13,6 +13,7 @@ machine text embeds by itself. The captured program stays what users and files s
 | `order fold_right` of a region | a `pipeline` from the last instance to the first |
 | a load or extract whose `fill` is computed | the same filled with zeros, and a selection of the fill outside |
 | `Check` | an atomic maximum into an element of a hidden i32 tensor, where the condition is false |
+| tensors of several devices | one tensor for each device (`ir.devices`), before anything else |
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from treadle.ir.core import (
     TileType,
     Value,
 )
+from treadle.ir.devices import split_devices
 from treadle.ir.ops.access import Extract, Load
 from treadle.ir.ops.debug import Check
 from treadle.ir.ops.elementwise import Elementwise, Full
@@ -57,6 +59,7 @@ def expand(program: Program) -> Program:
     *Ensures*: `evaluate(expand(p))` equals `evaluate(p)`, up to regrouping that an order permits; names that `p` has
     stay, new ones depend on `p` alone; the result is well formed.
     """
+    program = split_devices(program)
     constants = _constants(program)
     if not any(isinstance(op, FORMS) or _rewritten(op, constants) for op in program.body.walk()):
         return program

@@ -151,6 +151,9 @@ class _Reader(References):
                 tokens.expect(",")
         out, optional = tokens.accept("out"), tokens.accept("optional")
         made = Tensor(name, tuple(dims), dtype, out, optional, tokens.accept("hidden"))
+        made.devices = tokens.accept("devices")
+        if tokens.accept("part"):
+            made.part = tokens.name("the name of a tensor of several devices"), tokens.integer()
         self.tensors[name] = made
         return made
 

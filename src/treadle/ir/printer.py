@@ -112,7 +112,8 @@ class _Printer:
                 self.out.line(f"require {fact}")
             for t in p.tensors:
                 flags = (" out" if t.out else "") + (" optional" if t.optional else "")
-                flags += " hidden" if t.hidden else ""
+                flags += (" hidden" if t.hidden else "") + (" devices" if t.devices else "")
+                flags += "" if t.part is None else f" part {t.part[0]} {t.part[1]}"
                 self.out.line(f"tensor {t.name}: {t.dtype}[{', '.join(map(str, t.dims))}]{flags}")
             for s in p.scalars:
                 self.out.line(f"scalar {s.name}: {s.value.type.dtype} = {s.value}")

@@ -10,7 +10,7 @@ from treadle.algebra.expr import Expr, sym
 from treadle.algebra.monoids import MONOIDS
 from treadle.ir.core import AxisSub, Block, If, Merge, Op, Program, Region, TileType, Value
 from treadle.ir.errors import IRDominance, IRStructure, IRType
-from treadle.ir.infer import join_axes, result_type, result_types, sub_axes
+from treadle.ir.infer import flat_subs, join_axes, result_type, result_types, sub_axes
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.debug import Check
 from treadle.ir.ops.elementwise import Full
@@ -64,6 +64,8 @@ class _Verifier:
         for tensor in self.p.tensors:
             if len(set(tensor.dims)) != len(tensor.dims) or not set(tensor.dims) <= declared:
                 raise self.fail(IRStructure, f"tensor {tensor} over {tensor.dims}", "declared dimensions, each once")
+            if tensor.devices and (not tensor.dims or tensor.dims[0].factors or not tensor.dims[0].extent.constant):
+                raise self.fail(IRStructure, f"tensor {tensor} of devices", "a first axis whose extent is a number")
         for scalar in self.p.scalars:
             self.define(scalar.value)
         self.block(self.p.body, [])
@@ -209,6 +211,8 @@ class _Verifier:
             self.subs(op.subs, [a.dim for a in op.source.type.axes])
         if isinstance(op, Store):
             self.store(op)
+            if op.tensor.devices and any(s.tile is not None for s in flat_subs(op.subs[:1])):
+                raise self.fail(IRStructure, f"a tile that picks devices of {op.tensor}", "a part or an index")
         if isinstance(op, Check) and not op.cond.type.dtype.is_bool:
             raise self.fail(IRType, f"check of {op.cond.type}", "bool")
 

@@ -50,6 +50,7 @@ class Parameter:
     dtype: DType | None = None
     optional: bool = False
     default: Any = inspect.Parameter.empty
+    devices: bool = False  # one array for each coordinate of the first dimension
 
 
 class Definition:
@@ -278,7 +279,11 @@ class Definition:
             out=p.kind == "out",
             optional=p.optional,
             span=self.span,
+            devices=p.devices,
         )
+        if p.devices and tensor.dims[0].extent.constant is None:
+            root = p.dims[0].identity.root
+            raise ctx.needs_extent(root.name, f"{root}.device, of which no argument is a list")
         ctx.tensors.append(tensor)
         return TensorRef(ctx, tensor, known=declared is not None or p.kind == "tensor")
 
@@ -352,7 +357,7 @@ def _annotated(fn: types.FunctionType, span: Span, p: inspect.Parameter, spec: A
     optional = p.default is None
     if isinstance(spec, TensorSpec):
         kind = "out" if spec.out else "tensor"
-        return Parameter(p.name, kind, spec.dims, spec.dtype, optional)
+        return Parameter(p.name, kind, spec.dims, spec.dtype, optional, devices=spec.devices)
     if isinstance(spec, ScalarSpec):
         return Parameter(p.name, "scalar", (), spec.dtype, optional)
     if spec is p.empty:

@@ -7,11 +7,12 @@ with a mode of iteration. In an elementwise expression a part stands for its coo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import ONE, Expr, as_expr, sym
-from treadle.lang.errors import BadDim, BadSize, DimTwice, NotBuilt, OpenExtent, OutsideKernel
+from treadle.lang.errors import BadDevice, BadDim, BadSize, DimTwice, OpenExtent, OutsideKernel
 from treadle.lang.objects import words_of
 from treadle.lang.operators import Operators
 from treadle.lang.state import context, maybe_context, span_here
@@ -199,9 +200,20 @@ class Dimension(PartRef):
         return ctx.index(ctx.whole(self).extent)
 
     @property
-    def device(self) -> NoReturn:
-        """The axis along which a tensor has one array per device. *Errors*: `limit/form`."""
-        raise several_devices(f"the axis {self.name}.device")
+    def device(self) -> DeviceAxis:
+        """The first axis of a tensor that has one array for each coordinate: `td.Tensor[R.device, M, K]`.
+
+        *Errors*: `region/device` for a product dimension.
+        """
+        if self.identity.factors:
+            raise BadDevice(
+                doing=f"reading {self.name}.device",
+                found=f"{self.name}, a product of {', '.join(map(str, self.identity.factors))}",
+                expected="a dimension of its own, or an alias of one",
+                hint='make one for the devices: R = td.dims("R")',
+                span=_span(),
+            )
+        return DeviceAxis(self)
 
     def alias(self, names: str) -> Any:
         """Further identities with this extent: one bare, several as a tuple."""
@@ -216,15 +228,16 @@ class Dimension(PartRef):
     __repr__ = __str__
 
 
-def several_devices(what: str) -> NotBuilt:
-    """The refusal of programs for several devices."""
-    return NotBuilt(
-        doing="reading a program for several devices",
-        found=what,
-        expected="a program for one device",
-        hint="call the kernel on each device with its own arrays",
-        span=_span(),
-    )
+@dataclass(frozen=True)
+class DeviceAxis:
+    """`R.device`: the axis of `td.Tensor[R.device, M, K]` along which there is one array per device."""
+
+    dimension: Dimension
+
+    def __str__(self) -> str:
+        return f"{self.dimension}.device"
+
+    __repr__ = __str__
 
 
 def dims(names: str, extent: Any = None, *, static: bool = False) -> Any:

@@ -277,6 +277,12 @@ class EmptyExtremum(UserError):
     code = "reduce/empty"
 
 
+class BadDevice(UserError):
+    """A device axis that is not the first one of a tensor, or a region over devices that is none."""
+
+    code = "region/device"
+
+
 class NotBuilt(LimitError):
     """A form of the language that this version does not capture."""
 

@@ -9,7 +9,7 @@ from treadle.dtype.formats import f32
 from treadle.ir.core import Order, TileType
 from treadle.ir.ops.elementwise import Full
 from treadle.lang import folds, ordering, pointwise, user_folds
-from treadle.lang.dims import PartRef, several_devices
+from treadle.lang.dims import PartRef
 from treadle.lang.dtypes import as_dtype
 from treadle.lang.errors import BadArgument, BadStage, DimTwice
 from treadle.lang.objects import is_word, plain_number
@@ -34,17 +34,16 @@ ORDER_MEANING: dict[Order, str] = {
 """What each order of a fold permits, for the reference of the language."""
 
 
-SCOPES = ("cluster", "workgroup", "subgroup", "lane", "worker")
-"""Levels of execution inside a device that `scope=` may name."""
+SCOPES = ("device", "cluster", "workgroup", "subgroup", "lane", "worker")
+"""Levels of execution that `scope=` may name."""
 
 
 def parallel(*args: Any, name: str = "", scope: str | None = None) -> RegionSpec:
     """Independent instances, in no order: for `for`. One never reads or writes what another writes.
 
-    `scope` asks for a level of the machine. *Errors*: `capture/argument`, `limit/form` for several devices.
+    `scope` asks for a level of the machine; `scope="device"`, over `R.each`, runs instance `r` on device `r`.
+    *Errors*: `capture/argument`, `region/device`.
     """
-    if is_word(scope, ("device",)):
-        raise several_devices("td.parallel(..., scope='device')")
     if scope is not None and not is_word(scope, SCOPES):
         raise BadArgument(
             doing="making td.parallel",

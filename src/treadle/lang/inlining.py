@@ -77,6 +77,16 @@ def _stand_in(ctx: Context, definition: Definition, p: Parameter, value: Any, ta
             hint="pass a tile of that rank",
             span=ctx.span,
         )
+    lists = isinstance(value, TensorRef) and value.tensor.devices
+    if lists != p.devices:
+        axes_text = [f"{d}.device" if p.devices and not i else str(d) for i, d in enumerate(p.dims)]
+        raise BadArgument(
+            doing=f"calling {definition.name}",
+            found=f"{p.name} = {value!r}, {'one array per device' if lists else 'not one array per device'}",
+            expected=f"{p.name}[{', '.join(axes_text)}]",
+            hint="give both parameters the device axis, or pass one device's elements: X[r, M]",
+            span=ctx.span,
+        )
     for d, part in zip(p.dims, axes):
         known = table.setdefault(d.identity, part)
         if known != part:

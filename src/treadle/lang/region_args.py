@@ -14,7 +14,7 @@ from treadle.ir.core import Block, RegionArg, TileType
 from treadle.lang import pointwise
 from treadle.lang.context import Bounds, Context
 from treadle.lang.dims import PartRef
-from treadle.lang.errors import BadRegion, DimTwice, OutOfRange
+from treadle.lang.errors import BadDevice, BadRegion, DimTwice, OutOfRange
 from treadle.lang.objects import class_of, is_identifier, is_word
 from treadle.lang.specs import RegionSpec
 from treadle.lang.tile import Tile
@@ -53,6 +53,8 @@ class RegionArguments:
                 hint="name the region by one word of letters, digits and _",
                 span=self.span,
             )
+        if is_word(self.spec.scope, ("device",)):
+            self.over_devices(args)
         if not args:
             raise BadRegion(
                 doing=f"making td.{self.spec.kind}",
@@ -62,6 +64,24 @@ class RegionArguments:
                 span=self.span,
             )
         return args, binders
+
+    def over_devices(self, args: list[RegionArg]) -> None:
+        """`scope="device"` runs over the single devices that tensors have arrays for; around it are only steps."""
+        roots = {t.dims[0].root for t in self.ctx.tensors if t.devices}
+        wrong = None
+        if len(args) != 1 or args[0].kind != "each" or args[0].domain.dim.root not in roots:
+            wrong = ", ".join(f"{a.domain}{'.each' if a.kind == 'each' else ''}" for a in args) or "no argument"
+        elif around := [r.kind for r in self.ctx.regions if r.kind in ("parallel", "reduce")]:
+            wrong = f"td.{around[-1]} around it"
+        if wrong is not None:
+            names = ", ".join(sorted(f"{r}.each" for r in roots)) or "R.each, with a parameter td.Tensor[R.device, ...]"
+            raise BadDevice(
+                doing='making td.parallel(..., scope="device")',
+                found=wrong,
+                expected=f"{names}, and around it no region but td.serial and td.pipeline",
+                hint='write for r in td.parallel(R.each, scope="device"): and other regions inside',
+                span=self.span,
+            )
 
     def argument_names(self) -> list[str]:
         target, count = self.node.target, len(self.spec.args)

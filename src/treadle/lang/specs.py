@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 from treadle.dtype.formats import DType
 from treadle.ir.core import Order, RegionKind
-from treadle.lang.dims import Dimension
+from treadle.lang.dims import DeviceAxis, Dimension
 from treadle.lang.dtypes import as_dtype
-from treadle.lang.errors import BadArgument, BadRegion, DimTwice
+from treadle.lang.errors import BadArgument, BadDevice, BadRegion, DimTwice
 from treadle.lang.objects import is_word, listed
 from treadle.lang.permissions import known
 from treadle.lang.state import span_here, staged_flag
@@ -22,6 +22,7 @@ class TensorSpec:
     dims: tuple[Dimension, ...]
     dtype: DType | None
     out: bool
+    devices: bool = False
 
     def __or__(self, other: object) -> TensorSpec:
         """`td.Tensor[M] | None`: what makes a parameter optional is its default."""
@@ -46,7 +47,18 @@ def _tensor_spec(items: Any, out: bool) -> TensorSpec:
     word = "td.Out" if out else "td.Tensor"
     dims: list[Dimension] = []
     dtype: DType | None = None
+    devices = bool(given) and isinstance(given[0], DeviceAxis)
     for i, item in enumerate(given):
+        if isinstance(item, DeviceAxis):
+            if i:
+                raise BadDevice(
+                    doing=f"reading {word}[...]",
+                    found=f"{item} as axis {i}",
+                    expected="the devices as the first axis, and once",
+                    hint=f"write {word}[{item}, ...], and pass a list of arrays",
+                    span=span_here(),
+                )
+            item = item.dimension
         if isinstance(item, Dimension):
             dims.append(item)
         elif i == len(given) - 1 and not isinstance(item, int):
@@ -67,7 +79,7 @@ def _tensor_spec(items: Any, out: bool) -> TensorSpec:
             hint=f"use an alias for a square matrix: {dims[0]}2 = {dims[0]}.alias(...)",
             span=span_here(),
         )
-    return TensorSpec(tuple(dims), dtype, out)
+    return TensorSpec(tuple(dims), dtype, out, devices)
 
 
 class Subscripted:

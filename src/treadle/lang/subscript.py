@@ -15,6 +15,7 @@ from treadle.lang.dims import PartRef
 from treadle.lang.errors import (
     BadArgument,
     DimConflict,
+    NotBuilt,
     OutOfRange,
     StoreOutside,
     Unproved,
@@ -125,6 +126,7 @@ def scalar(ctx: Context, x: Any, what: str) -> pointwise.Operand:
 def store(ctx: Context, ref: TensorRef, key: Any, value: Any, where: Any = None) -> None:
     """`ref[key] = value`. *Errors*: `bounds/...`, `dims/...`, `store/...`."""
     subs = subscripts(ctx, ref.tensor.name, ref.axes, key, checked=True)
+    one_device(ctx, f"storing into {ref}", ref, subs)
     stored = stored_value(ctx, f"storing into {ref}", subs, value, ref)
     cond = condition(ctx, f"storing into {ref}", subs, where)
     if cond is not False:
@@ -144,6 +146,7 @@ def atomic(ctx: Context, ref: TensorRef, effect: str, args: Sequence[Any], where
             span=ctx.span,
         )
     subs = subscripts(ctx, ref.tensor.name, ref.axes, tuple(args[:-1]), checked=True)
+    one_device(ctx, doing, ref, subs)
     stored = stored_value(ctx, doing, subs, args[-1], ref)
     cond = condition(ctx, doing, subs, where)
     if cond is False:
@@ -152,6 +155,18 @@ def atomic(ctx: Context, ref: TensorRef, effect: str, args: Sequence[Any], where
     ctx.stored = True
     assert old is not None
     return ctx.tile(old)
+
+
+def one_device(ctx: Context, doing: str, ref: TensorRef, subs: Sequence[AxisSub]) -> None:
+    """*Errors*: `limit/form` for a store that an integer tile spreads over devices."""
+    if ref.tensor.devices and any(s.tile is not None for s in flat_subs(subs[:1])):
+        raise NotBuilt(
+            doing=doing,
+            found=f"an integer tile as the device of {ref}",
+            expected="a scalar, or a part of the devices",
+            hint=f"store from a region over {ref.tensor.dims[0]}.each, with where= for the elements of that device",
+            span=ctx.span,
+        )
 
 
 def insert(ctx: Context, x: Tile, key: Any, value: Any) -> Tile:
