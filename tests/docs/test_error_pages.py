@@ -3,6 +3,8 @@
 A block begins with ```python wrong or ```python right and belongs to the last heading that names a code. Each is
 written to a file of its own and run from there, so that a captured function has a source; the text of ```python before
 blocks above it on the page stands before it. `needs X` behind it skips the block where the module X is not installed.
+Findings of `sanitize` are no exceptions: ```python wrong finding leaves a list `found` that has the code, and its right
+twin an empty one.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ class Program:
     code: str
     kind: str
     needs: tuple[str, ...]
+    finding: bool
     line: int
     text: str
 
@@ -38,11 +41,16 @@ class Program:
         return f"{self.page.name}:{self.line}-{self.code}-{self.kind}"
 
 
+def codes(text: str) -> list[re.Match[str]]:
+    """The headings of a page that name a code, without what looks like one inside a block."""
+    inside = [range(f.start(), f.end()) for f in FENCE.finditer(text)]
+    return [h for h in HEADING.finditer(text) if not any(h.start() in r for r in inside)]
+
+
 def programs(page: Path) -> list[Program]:
     text = page.read_text()
     fences = list(FENCE.finditer(text))
-    inside = [range(f.start(), f.end()) for f in fences]
-    headings = [h for h in HEADING.finditer(text) if not any(h.start() in r for r in inside)]
+    headings = codes(text)
     found: list[Program] = []
     before = ""
     for fence in fences:
@@ -55,9 +63,11 @@ def programs(page: Path) -> list[Program]:
         assert words[1] in ("wrong", "right"), f"{page.name}: a block that is neither wrong nor right: {fence['info']}"
         above = [h["code"] for h in headings if h.start() < fence.start()]
         assert above, f"{page.name}: a block before the first code"
-        needs = tuple(words[3:]) if words[2:3] == ["needs"] else ()
+        finding = words[2:3] == ["finding"]
+        rest = words[3:] if finding else words[2:]
+        assert not rest or rest[0] == "needs", f"{page.name}: {fence['info']}"
         line = text.count("\n", 0, fence.start("text")) + 1
-        found.append(Program(page, above[-1], words[1], needs, line, before + fence["text"]))
+        found.append(Program(page, above[-1], words[1], tuple(rest[1:]), finding, line, before + fence["text"]))
     return found
 
 
@@ -72,7 +82,11 @@ def test_program(program: Program, tmp_path: Path) -> None:
     file = tmp_path / f"{program.page.stem}_{program.line}.py"
     file.write_text(program.text)
     if program.kind == "right":
-        runpy.run_path(str(file))
+        assert runpy.run_path(str(file)).get("found", []) == []
+        return
+    if program.finding:
+        codes = {finding.code for finding in runpy.run_path(str(file))["found"]}
+        assert program.code in codes, codes
         return
     with pytest.raises(TreadleError) as caught:
         runpy.run_path(str(file))
@@ -84,6 +98,12 @@ def test_a_wrong_program_has_a_right_twin() -> None:
     for program in ALL:
         kinds.setdefault(f"{program.page.name}: {program.code}", set()).add(program.kind)
     assert [code for code, seen in sorted(kinds.items()) if seen != {"wrong", "right"}] == []
+
+
+def test_every_code_has_programs() -> None:
+    shown = {program.code for program in ALL}
+    headings = {heading["code"]: page.name for page in PAGES for heading in codes(page.read_text())}
+    assert {code: page for code, page in headings.items() if code not in shown} == {}
 
 
 def test_blocks_are_read_from_a_page(tmp_path: Path) -> None:
