@@ -7,12 +7,14 @@ from: a record keeps machine text and cubin, and the emission is repeated when t
 from __future__ import annotations
 
 import weakref
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from treadle.driver.arguments import Call as Arguments
 from treadle.driver.packed import element_shapes
 from treadle.driver.pipeline import Timeline
 from treadle.driver.record import Record
@@ -178,6 +180,44 @@ def _image(seen: ArrayView, copies: list[tuple[int, Any]]) -> Any:
     )
     made.flags.writeable = seen.writable
     return made
+
+
+class CudaCopies:
+    """A call whose inputs `names` are copied on their device before each launch, on the stream that is current then.
+
+    `rooms` keeps memory of earlier calls: launches on one stream come one after the other and may share it.
+    """
+
+    def __init__(self, call: Arguments, names: Sequence[str], rooms: dict[tuple[int, int, str], DeviceMemory]) -> None:
+        self._moves: list[tuple[int, int, int]] = []
+        self._ordinal = ordinal_of(call.device)
+        stream = current_stream(self._ordinal)
+        views, arrays = dict(call.views), dict(call.arrays)
+        for name in names:
+            old = call.views[name]
+            low, high = old.span
+            # The copy lies as the original does, gaps included: what was aligned is.
+            need, within = high - low + 2 * _LINE, low % _LINE
+            key = self._ordinal, stream, name
+            room = rooms.get(key)
+            if room is None or room.size < need:
+                room = rooms[key] = DeviceMemory(self._ordinal, need, f"a copy of {name}")
+            first = -(-room.address // _LINE) * _LINE + within
+            arrays[name] = views[name] = replace(old, ptr=first + old.ptr - low, writable=True, owner=room)
+            if high > low:
+                self._moves.append((first, low, high - low))
+        self.call = replace(call, views=views, arrays=arrays)
+
+    def refresh(self) -> None:
+        """Takes the values that the inputs have now."""
+        cu, doing = driver(), "copying inputs that lie on an output"
+        with current(device(self._ordinal)):
+            stream = cu.CUstream(current_stream(self._ordinal))
+            for to, at, size in self._moves:
+                ok(cu.cuMemcpyDtoDAsync(to, at, size, stream), doing)
+
+
+_LINE = 256
 
 
 class CudaBound:

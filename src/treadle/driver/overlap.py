@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -44,6 +44,14 @@ def _before(block: Block, read: Collection[str], stored: Collection[str], after:
     return after
 
 
+class Refreshing(Protocol):
+    """A call whose inputs are copies, which take the values of the arguments anew before each launch."""
+
+    call: Call
+
+    def refresh(self) -> None: ...
+
+
 class Copies:
     """A call whose inputs `names` are copied before each launch."""
 
@@ -66,7 +74,7 @@ class Copies:
 class CopyingLaunch:
     """A call made ready that copies inputs before each launch."""
 
-    def __init__(self, launch: Any, copies: Copies) -> None:
+    def __init__(self, launch: Any, copies: Refreshing) -> None:
         self._launch = launch
         self._copies = copies
         self.outs = copies.call.outs
