@@ -12,6 +12,7 @@ from treadle.base.errors import TreadleError
 COMMANDS = {
     "plan": "plan a kernel of a file, and show why, or its machine text or emitted text",
     "explain": "plan a kernel and say why this plan",
+    "show": "draw a plan or a machine text as one HTML page",
     "check": "judge a machine text (exit 0 verified, 1 rejected, 2 unknown), or its mutants",
     "simulate": "run a machine text under adversarial schedules",
     "sanitize": "look for broken promises of a kernel on random arguments",

@@ -46,6 +46,7 @@ class Built:
     verdict: Verdict
     notes: list[str] = field(default_factory=list[str])
     timeline: Timeline = field(default_factory=Timeline)
+    extents: Mapping[str, int] = field(default_factory=dict[str, int])  # those that it was planned for
 
 
 def choose(
@@ -88,7 +89,7 @@ def choose(
         with timeline.stage("judge"):
             verdict = check(machine)
         if verdict.status == "verified":
-            return Built(candidate, machine, verdict, [*refusals, *notes], timeline)
+            return Built(candidate, machine, verdict, [*refusals, *notes], timeline, facts.extents)
         notes.append(f"{candidate.plan.line()}: {verdict}")
         if candidate.universal:
             raise _unverified(program, target, machine, verdict)

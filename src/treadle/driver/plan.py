@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from treadle.driver.facts import first_broken
 from treadle.driver.pins import checked_pins
 from treadle.driver.places import placed_names
 from treadle.driver.record import Record
+from treadle.driver.show import plan_page
 from treadle.driver.specialisation import Specialisation
 from treadle.driver.targets import arrays_elsewhere, host_target, place_of, resolve
 from treadle.driver.variants import Variant
@@ -109,22 +110,24 @@ class Plan:
             self._record = assemble(self._built)
         return self._record
 
+    def page(self, extents: Mapping[str, int] | None = None) -> str:
+        """The picture of the plan as one HTML page that needs nothing else; `extents` for pictures of a run, where
+        those that it was planned for are not wanted."""
+        return plan_page(self._built, {**self._built.extents, **(extents or {})})
+
+    def show(self, path: str | Path) -> None:
+        """Writes the picture of the plan: nest, distributions, memory, events, timeline, verdict, alternatives, text.
+
+        *Errors*: `capture/argument` for what is no path, or one that cannot be written.
+        """
+        _write(path, self.page(), "showing a plan")
+
     def save(self, path: str | Path) -> None:
         """Writes the decisions and the program they are for. Equal plans give equal bytes.
 
         *Errors*: `capture/argument` for what is no path, or one that cannot be written.
         """
-        text = self.decisions.to_json() + _MARK + self._text
-        try:
-            _as_path(path, "saving a plan").write_text(text)
-        except OSError as error:
-            raise BadArgument(
-                doing="saving a plan",
-                found=f"{path}: {error.strerror or error}",
-                expected="a file in a folder that exists and may be written",
-                hint="look at the path, or make the folder",
-                span=user_position(),
-            ) from error
+        _write(path, self.decisions.to_json() + _MARK + self._text, "saving a plan")
 
     def __call__(self, *args: Any, **staged: Any) -> Any:
         """Runs the plan; returns the Outs.
@@ -216,6 +219,19 @@ def _as_path(path: Any, doing: str) -> Path:
             found=f"{type(path).__name__} as the path",
             expected="a path: text or a pathlib.Path",
             hint='the file comes first: td.load("a.plan", kernel), plan.save("a.plan")',
+            span=user_position(),
+        ) from error
+
+
+def _write(path: Any, text: str, doing: str) -> None:
+    try:
+        _as_path(path, doing).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadArgument(
+            doing=doing,
+            found=f"{path}: {error.strerror or error}",
+            expected="a file in a folder that exists and may be written",
+            hint="look at the path, or make the folder",
             span=user_position(),
         ) from error
 

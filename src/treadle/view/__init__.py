@@ -1,1 +1,4 @@
-"""Pictures of programs and plans, for the terminal and as one self-contained page."""
+"""Pictures of programs and plans as one self-contained page: `page.page(sheet)` puts the chapters together.
+
+Data of levels 0 to 3 goes in (`sheet.py`), text comes out; nothing here plans, judges or runs.
+"""
