@@ -1,29 +1,22 @@
 """The primitives from which the expansions are made. An emitter that supplies them gets every function of this room.
 
-All floats are f32 and all integers are 32 bits wide and wrap. Each operation is IEEE: one rounding, to nearest even;
-subnormals are kept; division by zero gives an infinity. An emitter must not contract, reassociate or assume that NaN
-and infinities are absent, and needs `fma` with one rounding: the error bounds stand on these.
+Floats and integers have one width: 32 bits in `Ops`, 64 in `wide_ops.WideOps`. Integers wrap. Each operation is IEEE:
+one rounding, to nearest even; subnormals are kept; division by zero gives an infinity. An emitter must not contract,
+reassociate or assume that NaN and infinities are absent, and needs `fma` with one rounding: the error bounds stand on
+these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 V = TypeVar("V")
 """A value of an emitter: a float, an integer or a mask. One type for the three, as emitters have it."""
 
 
-class Ops(Protocol[V]):
-    """What an emitter supplies."""
-
-    def const_f32(self, value: float) -> V:
-        """A float that f32 holds exactly."""
-        ...
-
-    def const_i32(self, value: int) -> V:
-        """An integer given by its value or by its 32 bits: -2^31 to 2^32 - 1."""
-        ...
+class AnyOps(Protocol[V]):
+    """What an emitter supplies whatever the width."""
 
     def add(self, a: V, b: V) -> V: ...
     def sub(self, a: V, b: V) -> V: ...
@@ -60,7 +53,7 @@ class Ops(Protocol[V]):
         ...
 
     def float_to_int(self, a: V) -> V:
-        """Truncates. Of NaN and of values that 32 bits do not hold, any integer may come."""
+        """Truncates. Of NaN and of values that the width does not hold, any integer may come."""
         ...
 
     def int_to_float(self, a: V) -> V:
@@ -80,7 +73,7 @@ class Ops(Protocol[V]):
     def imul(self, a: V, b: V) -> V: ...
 
     def umulhi(self, a: V, b: V) -> V:
-        """The upper 32 bits of the product of the operands as unsigned numbers."""
+        """The upper half of the product of the operands as unsigned numbers."""
         ...
 
     def and_(self, a: V, b: V) -> V: ...
@@ -88,7 +81,7 @@ class Ops(Protocol[V]):
     def xor(self, a: V, b: V) -> V: ...
 
     def shl(self, a: V, count: V) -> V:
-        """Requires here and below: 0 <= count < 32."""
+        """Requires here and below: 0 <= count < width."""
         ...
 
     def lshr(self, a: V, count: V) -> V:
@@ -128,12 +121,28 @@ class Ops(Protocol[V]):
         ...
 
 
+class Ops(AnyOps[V], Protocol[V]):
+    """Floats of f32, integers of 32 bits."""
+
+    def const_f32(self, value: float) -> V:
+        """A float that f32 holds exactly."""
+        ...
+
+    def const_i32(self, value: int) -> V:
+        """An integer given by its value or by its 32 bits: -2^31 to 2^32 - 1."""
+        ...
+
+
 def polynomial(b: Ops[V], x: V, coefficients: tuple[float, ...]) -> V:
     """Horner's scheme; `coefficients` begin with the constant. Requires: at least one."""
-    *rest, last = coefficients
-    total = b.const_f32(last)
+    return horner(b, x, [b.const_f32(c) for c in coefficients])
+
+
+def horner(b: AnyOps[V], x: V, coefficients: Sequence[V]) -> V:
+    """The polynomial; `coefficients` begin with the constant. Requires: at least one."""
+    *rest, total = coefficients
     for c in reversed(rest):
-        total = b.fma(total, x, b.const_f32(c))
+        total = b.fma(total, x, c)
     return total
 
 

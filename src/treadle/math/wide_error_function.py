@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from treadle.math.ops import hexes
 from treadle.math.wide_exponential import power_of_two, reduced_exp
-from treadle.math.wide_ops import V, WideOps, horner
+from treadle.math.wide_ops import V, WideOps, polynomial
 
 _SPLIT = 215 / 256
 _SMALL = hexes(
@@ -32,9 +32,9 @@ def erf(b: WideOps[V], x: V) -> V:
     one = b.const_f64(1.0)
     # erf(5.93) is 1 in f64; below 0.84 the polynomial of large arguments is not wanted.
     size = b.max(b.min(b.abs(x), b.const_f64(6.0)), b.const_f64(0.5))
-    t, n = reduced_exp(b, b.neg(horner(b, b.sub(size, one), _LARGE)))
+    t, n = reduced_exp(b, b.neg(polynomial(b, b.sub(size, one), _LARGE)))
     power = power_of_two(b, b.float_to_int(n))
     large = b.sub(one, b.fma(power, t, power))
-    small = b.fma(horner(b, b.mul(x, x), _SMALL), x, x)
+    small = b.fma(polynomial(b, b.mul(x, x), _SMALL), x, x)
     result = b.select(b.lt(b.abs(x), b.const_f64(_SPLIT)), small, b.copysign(large, x))
     return b.select(b.is_nan(x), x, result)

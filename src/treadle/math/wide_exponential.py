@@ -6,7 +6,7 @@ Source: the polynomials are Chebyshev interpolants, computed with 60 digits and 
 from __future__ import annotations
 
 from treadle.math.ops import hexes
-from treadle.math.wide_ops import V, WideOps, horner
+from treadle.math.wide_ops import V, WideOps, polynomial
 
 _LOG2_E, LN2_HI, LN2_LO = hexes("0x1.71547652b82fep+0", "0x1.62e42fefa38p-1", "0x1.ef35793c7673p-45")
 _Q = hexes(
@@ -29,7 +29,7 @@ def reduced_exp(b: WideOps[V], x: V) -> tuple[V, V]:
     n = b.round_even(b.mul(x, b.const_f64(_LOG2_E)))
     r = b.fma(n, b.const_f64(-LN2_HI), x)  # exact
     r = b.fma(n, b.const_f64(-LN2_LO), r)
-    return b.fma(horner(b, r, _Q), b.mul(r, r), r), n
+    return b.fma(polynomial(b, r, _Q), b.mul(r, r), r), n
 
 
 def power_of_two(b: WideOps[V], n: V) -> V:
@@ -60,7 +60,7 @@ def exp2_of_pair(b: WideOps[V], high: V, low: V) -> V:
     """2^(high + low). Requires: -1077 <= high <= 1025, |low| at most an ulp of high."""
     n = b.round_even(high)
     r = b.add(b.sub(high, n), low)
-    return scaled(b, b.fma(horner(b, r, _EXP2), r, b.const_f64(1.0)), n)
+    return scaled(b, b.fma(polynomial(b, r, _EXP2), r, b.const_f64(1.0)), n)
 
 
 def expm1(b: WideOps[V], x: V) -> V:

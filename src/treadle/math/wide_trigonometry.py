@@ -8,7 +8,7 @@ Source: Payne and Hanek's reduction; the polynomials are Chebyshev interpolants,
 from __future__ import annotations
 
 from treadle.math.ops import hexes
-from treadle.math.wide_ops import V, WideOps, horner
+from treadle.math.wide_ops import V, WideOps, polynomial
 
 _LIMIT = 2.0**20
 _TWO_OVER_PI = float.fromhex("0x1.45f306dc9c883p-1")
@@ -99,13 +99,13 @@ def _far(b: WideOps[V], x: V) -> tuple[V, V]:
 def _in_quadrant(b: WideOps[V], r: V, n: V) -> V:
     """sin(r + n pi/2)."""
     square = b.mul(r, r)
-    sine = b.fma(b.mul(r, square), horner(b, square, _SIN), r)
+    sine = b.fma(b.mul(r, square), polynomial(b, square, _SIN), r)
     half = b.mul(b.const_f64(0.5), square)
     # 1 - half loses at most half an ulp, which is exactly known.
     one = b.const_f64(1.0)
     whole = b.sub(one, half)
     lost = b.sub(b.sub(one, whole), half)
-    cosine = b.add(whole, b.fma(b.mul(square, square), horner(b, square, _COS), lost))
+    cosine = b.add(whole, b.fma(b.mul(square, square), polynomial(b, square, _COS), lost))
     odd = b.ieq(b.and_(n, b.const_i64(1)), b.const_i64(1))
     turned = b.shl(b.and_(n, b.const_i64(2)), b.const_i64(62))
     return b.as_float(b.xor(b.as_int(b.select(odd, cosine, sine)), turned))
