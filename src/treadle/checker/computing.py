@@ -7,6 +7,7 @@ from treadle.algebra.maps import box
 from treadle.algebra.monoids import BY_MERGE
 from treadle.algebra.sets import Facts
 from treadle.checker.folds import Step, slot_names
+from treadle.checker.permissions import granted
 from treadle.checker.reading import Reading, after_claim, as_claim
 from treadle.checker.state import Place
 from treadle.checker.terms import (
@@ -268,6 +269,10 @@ class Computing(Reading):
             raise Refused("J6", f"{atom.name} flushes subnormal numbers, which the program keeps", {})
         if atom.flushes:
             self.spent.names.add("mma_subnormals")
+        if atom.spends:
+            if not granted(self.source.program.numerics, atom.spends):
+                raise Refused("J6", f"{atom.name} spends {atom.spends}, which the program does not grant", {})
+            self.spent.names.add(atom.spends)
         return atom
 
     def _fused(self, op: SourceMma) -> None:

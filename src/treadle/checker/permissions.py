@@ -8,9 +8,24 @@ else than the text does, and is refused. A permission that is spent without a li
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from treadle.checker.verdict import Refused, Spent, Unsure
 from treadle.ir.ops.elementwise import Elementwise
 from treadle.machine.form import Compute, MachineProgram
+
+
+def granted(numerics: Mapping[str, object], name: str) -> bool:
+    """Whether a program grants a permission that a contracting instruction spends."""
+    match name:
+        case "mma_subnormals":
+            return (numerics.get("mma_subnormals") or "any") != "keep"
+        case "tf32":
+            return numerics.get("tf32", False) is True
+        case "fp8_accumulate":
+            return numerics.get("fp8_accumulate") == "hardware"
+        case _:
+            return False
 
 
 def check_permissions(program: MachineProgram, spent: Spent) -> None:
@@ -22,21 +37,21 @@ def check_permissions(program: MachineProgram, spent: Spent) -> None:
         word = line.partition(":")[0].split(" ")[0]
         match word:
             case "contract":
-                granted = numerics.get("contract", True) is not False
-            case "mma_subnormals":
-                granted = (numerics.get("mma_subnormals") or "any") != "keep"
+                allowed = numerics.get("contract", True) is not False
+            case "mma_subnormals" | "tf32" | "fp8_accumulate":
+                allowed = granted(numerics, word)
             case "functions" if "by the hardware's " in line and "by the hardware (" not in f"{line} (":
                 # expansions around instructions, measured to keep the class; their bits are the machine's own
-                granted = functions not in ("exact", "storage")
+                allowed = functions not in ("exact", "storage")
             case "functions" if "by the hardware" in line:
-                granted = functions == "fast"
+                allowed = functions == "fast"
             case "functions":
-                granted = functions != "exact"
+                allowed = functions != "exact"
             case "regroup" | "permute":
-                granted = True  # a note: the order of every fold is judged at its steps
+                allowed = True  # a note: the order of every fold is judged at its steps
             case _:
                 raise Unsure("J6", f"the permission {word!r}", missing="a rule for it")
-        if not granted:
+        if not allowed:
             raise Refused("J6", f"the text spends what the program does not grant: {line}", {})
         if not _needed(program, word, line, done):
             raise Refused("J6", f"nothing in the text spends what its ledger says: {line}", {})

@@ -19,7 +19,8 @@ class Atom:
     instruction, 0 for
     any; the destination and the contracted extents must be multiples. `fused`: products are not rounded before they are
     added. `order` is how contributions of one instruction associate. `flushes`: subnormal operands and results of the
-    operand formats become zero. `place`: where the destination lives.
+    operand formats become zero. `place`: where the destination lives. `spends`: the numerical permission without which
+    a program may not be given it ("": none beside those that the other fields tell).
     """
 
     name: str
@@ -32,6 +33,7 @@ class Atom:
     place: str
     emit: str
     source: str
+    spends: str = ""
 
     def refuses(self, dst: str, have: tuple[str, ...], shape: Shape, contracted: Shape, place: str) -> str | None:
         """Why these operands do not fit the contract, or None."""
@@ -148,22 +150,45 @@ ATOMS: tuple[Atom, ...] = (
 """Rows without a free number in the name."""
 
 _ALIASES = {"amx.bf16": "amx.tdpbf16ps", "amx.i8": "amx.tdpbssd"}
-_WGMMA = re.compile(r"wgmma\.m64n(\d+)k16(?:\.(bf16|f16))?$")
+_WGMMA = re.compile(r"wgmma\.m64n(\d+)k(\d+)(?:\.(bf16|f16|tf32|i8|fp8))?$")
+_PTX_WGMMA = "PTX ISA 9.0, instruction wgmma.mma_async"
 
 
-def _wgmma(columns: int) -> Atom:
+def _wgmma(columns: int, depth: int, kind: str) -> Atom | None:
+    """The contraction of a warpgroup: 32 bytes of the depth an instruction."""
+    pairs: tuple[tuple[str, str, str], ...]
+    rules = "unspecified", True, ""
+    source = _PTX_WGMMA
+    match depth, kind:
+        case 16, ("" | "bf16" | "f16"):
+            pairs = tuple(("f32", k, k) for k in ("bf16", "f16") if kind in ("", k))
+        case 8, "tf32":
+            pairs = (("f32", "f32", "f32"),)
+            rules = "unspecified", True, "tf32"
+            source = f"{_PTX_WGMMA}; .tf32: of f32 operands the 13 lowest bits are ignored"
+        case 32, "i8":
+            pairs = tuple(("i32", a, b) for a in ("i8", "u8") for b in ("i8", "u8"))
+            rules = "exact", False, ""
+        case 32, "fp8":
+            pairs = tuple(("f32", a, b) for a in ("f8e4m3", "f8e5m2") for b in ("f8e4m3", "f8e5m2"))
+            rules = "unspecified", True, "fp8_accumulate"
+            source = f"{_PTX_WGMMA}; sums of .e4m3 and .e5m2 products: precision not stated"
+        case _:
+            return None
+    if kind == "i8" and columns > 32 and columns % 16:
+        return None
+    order, fused, spends = rules
+    name = f"wgmma.m64n{columns}k{depth}" + (f".{kind}" if kind else "")
+    emit = "wgmma.mma_async.sync.aligned"
     return Atom(
-        f"wgmma.m64n{columns}k16",
-        ("cuda:sm_90a",),
-        (("f32", "bf16", "bf16"), ("f32", "f16", "f16")),
-        (64, columns, 16),
-        "unspecified",
-        True,
-        False,
-        "register",
-        "wgmma.mma_async.sync.aligned",
-        "PTX ISA 9.0, instruction wgmma.mma_async",
+        name, ("cuda:sm_90a",), pairs, (64, columns, depth), order, fused, False, "register", emit, source, spends
     )
+
+
+def warpgroup_atom(a: str, b: str, columns: int) -> Atom | None:
+    """The contraction of a warpgroup on these operand formats, where there is one."""
+    rows = (_wgmma(columns, depth, kind) for depth, kind in ((16, a), (8, "tf32"), (32, "i8"), (32, "fp8")))
+    return next((row for row in rows if row is not None and any(o[1:] == (a, b) for o in row.operands)), None)
 
 
 def find_atom(target: str, name: str) -> Atom | None:
@@ -172,7 +197,8 @@ def find_atom(target: str, name: str) -> Atom | None:
     match = _WGMMA.match(wanted)
     if match is not None:
         columns = int(match[1])
-        row = _wgmma(columns) if columns % 8 == 0 and 8 <= columns <= 256 else None
+        fits = columns % 8 == 0 and 8 <= columns <= 256
+        row = _wgmma(columns, int(match[2]), match[3] or "") if fits else None
         return row if row is not None and target in row.targets else None
     if target.startswith("cuda") and wanted == "fma":
         wanted = "ffma"

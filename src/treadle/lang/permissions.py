@@ -30,25 +30,14 @@ class NotRepeatable(UserError):
 
 def known(numerics: Numerics, span: Span | None) -> None:
     """*Errors*: `numerics/not-built` for a permission that nothing would use."""
-    wanted = (
-        ("tf32=True", numerics.tf32, "products of f32 in full precision", "tf32"),
-        ("subnormals='flush'", numerics.subnormals == "flush", "subnormal numbers kept", "subnormals"),
-        (
-            "fp8_accumulate='hardware'",
-            numerics.fp8_accumulate == "hardware",
-            "sums of fp8 products in f32",
-            "fp8_accumulate",
-        ),
-    )
-    for given, is_given, instead, name in wanted:
-        if is_given:
-            raise NoSuchArithmetic(
-                doing="reading td.Numerics",
-                found=given,
-                expected=f"{instead}: no plan of this version does otherwise",
-                hint=f"leave {name}= out: the results are those of the default",
-                span=span,
-            )
+    if numerics.subnormals == "flush":
+        raise NoSuchArithmetic(
+            doing="reading td.Numerics",
+            found="subnormals='flush'",
+            expected="subnormal numbers kept: no plan of this version does otherwise",
+            hint="leave subnormals= out: the results are those of the default",
+            span=span,
+        )
 
 
 def require_repeatable(program: Program) -> None:

@@ -141,11 +141,11 @@ class RegionSpec:
 class Numerics:
     """What a kernel permits and demands numerically.
 
-    - `tf32`: products of f32 are those of f32. `True` is refused: no plan of this version rounds operands to tf32.
+    - `tf32`: whether contractions of f32 may take their operands without the 13 lowest bits.
     - `contract`: whether a product and the sum after it may be rounded once, outside exact folds.
     - `functions`: the accuracy class of `exp` and its kin: `"2ulp"`, `"fast"`, `"exact"` or `"storage"`.
     - `subnormals`: `"keep"`; `"flush"` is refused: no plan of this version flushes subnormal numbers.
-    - `fp8_accumulate`: `"promote"` sums products of fp8 in the accumulator's dtype; `"hardware"` is refused.
+    - `fp8_accumulate`: `"promote"` sums products of fp8 in the accumulator's dtype; `"hardware"` as tensor cores do.
     - `mma_subnormals`: `"any"`, or `"keep"`, which excludes contracting instructions that flush subnormal numbers.
     - `repeatable`: `None`, `"run"` (the same bits from run to run) or `"batch"` (and whatever shares the batch).
     """

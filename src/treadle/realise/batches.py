@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, Expr, const, lt, sym
+from treadle.hardware.atoms import Atom, warpgroup_atom
 from treadle.ir.core import Value
 from treadle.machine import form
 from treadle.machine.form import Claim, FragRef, Invariant, MemRef, Sync
@@ -13,7 +14,7 @@ from treadle.realise.carried import Holder
 from treadle.realise.feeding import Fed, Ring
 from treadle.realise.frame import Frame, Got, ends, positions
 from treadle.realise.items import Item
-from treadle.realise.ring import SWIZZLED, Contraction, Tile, phase
+from treadle.realise.ring import Contraction, Tile, depth_of_atom, phase, row_of
 from treadle.realise.turns import others, own, turn
 
 
@@ -174,10 +175,11 @@ class Batches(Fed):
         return got.name
 
     def multiply_steps(self, made: Issued, frame: Frame) -> None:
-        """The atoms of one contraction, 16 of the depth each."""
+        """The atoms of one contraction, 32 bytes of the depth each."""
         one = made.one
         depth, width = self.extent(one.deep), self.extent(one.cols)
-        if depth % 16 or width % 8 or not 8 <= width <= 256:
+        each = depth_of_atom(one.right.type.dtype)
+        if depth % each or self.instruction(one) is None:
             raise self.refusal(f"a contraction of {depth} into {width} columns")
         first = 1 if made.fresh else 0
         if made.fresh:
@@ -185,19 +187,28 @@ class Batches(Fed):
         loop = form.Loop(
             var=self.parts.fresh("f"),
             lo=const(first),
-            hi=const(depth // 16),
+            hi=const(depth // each),
             step=const(1),
-            unroll=depth // 16 - first,
+            unroll=depth // each - first,
         )
-        at = sym(loop.var) * 16
+        at = sym(loop.var) * each
         loop.invariants = (Invariant(made.acc, self.so_far(one, made.coords, made.slots, at, frame)),)
         loop.body.append(self.atom(made, at, frame))
-        if depth // 16 > first:
+        if depth // each > first:
             frame.body.append(loop)
 
+    def instruction(self, one: Contraction) -> Atom | None:
+        """The contract of a contraction's atom, if there is one of its width."""
+        width = self.extent(one.cols)
+        fits = width % 8 == 0 and 8 <= width <= 256
+        return warpgroup_atom(one.left.type.dtype.name, one.right.type.dtype.name, width) if fits else None
+
     def atom(self, made: Issued, at: Expr, frame: Frame) -> form.Mma:
-        """The atom that contracts 16 from `at`; the first of a fresh accumulator adds to nothing."""
+        """The atom that contracts from `at` on; the first of a fresh accumulator adds to nothing."""
         one = made.one
+        each, row = depth_of_atom(one.right.type.dtype), row_of(one.right.type.dtype)
+        instruction = self.instruction(one)
+        assert instruction is not None
         rows = sym(self.me) * 64 + sym("$0") if self.feeding.consumers > 1 else sym("$0")
         a: FragRef | MemRef
         if made.left is not None:
@@ -209,10 +220,10 @@ class Batches(Fed):
             dst=made.acc,
             acc=None if made.fresh and at.constant == 0 else FragRef(made.acc),
             a=a,
-            b=self.slot_ref(one.right_tile, one.cols, sym("$1"), sym("$1") // SWIZZLED, at),
-            atom=f"wgmma.m64n{self.extent(one.cols)}k16.{one.right.type.dtype}",
-            contracted=(16,),
-            claim=self.so_far(one, made.coords, made.slots, at + 16, frame),
+            b=self.slot_ref(one.right_tile, one.cols, sym("$1"), sym("$1") // row, at),
+            atom=instruction.name,
+            contracted=(each,),
+            claim=self.so_far(one, made.coords, made.slots, at + each, frame),
             origin=self.line(one.op),
         )
 
@@ -234,11 +245,11 @@ class Batches(Fed):
     def slot_ref(self, tile: Tile, part: Part, coord: Expr, chunk: Expr, at: Expr) -> MemRef:
         """An operand of an atom in a slot: `coord` along its kept axis, `at` + `$2` along the contracted one."""
         ring = next(r for r in self.rings if tile in r.tiles)
-        inner = self.extent(tile.inner)
+        inner, row = self.extent(tile.inner), row_of(tile.value.type.dtype)
         deep = at + sym("$2")
         index: tuple[Expr, ...]
         if tile.outer == part:
-            index = (coord, deep) if inner == SWIZZLED else (at // SWIZZLED, coord, deep - (at // SWIZZLED) * SWIZZLED)
+            index = (coord, deep) if inner == row else (at // row, coord, deep - (at // row) * row)
         else:
-            index = (deep, coord) if inner == SWIZZLED else (chunk, deep, coord - chunk * SWIZZLED)
+            index = (deep, coord) if inner == row else (chunk, deep, coord - chunk * row)
         return MemRef(self.slots_of_tiles[id(tile)], index, sym(ring.counter))

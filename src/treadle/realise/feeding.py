@@ -14,7 +14,7 @@ from treadle.machine.form import Barrier, Buffer, TensorMap
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.frame import Frame, Lane, PartKey
 from treadle.realise.lanes import Agent, LaneLowering, Spot
-from treadle.realise.ring import SWIZZLED, Stream, Tile, slot_shape
+from treadle.realise.ring import Stream, Tile, row_of, slot_shape
 
 WARPGROUP = Agent(((3, "lane", 4), (4, "lane", 8), (5, "warp", 4)))
 ROWS = (Spot(1, "slot", 2, 8), Spot(4, "lane", 8, 1), Spot(5, "warp", 4, 16))
@@ -129,17 +129,18 @@ class Fed(LaneLowering):
         ring = Ring(tiles, names[0], names[1], names[2], versions, streamed=streamed)
         for tile in tiles:
             outer, inner = self.extent(tile.outer), self.extent(tile.inner)
-            if inner % SWIZZLED or outer > 256 or outer % 8:
+            dtype = tile.value.type.dtype
+            row = row_of(dtype)
+            if inner % row or outer > 256 or outer % 8:
                 raise self.refusal(f"a block of {outer} x {inner} elements of {tile.tensor}")
             name = self.parts.fresh(f"{tile.tensor}s")
-            shape = tuple(const(n) for n in slot_shape(outer, inner))
-            dtype = tile.value.type.dtype
+            shape = tuple(const(n) for n in slot_shape(outer, inner, row))
             self.parts.buffers.append(Buffer(name, dtype, shape, "shared", 1024, versions, 128))
             self.slots_of_tiles[id(tile)] = name
             box = [1] * len(tile.source.subs)
-            box[tile.axes[0]], box[tile.axes[1]] = outer, SWIZZLED
+            box[tile.axes[0]], box[tile.axes[1]] = outer, row
             self.map_of(tile.tensor, dtype, tuple(box))
-            ring.bytes += outer * inner * 2
+            ring.bytes += outer * inner * dtype.bits // 8
         self.barriers.append(Barrier(ring.full, 1, versions, tx=True))
         self.barriers.append(Barrier(ring.empty, 4 * self.feeding.consumers, versions))
         return ring

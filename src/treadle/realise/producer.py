@@ -8,7 +8,7 @@ from treadle.machine.form import Body, Claim, MemRef, Sync
 from treadle.realise.batches import Batches
 from treadle.realise.feeding import Ring
 from treadle.realise.frame import Frame, ends
-from treadle.realise.ring import SWIZZLED, Tile, phase
+from treadle.realise.ring import Tile, phase, row_of
 
 
 class Producing(Batches):
@@ -60,8 +60,9 @@ class Producing(Batches):
         """What a slot holds, in the buffer's `$i`."""
         outer, inner = self.extent(tile.outer), self.extent(tile.inner)
         at = {tile.outer.dim: sym("$0"), tile.inner.dim: sym("$1")}
-        if inner != SWIZZLED:
-            at = {tile.outer.dim: sym("$1"), tile.inner.dim: sym("$0") * SWIZZLED + sym("$2")}
+        row = row_of(tile.value.type.dtype)
+        if inner != row:
+            at = {tile.outer.dim: sym("$1"), tile.inner.dim: sym("$0") * row + sym("$2")}
         where: list[Constraint] = []
         coords: dict[object, Expr] = {}
         for part, size in ((tile.outer, outer), (tile.inner, inner)):
@@ -76,12 +77,13 @@ class Producing(Batches):
         """The boxes of one tile."""
         outer, inner = self.extent(tile.outer), self.extent(tile.inner)
         box = [1] * len(tile.source.subs)
-        box[tile.axes[0]], box[tile.axes[1]] = outer, SWIZZLED
+        row = row_of(tile.value.type.dtype)
+        box[tile.axes[0]], box[tile.axes[1]] = outer, row
         first, second = (sym(f"${a}") for a in tile.axes)
         body = frame.body
         chunk: Expr | None = None
-        if inner != SWIZZLED:
-            count = inner // SWIZZLED
+        if inner != row:
+            count = inner // row
             loop = form.Loop(var=self.parts.fresh("box"), lo=const(0), hi=const(count), step=const(1), unroll=count)
             frame.body.append(loop)
             body, chunk = loop.body, sym(loop.var)
@@ -91,7 +93,7 @@ class Producing(Batches):
             if axis == tile.axes[0]:
                 index.append(self.start_of(tile.outer, frame) + first)
             elif axis == tile.axes[1]:
-                step = as_expr(0) if chunk is None else chunk * SWIZZLED
+                step = as_expr(0) if chunk is None else chunk * row
                 index.append(self.start_of(tile.inner, frame) + step + second)
             else:
                 assert sub.index is not None

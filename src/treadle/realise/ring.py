@@ -1,8 +1,8 @@
 """Contractions fed through shared memory: which operands can be, and how they are cut, laid out and grouped.
 
-The form is: one parallel region, in its body one ordered region over blocks of one dimension, in that contractions of
-16-bit operands into wide accumulators. An operand that is a plain block of a tensor is a *tile*: an engine copies it
-into a slot of a ring. The other operand of a contraction may be a tile too, or a value computed in registers.
+The form is: one parallel region, in its body one ordered region over blocks of one dimension, in that contractions
+that the tensor cores have an instruction for. An operand that is a plain block of a tensor is a *tile*: an engine
+copies it into a slot of a ring. The other operand of a contraction may be a tile too, or a value computed in registers.
 Consecutive contractions that do not read each other's results are one *batch*: they are issued together, and a tile's
 slot is free when the last batch that reads it is over.
 """
@@ -15,13 +15,25 @@ from dataclasses import dataclass, field
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, Expr, Max, Min, Sym, sym
 from treadle.analysis.uses import PURE, Uses
+from treadle.dtype.formats import DType
+from treadle.hardware.atoms import warpgroup_atom
 from treadle.ir.core import If, Op, Program, Region, RegionArg, Sub, Value
 from treadle.ir.guard import Bound, Divisible, Fact
 from treadle.ir.ops.access import Load, Store
 from treadle.ir.ops.fold import Mma
 
 SWIZZLED = 64
-"""Elements of 16 bits in the 128 bytes of a swizzled row."""
+"""Columns of a slice of results: elements of 16 bits in the 128 bytes of a swizzled row."""
+
+
+def row_of(dtype: DType) -> int:
+    """Elements of a format in the 128 bytes of a swizzled row."""
+    return 1024 // dtype.bits
+
+
+def depth_of_atom(dtype: DType) -> int:
+    """Contracted elements of one instruction: 32 bytes of them."""
+    return 256 // dtype.bits
 
 
 @dataclass(eq=False)
@@ -113,7 +125,7 @@ def find_stream(
     """The stream of a program, or why it has none. `units`: the axes of tensors that are contiguous; unknown, the last.
 
     `computed`: tiles may be any values, of any format that widens exactly to the accumulator's, and pass through
-    registers on their way; otherwise they are plain blocks of tensors of 16-bit floats for tensor cores.
+    registers on their way; otherwise they are plain blocks of tensors in formats of the tensor cores.
     """
     try:
         return _Finder(program, uses, computed, units).find()
@@ -211,14 +223,11 @@ class _Finder:
         axes = op.result.type.axes
         if len(axes) != 2 or len(op.contracted) != 1:
             raise Refusal(f"{op.result} is not a contraction of matrices along one dimension")
-        if op.result.type.dtype.name != "f32" and not self.computed:
-            raise Refusal(f"{op.result} is accumulated in {op.result.type.dtype}")
         rows = stream.rows.part
         cols = next(a for a in axes if a != rows)
         left, right = (op.a, op.b) if rows in op.a.type.axes else (op.b, op.a)
-        formats = {left.type.dtype.name, right.type.dtype.name}
-        if not self.computed and formats not in ({"bf16"}, {"f16"}):
-            raise Refusal(f"the operands of {op.result} are {left.type.dtype} and {right.type.dtype}")
+        if not self.computed:
+            self.refuse_formats(op, left.type.dtype, right.type.dtype)
         deep = next(a for a in right.type.axes if a.dim in op.contracted)
         number = len(stream.batches) - 1
         right_tile = self.tile(right, stream, number)
@@ -231,7 +240,25 @@ class _Finder:
             raise Refusal(f"{left} is not a block of a tensor")
         if left_tile is None and set(left.type.axes) != {rows, deep}:
             raise Refusal(f"{left} does not have the rows and the depth of {op.result}")
+        if not self.computed and left.type.dtype.bits != 16:
+            # Only elements of 16 bits are turned by the tensor cores, and only those are packed as they are held.
+            if left_tile is None:
+                raise Refusal(f"{left} of {left.type.dtype} is computed in registers")
+            turned = [t for t in (left_tile, right_tile) if t.inner.dim not in op.contracted]
+            if turned:
+                raise Refusal(f"{turned[0].tensor} of {left.type.dtype} is not contiguous along {deep.dim}")
         return Contraction(op, rows, cols, deep, left, right, left_tile, right_tile)
+
+    def refuse_formats(self, op: Mma, left: DType, right: DType) -> None:
+        """Refuses operands that no instruction contracts into such an accumulator, or not without a permission."""
+        acc = op.result.type.dtype
+        row = warpgroup_atom(left.name, right.name, 64)
+        if row is None:
+            raise Refusal(f"the operands of {op.result} are {left} and {right}")
+        if acc.name != row.operands[0][0]:
+            raise Refusal(f"{op.result} is accumulated in {acc}")
+        if not permitted(self.program, row.spends):
+            raise Refusal(f"products of {left} and {right} need the permission {row.spends}")
 
     def tile(self, value: Value, stream: Stream, batch: int) -> Tile | None:
         """The operand as a block of a tensor."""
@@ -292,9 +319,15 @@ def _plain(op: Load) -> list[Sub]:
     return [s for s in op.subs if isinstance(s, Sub)]
 
 
-def slot_shape(outer: int, inner: int) -> tuple[int, ...]:
-    """The shape of a slot: chunks of 64 along the contiguous axis come first."""
-    return (outer, inner) if inner == SWIZZLED else (inner // SWIZZLED, outer, SWIZZLED)
+def permitted(program: Program, name: str) -> bool:
+    """Whether a program grants a permission that an instruction spends."""
+    wanted = {"": None, "tf32": True, "fp8_accumulate": "hardware"}
+    return not name or program.numerics.get(name) == wanted[name]
+
+
+def slot_shape(outer: int, inner: int, row: int) -> tuple[int, ...]:
+    """The shape of a slot: chunks of a swizzled `row` along the contiguous axis come first."""
+    return (outer, inner) if inner == row else (inner // row, outer, row)
 
 
 def phase(counter: str, versions: int, ahead: int = 0) -> Expr:

@@ -10,9 +10,9 @@ Sums of a contraction, by the first part of the atom's name:
 - `dpbf16`: the same chain, in each pair the odd coordinate first; subnormals are flushed;
 - `amx`: products exact; even and odd contracted coordinates are summed apart, each as an fma chain from 0, the two sums
   are added, then added to the accumulator; subnormals are flushed;
-- `mma`, `wgmma`: the manuals fix no order. Products are exact, their sum is taken in f64 and rounded once, then added
-to
-  the accumulator. Tests of these atoms use data for which every order is exact.
+- `mma`, `wgmma`: the manuals fix no order. Products are exact (of `tf32` operands without their 13 lowest bits), their
+  sum is taken in f64 and rounded once, then added to the accumulator. Tests of these atoms use data for which every
+  order is exact.
 
 Integers wrap and have no order to choose.
 """
@@ -171,6 +171,9 @@ def contract(atom: str, dtype: DType, acc: Array, a: Array, b: Array) -> Array:
             # The odd member of each pair, then the even one.
             swapped = [k ^ 1 for k in range(a.shape[-1])]
             return _chain(dtype, _flushed(acc), _flushed(a)[:, swapped], _flushed(b)[:, swapped], flush=True)
+        if atom.endswith(".tf32"):
+            a, b = (np.ascontiguousarray(x).view(np.uint32) & np.uint32(0xFFFFE000) for x in (a, b))
+            a, b = a.view(np.float32), b.view(np.float32)
         exact = np.sum(a.astype(np.float64) * b.astype(np.float64), axis=-1)
         return acc + exact.astype(dtype.numpy)
 

@@ -123,7 +123,7 @@ def test_facts_that_are_missing_are_named() -> None:
     plain = contiguous(source, "cuda:sm_90a", {"M": 128, "N": 129, "K": 131})
     odd = CallFacts(plain.target, plain.extents, plain.unit, dict.fromkeys(plain.aligned, 2))
     assert "an engine needs pitch(X, 0) % 8 == 0" in Streams().admits(source, odd)
-    assert Streams().admits(program("linear"), plain) == ["the operands of %new are f32 and f32"]
+    assert Streams().admits(program("linear"), plain) == ["products of f32 and f32 need the permission tf32"]
     older = contiguous(source, "cuda:sm_80", {"M": 128, "N": 128, "K": 128})
     assert Streams().admits(source, older) == ["cuda:sm_80 has no asynchronous contraction of warpgroups"]
 

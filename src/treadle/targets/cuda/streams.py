@@ -11,7 +11,7 @@ from math import ceil, inf, prod
 
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, Expr
-from treadle.hardware.atoms import find_atom
+from treadle.hardware.atoms import Atom, find_atom, warpgroup_atom
 from treadle.ir.core import Block, Program, Sub, Tensor
 from treadle.ir.guard import Aligned, Bound, Divisible, Fact, Guard, Pitch, Unit
 from treadle.ir.ops.access import Load, Store
@@ -24,7 +24,7 @@ from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices
 from treadle.realise.feeding import Feeding
-from treadle.realise.ring import Stream, Tile, closing, find_stream
+from treadle.realise.ring import Contraction, Stream, Tile, closing, depth_of_atom, find_stream, row_of
 from treadle.realise.roles import fed
 from treadle.realise.staged import StagedLowering
 from treadle.realise.universal import base_facts
@@ -74,16 +74,16 @@ class Streams:
         stream = self.stream(shape)
         if isinstance(stream, str):
             return [stream]
-        reasons = [str(f) for f in self.tile_facts(stream) if not holds(f, facts)]
+        reasons = [str(f) for f in self.tile_facts(stream) if not holds(f, shape)]
         if reasons:
             return [f"an engine needs {f}" for f in reasons]
         for axis, size in self.fixed(stream).items():
             if size % 64:
                 reasons.append(f"an extent of {size} along {axis} is no multiple of 64")
         tried = [closing(stream, 128, s) for s in self.steps(stream)]
-        if not any(not isinstance(t, str) and all(holds(f, facts) for f in t) for t in tried):
+        if not any(not isinstance(t, str) and all(holds(f, shape) for f in t) for t in tried):
             why = (
-                tried[-1] if isinstance(tried[-1], str) else ", ".join(str(f) for f in tried[-1] if not holds(f, facts))
+                tried[-1] if isinstance(tried[-1], str) else ", ".join(str(f) for f in tried[-1] if not holds(f, shape))
             )
             reasons.append(f"zeros beyond the end of blocks need {why}")
         return reasons
@@ -99,14 +99,16 @@ class Streams:
         return found
 
     def steps(self, stream: Stream) -> tuple[int, ...]:
-        """Block sizes of the ordered region: small where it is only the depth, wide where it is columns too."""
-        return (128, 176, 160, 64) if any(c.cols == stream.step for c in stream.contractions) else (64,)
+        """Block sizes of the ordered region: a swizzled row where it is only the depth, wide where it is columns
+        too."""
+        rows = {row_of(t.value.type.dtype) for t in stream.tiles}
+        return (128, 176, 160, 64) if any(c.cols == stream.step for c in stream.contractions) else (max(rows),)
 
     def tile_facts(self, stream: Stream) -> list[Fact]:
         """What an engine needs of the tensors that it copies from."""
         found: list[Fact] = []
         for tile in stream.tiles:
-            found += engine_facts(tile.tensor, len(tile.source.subs), tile.axes[1])
+            found += engine_facts(tile.source.tensor, tile.axes[1])
             found += [Bound(Constraint(d.extent - 1)) for d in tile.source.tensor.dims if d.extent.constant is None]
         return list(dict.fromkeys(found))
 
@@ -168,7 +170,7 @@ class Streams:
         for op in stored(stream, 0):
             found.append(Unit(op.tensor.name, len(op.tensor.dims) - 1))
         found += self.wide_access(shape, stream)
-        return Guard(tuple(strongest(f for f in found if holds(f, facts) or not isinstance(f, Unit))))
+        return Guard(tuple(strongest(f for f in found if holds(f, shape) or not isinstance(f, Unit))))
 
     def wide_access(self, shape: Shape, stream: Stream) -> list[Fact]:
         """Facts under which pairs of columns are read and written at once in the epilogue."""
@@ -186,7 +188,7 @@ class Streams:
             facts += [Pitch(tensor.name, a, 2) for a in range(len(tensor.dims) - 1)]
             if extent.constant is None:
                 facts.append(Divisible(extent, 2))
-            if all(holds(f, shape.facts) for f in facts) and shape.facts.value(extent) % 2 == 0:
+            if all(holds(f, shape) for f in facts) and shape.facts.value(extent) % 2 == 0:
                 found += facts
         return found
 
@@ -213,7 +215,7 @@ class Streams:
         for one in stream.contractions:
             width, deep = (sizes.get(p, p.extent.constant or 64) for p in (one.cols, one.deep))
             full = 1.25 if point["consumers"] == 1 else 1.0
-            cycles += full * rows * width * deep / rate.products
+            cycles += full * rows * width * deep / rate.products * one.right.type.dtype.bits / 16
         if stream.loop is not None:
             # Consumers that contract at the same time compute at the same time too: without turns little hides.
             simple = self.simple(shape, stream.loop.body, sizes) / rate.lanes
@@ -251,7 +253,7 @@ class Streams:
     def tile_bytes(self, tile: Tile, sizes: Mapping[Part, int]) -> int:
         """Bytes of a slot."""
         parts = (tile.outer, tile.inner)
-        return 2 * prod(sizes.get(p, p.extent.constant or 64) for p in parts)
+        return tile.value.type.dtype.bits * prod(sizes.get(p, p.extent.constant or 64) for p in parts) // 8
 
     def exceeds(self, shape: Shape, stream: Stream, point: Point) -> bool:
         """Whether a point needs more than the target has, or asks for what the form cannot do."""
@@ -260,15 +262,13 @@ class Streams:
         if stream.columns is not None:
             sizes[stream.columns.part] = columns
         ends = closing(stream, 64 * consumers, step)
-        if isinstance(ends, str) or not all(holds(f, shape.facts) for f in ends):
+        if isinstance(ends, str) or not all(holds(f, shape) for f in ends):
             return True
         if point["turns"] and (consumers != 2 or len(stream.batches) != 2):
             return True
-        if int(point["flight"]) and (
-            not holds(Bound(Constraint(depth_of(stream) - 1)), shape.facts) or not in_place(stream)
-        ):
+        if int(point["flight"]) and (not holds(Bound(Constraint(depth_of(stream) - 1)), shape) or not in_place(stream)):
             return True
-        if point["staged"] and not all(holds(f, shape.facts) for op in stored(stream, 16) for f in store_facts(op)):
+        if point["staged"] and not all(holds(f, shape) for op in stored(stream, 16) for f in store_facts(op)):
             return True
         if point["staged"] and not stored(stream, 16):
             return True
@@ -276,14 +276,14 @@ class Streams:
         for tile in stream.tiles:
             shared += self.tile_bytes(tile, sizes) * (int(point["versions"]) if tile.streamed else 1)
             outer, inner = (sizes.get(p, p.extent.constant or 64) for p in (tile.outer, tile.inner))
-            if outer > 256 or inner % 64:
+            if outer > 256 or inner % row_of(tile.value.type.dtype):
                 return True
         if shared > target(shape.facts).shared_bytes:
             return True
         held = 0
         for one in stream.contractions:
             width = sizes.get(one.cols, one.cols.extent.constant or 64)
-            if width % 8 or width > 256:
+            if width % 8 or width > 256 or atom_of(one, width) is None:
                 return True
             held += width // 2
             if one.left_tile is None:
@@ -331,8 +331,27 @@ def chained(stream: Stream) -> bool:
 
 def ledger(stream: Stream) -> tuple[str, ...]:
     """Permissions that the contraction spends."""
-    dims = ", ".join(dict.fromkeys(str(c.deep.dim) for c in stream.contractions))
-    return (f"regroup: {dims} in blocks of 16 inside an atom, atoms in order",)
+    floats = [c for c in stream.contractions if c.op.result.type.dtype.is_float]
+    if not floats:
+        return ()
+    dims = ", ".join(dict.fromkeys(str(c.deep.dim) for c in floats))
+    each = depth_of_atom(floats[0].right.type.dtype)
+    lines = [f"regroup: {dims} in blocks of {each} inside an atom, atoms in order"]
+    atoms = (atom_of(c, 64) for c in floats)
+    spent = dict.fromkeys(a.spends for a in atoms if a is not None and a.spends)
+    return (*lines, *(f"{name}: {MEANING[name]}" for name in spent))
+
+
+MEANING = {
+    "tf32": "operands of f32 without their 13 lowest bits",
+    "fp8_accumulate": "products of fp8 summed as the tensor cores do",
+}
+"""What a permission of the ledger is spent on."""
+
+
+def atom_of(one: Contraction, columns: int) -> Atom | None:
+    """The contract of a contraction's instruction."""
+    return warpgroup_atom(one.left.type.dtype.name, one.right.type.dtype.name, columns)
 
 
 def depth_of(stream: Stream) -> Expr:
@@ -378,29 +397,32 @@ def strongest(facts: Iterable[Fact]) -> list[Fact]:
     return [f for f in found if not implied(f)]
 
 
-def engine_facts(tensor: str, rank: int, unit: int = -1) -> list[Fact]:
-    """What a tensor map needs of a tensor of 16-bit elements that is contiguous along the axis `unit`."""
+def engine_facts(tensor: Tensor, unit: int = -1) -> list[Fact]:
+    """What a tensor map needs of a tensor that is contiguous along the axis `unit`."""
+    rank = len(tensor.dims)
     unit %= rank
-    pitches: list[Fact] = [Pitch(tensor, axis, 8) for axis in range(rank) if axis != unit]
-    return [Unit(tensor, unit), *pitches, Aligned(tensor, 16)]
+    chunk = 128 // tensor.dtype.bits
+    pitches: list[Fact] = [Pitch(tensor.name, axis, chunk) for axis in range(rank) if axis != unit]
+    return [Unit(tensor.name, unit), *pitches, Aligned(tensor.name, 16)]
 
 
 def store_facts(op: Store) -> list[Fact]:
     """What an engine needs of a tensor of 16-bit elements that it stores to: it writes whole chunks of 16 bytes."""
     extent = op.tensor.dims[-1].extent
     whole: list[Fact] = [] if extent.constant is not None and extent.constant % 8 == 0 else [Divisible(extent, 8)]
-    return [*engine_facts(op.tensor.name, len(op.subs)), *whole]
+    return [*engine_facts(op.tensor), *whole]
 
 
-def holds(fact: Fact, facts: CallFacts) -> bool:
+def holds(fact: Fact, shape: Shape) -> bool:
     """Whether a call is known to satisfy a fact."""
+    facts = shape.facts
     match fact:
         case Unit(tensor, axis):
             return (tensor, axis) in facts.unit
         case Aligned(tensor, size):
             return facts.aligned.get(tensor, 0) >= size
         case Pitch(tensor, _, by):
-            return facts.aligned.get(tensor, 0) >= 2 * by
+            return 8 * facts.aligned.get(tensor, 0) >= by * shape.program.tensor(tensor).dtype.bits
         case Bound(constraint):
             if not constraint.symbols <= facts.extents.keys():
                 return True

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from treadle.algebra.expr import Expr, sym
 from treadle.dtype.formats import bf16, f16, f32
+from treadle.hardware.atoms import find_atom
 from treadle.machine.form import FragRef, MemRef, Mma
 from treadle.targets.cuda.emit.access import storage
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
@@ -26,9 +27,21 @@ from treadle.targets.cuda.emit.scope import Scope, register
 from treadle.targets.cuda.emit.storage import Storage
 
 DEPTH = 16
-"""Contracted elements of one instruction on 16-bit operands."""
+"""Contracted elements of one mma.sync on 16-bit operands."""
+_BYTES = 32
+"""Of the contracted dimension of one wgmma, whatever the format."""
 _SWIZZLE_KIND = {128: 1, 64: 2, 32: 3}
-_ATOM = re.compile(r"^wgmma\.m64n(\d+)k16(?:\.(bf16|f16))?$")
+_ATOM = re.compile(r"^wgmma\.m64n(\d+)k(\d+)(?:\.(bf16|f16|tf32|i8|fp8))?$")
+_KINDS = {
+    "bf16": "bf16",
+    "f16": "f16",
+    "f32": "tf32",
+    "i8": "s8",
+    "u8": "u8",
+    "f8e4m3": "e4m3",
+    "f8e5m2": "e5m2",
+}
+"""Operand formats as the instruction names them."""
 
 
 @dataclass(frozen=True)
@@ -44,49 +57,79 @@ class Operand:
 
 
 def contract(scope: Scope, stmt: Mma) -> None:
-    """`dst = acc + a b` by wgmma. One instruction for each 16 contracted elements."""
+    """`dst = acc + a b` by wgmma. One instruction for each 32 bytes of contracted elements."""
     scope.setting.need_hopper(stmt.atom)
     match = _ATOM.match(stmt.atom)
     made = scope.layout(stmt.dst)
     if match is None:
-        raise unsupported(f"the atom {stmt.atom}", "wgmma.m64nNk16 with bf16 or f16 operands")
-    columns = int(match[1])
-    if columns % 8 or not 8 <= columns <= 256 or made.frag.shape != (64, columns) or made.frag.dtype != f32:
-        raise ill_formed(f"{stmt.atom} into {made.frag.dtype}{made.frag.shape}", f"f32 (64, {columns})")
+        raise unsupported(f"the atom {stmt.atom}", "wgmma.m64nNk16 and its kin")
+    columns, each = int(match[1]), int(match[2])
+    row = find_atom(f"cuda:{scope.setting.arch}", stmt.atom)
+    dtypes = tuple(_dtype(scope, r).name for r in (stmt.a, stmt.b))
+    problem = "no such instruction" if row is None else row.refuses(
+        made.frag.dtype.name, dtypes, made.frag.shape, stmt.contracted, made.frag.place
+    )  # fmt: skip
+    if problem is not None or made.frag.shape != (64, columns):
+        raise ill_formed(f"{stmt.atom} into {made.frag.dtype}{made.frag.shape}", f"(64, {columns}): {problem}")
     if scope.lanes * scope.warps != 128 or not _is_accumulator(scope, stmt.dst):
         raise unsupported(f"{stmt.dst} with its distribution", "the accumulators' distribution over a warpgroup")
     depth = stmt.contracted[0] if len(stmt.contracted) == 1 else 0
-    if not depth or depth % DEPTH:
-        raise ill_formed(f"{stmt.atom} contracting {stmt.contracted}", f"a multiple of {DEPTH}")
     if stmt.acc is not None and (stmt.acc.name != stmt.dst or stmt.acc.coords is not None):
         raise unsupported(f"{stmt.atom} onto {stmt.acc.name} into {stmt.dst}", "one accumulator")
-    dtypes = {_dtype(scope, r) for r in (stmt.a, stmt.b)}
-    if len(dtypes) != 1 or not dtypes <= {bf16, f16}:
-        raise unsupported(f"{stmt.atom} of {', '.join(map(str, dtypes))}", "two bf16 or two f16 operands")
-    kind = dtypes.pop().name
-    for step in range(0, depth, DEPTH):
-        _step(scope, stmt, columns, kind, step)
+    kinds = _KINDS[dtypes[0]], _KINDS[dtypes[1]]
+    for step in range(0, depth, each):
+        _step(scope, stmt, Shape(columns, each, *kinds), step)
 
 
 def _dtype(scope: Scope, ref: FragRef | MemRef) -> Any:
     return scope.layout(ref.name).frag.dtype if isinstance(ref, FragRef) else storage(scope, ref.name).dtype
 
 
-def _step(scope: Scope, stmt: Mma, columns: int, kind: str, step: int) -> None:
+@dataclass(frozen=True)
+class Shape:
+    """Of an instruction on 64 rows: columns, contracted elements, operand formats in its own words."""
+
+    columns: int
+    depth: int
+    left: str
+    right: str
+
+    @property
+    def sums(self) -> str:
+        """The accumulator's format."""
+        return "s32" if self.left in ("s8", "u8") else "f32"
+
+    @property
+    def turns(self) -> bool:
+        """Whether operands may have their own dimension contiguous."""
+        return self.depth == 16
+
+    @property
+    def name(self) -> str:
+        """Part of a device function's name."""
+        both = self.left if self.left == self.right else f"{self.left}_{self.right}"
+        return f"m64n{self.columns}k{self.depth}_{both}"
+
+
+def _step(scope: Scope, stmt: Mma, shape: Shape, step: int) -> None:
     if not isinstance(stmt.b, MemRef):
         raise unsupported(f"{stmt.atom} with its second operand in registers", "a shared buffer")
-    b = fit(scope, stmt.b, 1, columns, step)
+    b = fit(scope, stmt.b, 1, shape.columns, shape.depth, step)
     accumulate = 1 if stmt.acc is not None or step else 0
     own = register(stmt.dst)
     right = _descriptor(scope, b)
     prelude = scope.setting.prelude
     if isinstance(stmt.a, FragRef):
+        if not shape.turns:
+            raise unsupported(f"{stmt.atom} with its first operand in registers", "a shared buffer")
         words = register_operand(scope, stmt.a, step)
-        called = wrapper(prelude, columns, kind, "r", b.mn_major)
+        called = wrapper(prelude, shape, "r", b.mn_major)
         scope.line(f"{called}({own}, {', '.join(words)}, {right}, {accumulate});")
     else:
-        a = fit(scope, stmt.a, 0, 64, step)
-        called = wrapper(prelude, columns, kind, "mn" if a.mn_major else "k", b.mn_major)
+        a = fit(scope, stmt.a, 0, 64, shape.depth, step)
+        if not shape.turns and (a.mn_major or b.mn_major):
+            raise unsupported(f"{stmt.atom} of a turned operand", "operands contiguous along the contracted dimension")
+        called = wrapper(prelude, shape, "mn" if a.mn_major else "k", b.mn_major)
         scope.line(f"{called}({own}, {_descriptor(scope, a)}, {right}, {accumulate});")
     scope.setting.counts["HGMMA"] += 1
 
@@ -97,24 +140,28 @@ def _descriptor(scope: Scope, operand: Operand) -> str:
     return f"operand_desc(base + {start.narrow()}, {operand.leading}, {operand.stride}, {operand.kind})"
 
 
-def wrapper(prelude: Prelude, columns: int, kind: str, a: str, b_mn: bool) -> str:
+def wrapper(prelude: Prelude, shape: Shape, a: str, b_mn: bool) -> str:
     """The device function of one instruction; `a` is r (registers), k or mn (shared, that dimension contiguous)."""
-    b = "mn" if b_mn else "k"
-    name = f"wgmma_m64n{columns}k16_{kind}_{a}_{b}"
-    count = columns // 2
+    name = f"wgmma_{shape.name}_{a}_{'mn' if b_mn else 'k'}"
+    count = shape.columns // 2
     regs = ", ".join(f"%{i}" for i in range(count))
-    outs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    held, letter = ("int", "r") if shape.sums == "s32" else ("float", "f")
+    outs = ", ".join(f'"+{letter}"(d[{i}])' for i in range(count))
     if a == "r":
         left = "u32 a0, u32 a1, u32 a2, u32 a3"
         operand = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}"
-        ins, used, flags = '"r"(a0), "r"(a1), "r"(a2), "r"(a3)', 4, f"p, 1, 1, {int(b_mn)}"
+        ins, used = '"r"(a0), "r"(a1), "r"(a2), "r"(a3)', 4
     else:
         left, operand, ins, used = "u64 a", f"%{count}", '"l"(a)', 1
-        flags = f"p, 1, 1, {int(a == 'mn')}, {int(b_mn)}"
+    # Signs of the operands, then which of them are turned: integers have neither, only 16-bit operands can be turned.
+    flags = "p" if shape.sums == "s32" else "p, 1, 1"
+    if shape.turns:
+        flags += f", {int(b_mn)}" if a == "r" else f", {int(a == 'mn')}, {int(b_mn)}"
+    formats = f"{shape.sums}.{shape.left}.{shape.right}"
     text = (
-        f"DEVICE void {name}(float (&d)[{count}], {left}, u64 b, int accumulate) {{\n"
+        f"DEVICE void {name}({held} (&d)[{count}], {left}, u64 b, int accumulate) {{\n"
         f'  asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{count + used + 1}, 0;\\n"\n'
-        f'      "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{regs}}}, {operand}, '
+        f'      "wgmma.mma_async.sync.aligned.m64n{shape.columns}k{shape.depth}.{formats} {{{regs}}}, {operand}, '
         f'%{count + used}, {flags};\\n}}"\n'
         f'      : {outs}\n      : {ins}, "l"(b), "r"(accumulate));\n}}\n'
     )
@@ -124,9 +171,9 @@ def wrapper(prelude: Prelude, columns: int, kind: str, a: str, b_mn: bool) -> st
 # ---- operands in shared memory
 
 
-def fit(scope: Scope, ref: MemRef, axis: int, rows: int, step: int) -> Operand:
-    """The operand of a buffer reference in `$axis` (its row or column) and `$2` (contracted), from element `step`
-    on."""
+def fit(scope: Scope, ref: MemRef, axis: int, rows: int, deep: int, step: int) -> Operand:
+    """The operand of a buffer reference in `$axis` (its row or column) and `$2` (contracted, `deep` of them), from
+    element `step` on."""
     memory = storage(scope, ref.name)
     if memory.kind != "shared" or memory.swizzle not in _SWIZZLE_KIND:
         raise unsupported(f"the operand {ref.name}", "a shared buffer with swizzle 128, 64 or 32")
@@ -134,7 +181,7 @@ def fit(scope: Scope, ref: MemRef, axis: int, rows: int, step: int) -> Operand:
     index = [i.substitute({depth: sym(depth) + step}) for i in ref.index]
     offset = scope.symbols.replaced(memory.offset(index, ref.version)) * memory.itemsize
     start, moving = _split(offset, (mine, depth))
-    r, k = np.indices((rows, DEPTH), np.int64)
+    r, k = np.indices((rows, deep), np.int64)
     distance = np.broadcast_to(np.asarray(moving.evaluate({mine: r, depth: k})), r.shape)
     start = scope.symbols.decided(start + int(distance[0, 0]) + memory.start)
     distance = distance - distance[0, 0]
@@ -151,7 +198,7 @@ def fit(scope: Scope, ref: MemRef, axis: int, rows: int, step: int) -> Operand:
     raise unsupported(
         f"the operand {ref.name}[{', '.join(map(str, ref.index))}] in this layout",
         f"rows of {memory.swizzle} bytes in groups of eight, K-major or MN-major",
-        "give the buffer the axes [chunks, rows, 64] with swizzle 128",
+        "give the buffer the axes [chunks, rows, 128 bytes] with swizzle 128",
     )
 
 
@@ -176,7 +223,7 @@ def _strides(distance: NDArray[np.int64], memory: Storage, mn_major: bool) -> tu
     if mn_major:
         chunk = width // size
         leading = int(distance[chunk, 0]) if rows > chunk else 16
-        stride = int(distance[0, 8])
+        stride = int(distance[0, 8]) if depth > 8 else 8 * width
         pattern = (k % 8) * width + (k // 8) * stride + (r % chunk) * size + (r // chunk) * leading
     else:
         leading, stride = 16, int(distance[8, 0]) if rows > 8 else 8 * width
@@ -192,7 +239,7 @@ def _aligned(scope: Scope, start: Expr, by: int, atom: int, width: int, mn_major
     within = constant % atom
     if rest % atom:
         return False
-    return within == 0 or (not mn_major and within < width and within % (2 * DEPTH) == 0)
+    return within == 0 or (not mn_major and within < width and within % _BYTES == 0)
 
 
 # ---- operands in registers
