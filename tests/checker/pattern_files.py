@@ -19,8 +19,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "patterns.md"
 HEAD = """# Bugs that others met, as machine programs
 
 Faults in kernels that were reported in public, each as a pair of machine texts in
-[tests/checker/patterns](../tests/checker/patterns): the wrong one is refused by [the judge](checker.md) at the statement
-named in it, the right one, which differs in a few lines, is verified for all sizes. The descriptions are ours; a report
+[tests/checker/patterns](../tests/checker/patterns): the wrong one is refused by [the judge](checker.md) at a statement
+named there, the right one, which differs in a few lines, is verified for all sizes. The descriptions are ours; a report
 names where a fault of this kind was met, not whether it still exists. *Seen*: adversarial schedules of the simulator
 find it too (`python benchmarks/machine_patterns.py`); the others hang on what the simulator does not have (alignment,
 capacities, stale tile registers) or on sizes that it does not reach. Made by `python -m tests.checker.pattern_files`.
