@@ -55,6 +55,10 @@ class Plan:
     def __repr__(self) -> str:
         return f"<plan {self.decisions.line()}: {self._built.verdict.status}>"
 
+    def with_decisions(self, built: Built) -> Plan:
+        """Other decisions for the same kernel, realised and judged."""
+        return Plan(built, self._kernel, self._special)
+
     @property
     def decisions(self) -> Decisions:
         """Family and point."""

@@ -1,4 +1,42 @@
 """The rewrites, each a function from a program and arguments to a program and the step that records it.
 
-A scheduling library is made of these steps; each is replayable and checked.
+`nests` (split, fuse, permute, reindex, serialise), `folds` (factor, regroup), `copies` (dematerialise, distribute,
+recompute) and `scopes` (fuse_scopes, split_scopes, move, specialise) are the rules on programs, `plans` those on plans.
+A `Derivation` strings steps together; `schedules` are ordinary functions made of them. The checker validates what they
+give and knows none of them. Start at `derivation`, then `draft`.
 """
+
+from treadle.rules.copies import dematerialise, distribute, recompute
+from treadle.rules.derivation import RULES, Derivation, apply
+from treadle.rules.folds import factor, regroup
+from treadle.rules.nests import fuse, permute, reindex, serialise, split
+from treadle.rules.plans import narrow, replan
+from treadle.rules.schedules import fuse_siblings, inline, split_k, stage, tile
+from treadle.rules.scopes import fuse_scopes, move, specialise, split_scopes
+
+__all__ = [
+    "RULES",
+    "Derivation",
+    "apply",
+    "dematerialise",
+    "distribute",
+    "factor",
+    "fuse",
+    "fuse_scopes",
+    "fuse_siblings",
+    "inline",
+    "move",
+    "narrow",
+    "permute",
+    "recompute",
+    "regroup",
+    "reindex",
+    "replan",
+    "serialise",
+    "specialise",
+    "split",
+    "split_k",
+    "split_scopes",
+    "stage",
+    "tile",
+]

@@ -1,0 +1,276 @@
+"""Validators of steps on copies: dematerialise, recompute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treadle.checker.derivation_match import Match, effects, wrong
+from treadle.checker.derivation_nests import region_of
+from treadle.checker.derivation_order import accesses
+from treadle.checker.scopes import index_expressions
+from treadle.ir.core import Block, Op, Program, Region, Sub, Value
+from treadle.ir.ops.access import Extract, Insert, Load, Store
+
+
+def definition(program: Program, name: object) -> tuple[Block, int]:
+    """The block and the place of the operation that defines a value. *Errors*: refused."""
+    todo = [program.body]
+    while todo:
+        block = todo.pop()
+        for i, op in enumerate(block.ops):
+            if any(v.name == name for v in op.results):
+                return block, i
+            todo += op.blocks
+    wrong(f"the program before has no value {name}")
+
+
+def stored(ops: Sequence[Op]) -> set[str]:
+    """Tensors that operations store to."""
+    return {a.tensor.name for op in ops for a in accesses(op) if isinstance(a, Store)}
+
+
+def apart(m: Match, first: str, second: str) -> None:
+    """Two tensors share no element: the step says so, and the derivation holds under it."""
+    pairs = m.step.args.get("disjoint", [])
+    given = [sorted(map(str, p)) for p in pairs if isinstance(p, list)] if isinstance(pairs, list) else []  # pyright: ignore[reportUnknownArgumentType]  # JSON
+    if sorted((first, second)) not in given:
+        wrong(f"{first} and {second} may overlap, and the step does not say disjoint({first}, {second})")
+
+
+# ---- dematerialise
+
+
+def dematerialise(m: Match) -> None:
+    """A read of what the same instance wrote last is what it wrote; what nothing needs is gone."""
+    block, place = definition(m.before, m.step.args["value"])
+    op = block.ops[place]
+    found = _written(m, block, place)
+    m.drops = True
+
+    def handler(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tuple[int, int]:
+        if m.claims.get(id(op)) is not None:
+            wrong(f"{m.said(op)} is still there")
+        if found.name in m.values:  # else it is used nowhere
+            m.values[op.results[0].name] = m.values[found.name]
+        return i + 1, j
+
+    m.handlers[id(op)] = handler
+
+
+def _written(m: Match, block: Block, place: int) -> Value:
+    op = block.ops[place]
+    if isinstance(op, Extract) and op.fill is None:
+        source = op.source
+        for before in reversed(block.ops[:place]):
+            if isinstance(before, Insert) and before.result is source:
+                if before.subs == op.subs and before.value.type == op.result.type:
+                    return before.value
+                wrong(f"{op.result.name} reads {op.source.name} where another update, {before.result.name}, came last")
+        wrong(f"{op.source.name} was not updated last in the block of {op.result.name}")
+    if isinstance(op, Load) and op.fill is None:
+        for before in reversed(block.ops[:place]):
+            touched = stored([before])
+            if op.tensor.name in touched:
+                good = isinstance(before, Store) and before.effect == "set" and before.where is None
+                if isinstance(before, Store) and good and before.subs == op.subs:
+                    if before.value.type == op.result.type:
+                        return before.value
+                wrong(f"another store to {op.tensor.name} may have changed what {op.result.name} reads")
+            for name in sorted(touched):
+                apart(m, op.tensor.name, name)
+        wrong(f"nothing in its block has stored what {op.result.name} reads")
+    wrong(f"{m.said(op)} reads back nothing that it is sure to find")
+
+
+# ---- distribute
+
+
+def distribute(m: Match) -> None:
+    """A load of a region's body is made once, in front of the region; its instances read their elements of the tile."""
+    block, place = definition(m.before, m.step.args["value"])
+    load = block.ops[place]
+    owner = next((op for op in m.before.body.walk() if isinstance(op, Region) and op.body is block), None)
+    if not isinstance(load, Load) or owner is None or load.fill is not None:
+        wrong(f"{m.said(load)} is no load without fill in a region")
+    _unchanged(m, load, stored([owner]))
+    wide: list[Load] = []
+
+    def in_front(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tuple[int, int]:
+        new = ys[j] if j < len(ys) else None
+        if not isinstance(new, Load) or id(new) in m.claimed or new.fill is not None:
+            wrong(f"no load stands in front of {owner.name}")
+        wide.append(new)
+        del m.handlers[id(owner)]
+        return i, j + 1
+
+    def inside(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tuple[int, int]:
+        read = ys[j] if j < len(ys) else None
+        if not isinstance(read, Extract) or read.fill is not None or read.source is not wide[0].result:
+            wrong(f"{load.result.name} is not read from the tile in front of {owner.name}")
+        _same_elements(m, owner, load, wide[0], read)
+        m.bind(load.results, read.results)
+        return i + 1, j + 1
+
+    m.handlers[id(owner)] = in_front
+    m.handlers[id(load)] = inside
+
+
+def _same_elements(m: Match, owner: Region, load: Load, wide: Load, read: Extract) -> None:
+    """Axis by axis: the tile has the elements that the load reads, under their own coordinates."""
+    if wide.tensor.name != load.tensor.name or len(wide.subs) != len(load.subs):
+        wrong(f"the tile in front of {owner.name} is not one of {load.tensor.name}")
+    inner = iter(read.subs)
+    for mine, theirs in zip(load.subs, wide.subs, strict=True):
+        if not isinstance(mine, Sub) or not isinstance(theirs, Sub) or mine.promised or mine.tile is not None:
+            wrong(f"a subscript of {load.result.name} is none that can be widened")
+        if theirs.part is None:
+            if mine.index is None or not m.same(mine, theirs):
+                wrong(f"{load.tensor.name}[{theirs}] is not what {load.result.name} reads")
+            continue
+        if not m.same(mine, next(inner, None)):
+            wrong(f"{load.result.name} reads other elements of the tile")
+        arg = next(
+            (
+                a
+                for a in owner.args
+                if (a.kind == "block" and mine.part == a.part) or (a.kind == "each" and mine.index == a.index)
+            ),
+            None,
+        )
+        if not m.same(mine.part if arg is None else arg.domain, theirs.part):
+            wrong(f"the tile has {theirs.part}, and instances read {mine}")
+
+
+# ---- recompute
+
+
+def recompute(m: Match) -> None:
+    """A value is computed again where it is used."""
+    m.drops = True
+    block, place = definition(m.before, m.step.args["value"])
+    op = block.ops[place]
+    if "into" in m.step.args:
+        _again(m, block, place, region_of(m.before, m.step.args["into"]))
+    elif isinstance(op, Extract) and op.fill is None:
+        _inline(m, op)
+    else:
+        wrong(f"{m.said(op)} is no extract, and nothing says where it is computed")
+
+
+def _again(m: Match, block: Block, place: int, region: Region) -> None:
+    """The first operation of a region's body is the one that defines the value, once more."""
+    op = block.ops[place]
+    if effects(op) or op.blocks or len(op.results) != 1:
+        wrong(f"{m.said(op)} is no operation on elements")
+    below = [i for i, x in enumerate(block.ops) if i > place and (x is region or _holds(x, region))]
+    if not below:
+        wrong(f"{region.name} does not come after {op.results[0].name}")
+    if isinstance(op, Load):
+        _unchanged(m, op, stored(block.ops[place + 1 : below[0] + 1]))
+
+    def start(m: Match, ys: Sequence[Op]) -> int:
+        if not ys or id(ys[0]) in m.claimed or type(ys[0]) is not type(op):
+            wrong(f"{region.name} does not begin by computing {op.results[0].name}")
+        m.fields(op, ys[0])
+        outside = m.values.get(op.results[0].name)
+        m.bind(op.results, ys[0].results)
+        m.after_region[id(region)] = (op.results[0].name, outside)
+        return 1
+
+    m.body_starts[id(region)] = start
+
+
+def _holds(op: Op, region: Region) -> bool:
+    return any(x is region for b in op.blocks for x in b.walk())
+
+
+def _unchanged(m: Match, load: Load, touched: set[str]) -> None:
+    if load.tensor.name in touched:
+        wrong(f"{load.tensor.name} is stored to before {load.result.name} would be read again")
+    for name in sorted(touched):
+        apart(m, load.tensor.name, name)
+
+
+def _inline(m: Match, read: Extract) -> None:
+    """The operations of a parallel region that make an element, in the place of the extract that reads it."""
+    maker = next((op for op in m.before.body.walk() if isinstance(op, Region) and read.source in op.results), None)
+    if maker is None or maker.kind != "parallel":
+        wrong(f"{read.source.name} is not what a parallel region fills")
+    slot = maker.results.index(read.source)
+    put = next((op for op in maker.body.ops if maker.body.yields[slot] in op.results), None)
+    if not isinstance(put, Insert) or put.source is not maker.carried[slot]:
+        wrong(f"{read.source.name} is not filled by one update an instance")
+
+    def handler(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tuple[int, int]:
+        if m.claims.get(id(read)) is not None:
+            wrong(f"{m.said(read)} is still there")
+        _instance(m, maker, put, read)
+        end = j
+        while end < len(ys) and id(ys[end]) not in m.claimed:
+            end += 1
+        _slice(m, maker, put.value, ys[j:end])
+        m.values[read.result.name] = m.value(put.value)
+        if not m.same(
+            read.result.type, next(v for op in ys[j:end] for v in op.results if v.name == m.value(put.value)).type
+        ):
+            wrong(f"{read.result.name} has another type")
+        return i + 1, end
+
+    m.handlers[id(read)] = handler
+
+
+def _instance(m: Match, maker: Region, put: Insert, read: Extract) -> None:
+    """The instance that fills what is read: each argument is a subscript of the update over a whole axis."""
+    left = {a.name: a for a in maker.args}
+    for mine, theirs, axis in zip(put.subs, read.subs, read.source.type.axes, strict=True):
+        if not isinstance(mine, Sub) or not isinstance(theirs, Sub):
+            wrong(f"{axis.dim} is subscripted by its factors")
+        if mine.part == axis and theirs.part == axis:
+            continue
+        arg = next(
+            (
+                a
+                for a in left.values()
+                if (a.kind == "block" and mine.part == a.part) or (a.kind == "each" and mine.index == a.index)
+            ),
+            None,
+        )
+        if arg is None or (arg.domain.lo, arg.domain.hi) != (axis.lo, axis.hi) or arg.size is not None:
+            wrong(f"the instances of {maker.name} do not fill {axis.dim} of {read.source.name} whole")
+        if arg.kind == "block" and theirs.part is not None and theirs.part.dim is arg.domain.dim:
+            m.symbols |= {f"{arg.name}.start": m.expr(theirs.part.lo), f"{arg.name}.stop": m.expr(theirs.part.hi)}
+        elif arg.kind == "each" and theirs.index is not None:
+            m.symbols[arg.name] = m.expr(theirs.index)
+        else:
+            wrong(f"{read.result.name} reads {axis.dim} of {read.source.name} by other subscripts than it was filled")
+        del left[arg.name]
+    if left:
+        wrong(f"which {next(iter(left))} of {maker.name} filled {read.result.name} is not told")
+
+
+def _slice(m: Match, maker: Region, value: Value, ys: Sequence[Op]) -> None:
+    """New operations are operations of the region's body, in their order, without effect, of unchanged tensors."""
+    touched = stored(m.before.body.ops)
+    m.loose = True
+    j = 0
+    for op in maker.body.ops:
+        if j < len(ys) and type(op) is type(ys[j]) and not effects(op) and _wanted(maker, op, value):
+            for access in accesses(op):
+                if isinstance(access, Load):
+                    _unchanged(m, access, touched)
+            m.op(op, ys[j])
+            j += 1
+    m.loose = False
+    if j < len(ys):
+        wrong(f"{m.said(ys[j])} is new, and nothing says why")
+
+
+def _wanted(maker: Region, op: Op, value: Value) -> bool:
+    """Whether a value of the body is made with an operation."""
+    names = {value.name}
+    for x in reversed(maker.body.ops):
+        if any(v.name in names for v in x.results):
+            for y in (x, *(z for b in x.blocks for z in b.walk())):
+                names |= {v.name for v in y.operands} | {v.name for b in y.blocks for v in b.yields}
+                names |= {n for e in index_expressions(y) for n in e.functions}
+    return any(v.name in names for v in op.results)

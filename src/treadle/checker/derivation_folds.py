@@ -1,0 +1,241 @@
+"""Validators of steps on folds: factor, regroup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treadle.algebra.expr import Expr, ceildiv, ge, minimum
+from treadle.algebra.monoids import BY_MERGE, MONOIDS
+from treadle.checker.derivation_match import Match, effects, wrong
+from treadle.checker.derivation_nests import region_of
+from treadle.checker.verdict import Unsure, require
+from treadle.ir.core import Op, Region, Value
+from treadle.ir.ops.access import Extract, Insert
+from treadle.ir.ops.elementwise import Elementwise, Full
+from treadle.ir.ops.fold import Mma, Reduce
+
+
+def factor(m: Match) -> None:
+    """A fold of a region became a fold of the folds of chunks."""
+    x = region_of(m.before, m.step.args["at"])
+    m.handlers[id(x)] = _factor
+
+
+def _factor(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tuple[int, int]:
+    x = xs[i]
+    assert isinstance(x, Region)
+    if x.kind != "reduce" or x.order not in ("unordered", "ordered"):
+        wrong(f"{x.name} is {x.kind} {x.order}, an exact chain: it has no parts")
+    if x.merges:
+        raise Unsure("step", f"{x.name} folds with a user's monoid", missing="a rule for it")
+    if effects(x):
+        wrong(f"{x.name} stores: its instances would no longer run once, in one region")
+    monoids = [_monoid(x, k) for k in range(len(x.carried))]
+    n = len(x.carried)
+    new = list(ys[j : j + n + 1 + 2 * n])
+    if len(new) != 3 * n + 1 or any(id(op) in m.claimed for op in new):
+        wrong(f"in the place of {x.name} do not stand tiles, a region of chunks, and their folds")
+    parts = new[n]
+    inner = m.claims.get(id(x))
+    if not isinstance(parts, Region) or not isinstance(inner, Region) or parts.kind != "parallel" or parts.merges:
+        wrong(f"{x.name} is not in a parallel region of chunks")
+    blanks = [op for op in new[:n] if isinstance(op, Full) and op.number is None]
+    if [b.result for b in blanks] != parts.inits or len(parts.args) != 1:
+        wrong(f"{parts.name} does not begin with empty tiles")
+    _chunks(m, x, parts, inner)
+    _inside(m, x, parts, inner, monoids)
+    for k, monoid in enumerate(monoids):
+        total, merged = new[n + 1 + 2 * k : n + 3 + 2 * k]
+        right = (
+            isinstance(total, Reduce)
+            and total.source is parts.results[k]
+            and [d.name for d in total.dims] == [parts.args[0].domain.dim.name]
+            and (total.monoid, total.order, total.nan) == (monoid, x.order, "propagate")
+        )
+        if not right:
+            wrong(f"the parts of {x.carried[k].name} are not folded by {monoid}, {x.order}")
+        first = m.value(x.inits[k])
+        if not (
+            isinstance(merged, Elementwise)
+            and merged.fn == MONOIDS[monoid].merge
+            and [v.name for v in merged.args] == [first, total.results[0].name]
+        ):
+            wrong(f"what {x.carried[k].name} held before does not enter once, in front of its parts")
+        m.bind([x.results[k]], merged.results)
+    return i + 1, j + len(new)
+
+
+def _chunks(m: Match, x: Region, parts: Region, inner: Region) -> None:
+    """The chunks cover the range of the argument, each index once, in order."""
+    counter = parts.args[0]
+    if counter.kind != "each" or counter.reversed or len(inner.args) != len(x.args):
+        wrong(f"{parts.name} does not count chunks")
+    for mine, theirs in zip(x.args, inner.args, strict=True):
+        if mine.name != m.step.args["arg"]:
+            m.argument(mine, theirs)
+            continue
+        if (mine.kind, mine.reversed) != (
+            theirs.kind,
+            theirs.reversed,
+        ) or mine.domain.dim.name != theirs.domain.dim.name:
+            wrong(f"{theirs.name} is of another kind than {mine.name}")
+        if (mine.size is None) != (theirs.size is None) or (
+            mine.size is not None and not m.same(mine.size, theirs.size)
+        ):
+            wrong(f"{theirs.name} is in other blocks than {mine.name}")
+        if x.order == "ordered" and (mine is not x.args[0] or mine.reversed):
+            wrong(
+                f"{mine.name} is not the first argument of {x.name}, whose leaves keep their order, or runs backwards"
+            )
+        lo, hi = m.expr(mine.domain.lo), m.expr(mine.domain.hi)
+        c = counter.index
+        step = theirs.domain.lo.substitute({counter.name: c + 1}) - theirs.domain.lo
+        start = lo + step * c
+        require(m.facts, ge(step, 1), "step", f"chunks of {step} may have no index")
+        if mine.size is not None and (
+            step.constant is None or step.constant % (mine.size.constant or step.constant + 1)
+        ):
+            wrong(f"chunks of {step} cut through blocks of {mine.size}, which are observed")
+        if not (m.facts.equal(theirs.domain.lo, start) and m.facts.equal(theirs.domain.hi, minimum(start + step, hi))):
+            wrong(f"the chunk {theirs.domain} is not [{start} : min({start + step}, {hi})]")
+        count = counter.domain
+        if not (m.facts.equal(count.lo, Expr(())) and m.facts.equal(count.hi, ceildiv(hi - lo, step))):
+            case = m.facts.against(ge(count.hi, ceildiv(hi - lo, step)))
+            wrong(f"{count} chunks of {step} are not those of {mine.domain}", case)
+        if (lo.symbols | hi.symbols) - {s for d in m.before.dims for s in d.extent.symbols} - m.before.lets.keys():
+            wrong(f"{mine.domain} changes from instance to instance")
+        m.bind_argument(mine, theirs)
+
+
+def _inside(m: Match, x: Region, parts: Region, inner: Region, monoids: Sequence[str]) -> None:
+    """One chunk: from the identity, the body of the source, put into the tiles of parts."""
+    n = len(x.carried)
+    ops = parts.body.ops
+    if len(ops) != 2 * n + 1 or ops[n] is not inner or any(id(op) in m.claimed for op in (*ops[:n], *ops[n + 1 :])):
+        wrong(f"{parts.name} does more than fold a chunk")
+    m.fields(x, inner)
+    for k, (one, monoid) in enumerate(zip(ops[:n], monoids, strict=True)):
+        dtype = x.carried[k].type.dtype
+        if not isinstance(one, Full) or one.number is None or one.result is not inner.inits[k]:
+            wrong(f"a chunk of {x.carried[k].name} does not begin with a number")
+        if not MONOIDS[monoid].is_identity(one.number, dtype):
+            wrong(f"a chunk of {x.carried[k].name} begins with {one.number}, which is not the identity of {monoid}")
+    m.bind(x.carried, inner.carried)
+    m.block(x.body, inner.body)
+    for k, put in enumerate(ops[n + 1 :]):
+        axes = x.carried[k].type.axes
+        if (
+            not isinstance(put, Insert)
+            or put.source is not parts.carried[k]
+            or put.value is not inner.results[k]
+            or put.result is not parts.body.yields[k]
+            or len(put.subs) != len(axes) + 1
+        ):
+            wrong(f"the part of {x.carried[k].name} is not put into its tile")
+        first, *rest = put.subs
+        if isinstance(first, tuple) or first.index != parts.args[0].index:
+            wrong(f"the part of {x.carried[k].name} is not put at its chunk")
+        if not all(not isinstance(s, tuple) and m.same(a, s.part) for s, a in zip(rest, axes, strict=True)):
+            wrong(f"the part of {x.carried[k].name} is not put whole")
+
+
+def _monoid(region: Region, slot: int) -> str:
+    """The built-in monoid by which an iteration updates a state, read along the chain of its updates.
+
+    *Errors*: refused where the state is read otherwise; unsure for updates of parts.
+    """
+    made = {v.name: op for op in region.body.walk() for v in op.results}
+    found: set[str] = set()
+    state = region.carried[slot]
+    uses = _uses(region)
+
+    def back(value: Value, start: Value) -> None:
+        while value is not start:
+            op = made.get(value.name)
+            if uses.get(value.name, 0) > 1:
+                wrong(f"{value.name}, a state of {region.name}, is read more than once")
+            if isinstance(op, Mma):
+                found.add("add")
+                value = op.acc
+            elif isinstance(op, Elementwise) and op.fn in BY_MERGE and len(op.args) == 2:
+                found.add(BY_MERGE[op.fn].name)
+                sides = [a for a in op.args if _reaches(made, a, state)]
+                if len(sides) != 1:
+                    wrong(f"{value.name} in {region.name} is no update of {state.name}")
+                value = sides[0]
+            elif isinstance(op, Region):
+                at = op.results.index(value)
+                back(op.body.yields[at], op.carried[at])
+                value = op.inits[at]
+            elif isinstance(op, Extract | Insert):
+                raise Unsure("step", f"{state.name} is updated in parts", missing="a rule for parts")
+            else:
+                wrong(f"no monoid updates {state.name} in {region.name}")
+
+    back(region.body.yields[slot], state)
+    if len(found) != 1 or uses.get(state.name, 0) != 1:
+        wrong(f"no one monoid updates {state.name} in {region.name}")
+    return found.pop()
+
+
+def _uses(region: Region) -> dict[str, int]:
+    count: dict[str, int] = {}
+    for op in region.body.walk():
+        for v in (*op.operands, *(v for b in op.blocks for v in b.yields)):
+            count[v.name] = count.get(v.name, 0) + 1
+    for v in region.body.yields:
+        count[v.name] = count.get(v.name, 0) + 1
+    return count
+
+
+def _reaches(made: dict[str, Op], value: Value, state: Value) -> bool:
+    """Whether a value depends on a state."""
+    seen: set[str] = set()
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        if one is state:
+            return True
+        if one.name in seen:
+            continue
+        seen.add(one.name)
+        op = made.get(one.name)
+        if op is not None:
+            todo += op.operands
+            todo += [v for b in op.blocks for x in b.walk() for v in x.operands]
+            # a value carried by a region inside stands for what enters it
+            if isinstance(op, Region):
+                todo += op.inits
+    owner = next((op for op in made.values() if isinstance(op, Region) and value in op.carried), None)
+    return owner is not None and _reaches(made, owner.inits[owner.carried.index(value)], state)
+
+
+def regroup(m: Match) -> None:
+    """A fold over several dimensions became one over some, and one over the others."""
+    name = m.step.args["value"]
+    op = next((op for op in m.before.body.walk() if any(v.name == name for v in op.results)), None)
+    if not isinstance(op, Reduce):
+        wrong(f"{name} is no fold of axes")
+    m.handlers[id(op)] = _regroup
+
+
+def _regroup(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tuple[int, int]:
+    x = xs[i]
+    assert isinstance(x, Reduce)
+    if x.order not in ("unordered", "ordered"):
+        wrong(f"{x.result.name} is an exact chain, {x.order}")
+    part, whole = (ys[j], ys[j + 1]) if j + 1 < len(ys) else (None, None)
+    if not isinstance(part, Reduce) or not isinstance(whole, Reduce) or id(part) in m.claimed:
+        wrong(f"in the place of {x.result.name} do not stand two folds")
+    if whole is not m.claims.get(id(x)) or part.source.name != m.value(x.source) or whole.source is not part.result:
+        wrong(f"the second fold of {x.result.name} is not of the first")
+    for one in (part, whole):
+        if (one.monoid, one.order, one.nan) != (x.monoid, x.order, x.nan):
+            wrong(f"{one.result.name} folds otherwise than {x.result.name}")
+    inner, outer, every = ([d.name for d in op.dims] for op in (part, whole, x))
+    if sorted([*inner, *outer]) != sorted(every):
+        wrong(f"the two folds are over {', '.join([*inner, *outer])}, not {', '.join(every)}")
+    if x.order == "ordered" and [*outer, *inner] != every:
+        wrong(f"{', '.join(inner)} would be folded before what lies between its leaves")
+    m.bind(x.results, whole.results)
+    return i + 1, j + 2

@@ -1,0 +1,69 @@
+"""Steps of a derivation as data: what a rewrite was told, and where it left each operation.
+
+A step has the kind of its rule, the arguments of the call, and a forward map: the path that an operation of the program
+before has in the program after, or nothing where it is gone. Operations that the map does not mention kept their paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+Argument = int | str | bool | list[Any] | dict[str, Any]
+
+PROGRAM_KINDS = (
+    "reindex",
+    "split",
+    "fuse",
+    "permute",
+    "serialise",
+    "move",
+    "distribute",
+    "dematerialise",
+    "recompute",
+    "factor",
+    "regroup",
+    "fuse_scopes",
+    "split_scopes",
+    "specialise",
+)
+"""Kinds of steps that change a program."""
+
+PLAN_KINDS = ("bind", "distribute", "retime", "refine", "guard")
+"""Kinds of steps that change the decisions of a plan."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step. `args` are JSON data; `forward` lists the paths that changed, `None` for what is gone."""
+
+    kind: str
+    args: Mapping[str, Argument]
+    forward: tuple[tuple[str, str | None], ...] = field(default=())
+
+    def moved(self, path: str) -> str | None:
+        """The path after the step of the operation that had `path` before it."""
+        return dict(self.forward).get(path, path)
+
+    def data(self) -> dict[str, Any]:
+        """As JSON data. *Ensures*: `Step.of(s.data()) == s`."""
+        return {"kind": self.kind, "args": dict(self.args), "forward": [list(pair) for pair in self.forward]}
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Step:
+        """The step of `data()`. *Errors*: `KeyError`, `TypeError`, `ValueError` for other data."""
+        args = cast("dict[str, Argument]", dict(data["args"]))
+        forward = tuple((str(old), None if new is None else str(new)) for old, new in data["forward"])
+        return cls(str(data["kind"]), args, forward)
+
+    def __str__(self) -> str:
+        return f"{self.kind}({', '.join(f'{k}={_shown(v)}' for k, v in self.args.items())})"
+
+
+def _shown(value: Argument) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{k}: {_shown(v)}' for k, v in value.items())}}}"
+    return str(value)

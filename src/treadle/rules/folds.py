@@ -1,0 +1,178 @@
+"""Steps on folds: factor a region's fold into parts that are merged, regroup a fold over several dimensions.
+
+A fold may be regrouped where its order policy says so, and only then; a chain never. What a state held before the
+region enters once, at its place.
+"""
+
+from __future__ import annotations
+
+from treadle.algebra.dims import Dim, Part
+from treadle.algebra.expr import Expr, ceildiv, minimum, sym
+from treadle.algebra.monoids import MONOIDS
+from treadle.ir.core import Block, Program, Region, RegionArg, Sub, TileType
+from treadle.ir.ops.access import Insert
+from treadle.ir.ops.elementwise import Elementwise, Full
+from treadle.ir.ops.fold import Reduce
+from treadle.ir.rewrite import has_effect
+from treadle.ir.states import update_monoid
+from treadle.plan.steps import Step
+from treadle.rules.draft import Draft
+from treadle.rules.nests import d_positive, in_words
+from treadle.rules.refusals import CoverageBroken, FormUnsupported, NotFactored, OrderBroken
+
+
+def factor(program: Program, at: str, arg: str, size: int | str, chunks: str | None = None) -> tuple[Program, Step]:
+    """A `reduce` region whose range is cut into chunks of `size`: a parallel region folds each from the identity, the
+    parts are folded, and what the states held before is merged in front.
+
+    *Errors*: `rules/chain` for what may not be regrouped, `rules/coverage`, `rules/order`, `rules/form`.
+    """
+    d = Draft(program, "factor", {"at": at, "arg": arg, "size": size, "chunks": chunks})
+    region = d.region(at)
+    old = d.argument(region, arg)
+    monoids = _monoids(d, region)
+    by = d.expr(size)
+    if (by.constant is not None and by.constant < 1) or (by.constant is None and not d_positive(d, by)):
+        raise d.no(CoverageBroken, f"chunks of {by}", "a size of at least 1", "give a positive size", region)
+    _fits(d, region, old, by)
+    lo, hi = old.domain.lo, old.domain.hi
+    counter = d.symbols.fresh(f"{arg}_c")
+    dim = Dim(d.symbols.fresh(chunks or f"{old.domain.dim.name}_chunks"), ceildiv(hi - lo, by))
+    d.program.dims.append(dim)
+    block, place = d.home(region)
+    start = lo + by * sym(counter)
+    old.domain = Part(old.domain.dim, start, minimum(start + by, hi))
+    results, inits = region.results, region.inits
+    parts = Region(
+        kind="parallel",
+        args=[RegionArg(counter, dim.whole(), "each", source=counter)],
+        name=d.regions.fresh(f"{at}_parts"),
+        span=region.span,
+    )
+    region.inits, region.results = [], [d.fresh(v.type, v.hint) for v in results]
+    after: list[Reduce | Elementwise] = []
+    before: list[Full] = []
+    for result, init, monoid, part in zip(results, inits, monoids, region.results, strict=True):
+        axes = result.type.axes
+        whole = TileType(result.type.dtype, (dim.whole(), *axes))
+        blank = Full(number=None, results=[d.fresh(whole)])
+        before.append(blank)
+        start_value = Full(number=MONOIDS[monoid].identity(result.type.dtype), results=[d.fresh(result.type)])
+        parts.body.ops.append(start_value)
+        region.inits.append(start_value.result)
+        parts.inits.append(blank.result)
+        parts.carried.append(d.fresh(whole, part.hint))
+        parts.body.yields.append(d.fresh(whole, part.hint))
+        parts.results.append(d.fresh(whole, part.hint))
+        total = Reduce(
+            source=parts.results[-1], dims=(dim,), monoid=monoid, order=region.order, results=[d.fresh(result.type)]
+        )
+        merged = Elementwise(fn=MONOIDS[monoid].merge, args=(init, total.result), results=[result])
+        after += [total, merged]
+    parts.body = Block([*parts.body.ops, region, *_puts(parts, region)], parts.body.yields)
+    block.ops[place : place + 1] = [*before, parts, *after]
+    return d.finish()
+
+
+def _puts(parts: Region, region: Region) -> list[Insert]:
+    """The updates that put the results of a chunk into the tiles of parts."""
+    found: list[Insert] = []
+    for carried, part, result in zip(parts.carried, region.results, parts.body.yields, strict=True):
+        axes = part.type.axes
+        subs = (Sub(index=sym(parts.args[0].name)), *(Sub(part=a) for a in axes))
+        found.append(Insert(source=carried, subs=subs, value=part, results=[result]))
+    return found
+
+
+def _monoids(d: Draft, region: Region) -> list[str]:
+    if region.kind != "reduce" or region.order not in ("unordered", "ordered"):
+        raise d.no(
+            NotFactored,
+            f"{region.name} is {in_words(region)}: an exact chain",
+            "a reduce region that may be regrouped",
+            "td.reduce(..., order=td.ordered) grants it, where the states are folds",
+            region,
+        )
+    d.without_merges(region)
+    if has_effect(region):
+        raise d.no(FormUnsupported, f"{region.name} stores", "folds only", "split the scope first", region)
+    found = [update_monoid(region, i) for i in range(len(region.carried))]
+    loose = next((v for v, m in zip(region.carried, found, strict=True) if m is None), None)
+    if loose is not None:
+        raise d.no(
+            NotFactored,
+            f"no monoid updates {loose} in {region.name}",
+            "an update by + * & | ^, maximum, minimum or mma",
+            "merge with td.Monoid, or keep the chain",
+            region,
+        )
+    return [m for m in found if m is not None]
+
+
+def _fits(d: Draft, region: Region, arg: RegionArg, by: Expr) -> None:
+    known = {s for x in d.program.dims for s in x.extent.symbols} | d.program.lets.keys()
+    lo, hi = arg.domain.lo, arg.domain.hi
+    if (lo.symbols | hi.symbols) - known or lo.functions | hi.functions:
+        raise d.no(
+            FormUnsupported,
+            f"{arg.name} ranges over {arg.domain}, which changes from instance to instance",
+            "a range that the extents tell",
+            "a number of chunks is a dimension of the kernel",
+            region,
+        )
+    if region.order == "ordered" and (arg is not region.args[0] or arg.reversed):
+        raise d.no(
+            OrderBroken,
+            f"{arg.name} of {region.name}, whose leaves keep their order",
+            "the first argument, running forwards",
+            "factor the first one",
+            region,
+        )
+    if arg.size is not None and (by.constant is None or by.constant % (arg.size.constant or by.constant + 1)):
+        raise d.no(
+            CoverageBroken,
+            f"chunks of {by} around blocks of {arg.size}",
+            f"a multiple of {arg.size}",
+            "blocks of a fixed size are observed and stay whole",
+            region,
+        )
+
+
+def regroup(program: Program, value: str, first: list[str]) -> tuple[Program, Step]:
+    """A fold over several dimensions as two: over those of `first`, then over the others.
+
+    *Errors*: `rules/chain` for exact chains, `rules/order` where leaves would be permuted, `rules/name`.
+    """
+    d = Draft(program, "regroup", {"value": value, "first": first})
+    op = d.definition(value)
+    if not isinstance(op, Reduce):
+        raise d.no(NotFactored, f"{value} is no fold of axes", "a reduction over several dimensions", "name one", op)
+    names = [x.name for x in op.dims]
+    inner = tuple(x for x in op.dims if x.name in first)
+    outer = tuple(x for x in op.dims if x.name not in first)
+    if not inner or not outer or {x.name for x in inner} != set(first):
+        raise d.no(CoverageBroken, f"the dimensions {', '.join(first)}", f"some of {', '.join(names)}", "name some", op)
+    if op.order not in ("unordered", "ordered"):
+        raise d.no(NotFactored, f"{value} is an exact chain, {op.order}", "a fold that may be regrouped", "order=", op)
+    if op.order == "ordered" and op.dims != (*outer, *inner):
+        raise d.no(
+            OrderBroken,
+            f"{', '.join(x.name for x in inner)} would be folded before what lies between its leaves",
+            f"the dimensions that vary fastest, the last of {', '.join(names)}",
+            "fold the last ones first",
+            op,
+        )
+    block, place = d.home(op)
+    kept = tuple(a for a in op.source.type.axes if a.dim not in inner)
+    part = Reduce(
+        source=op.source,
+        dims=inner,
+        monoid=op.monoid,
+        order=op.order,
+        nan=op.nan,
+        results=[d.fresh(TileType(op.source.type.dtype, kept))],
+        span=op.span,
+    )
+    block.ops.insert(place, part)
+    op.source, op.dims = part.result, outer
+    return d.finish()

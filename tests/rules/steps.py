@@ -1,0 +1,68 @@
+"""Right steps, one list a kernel, that the tests of this folder share."""
+
+from __future__ import annotations
+
+from treadle.rules import (
+    dematerialise,
+    distribute,
+    factor,
+    fuse,
+    fuse_scopes,
+    move,
+    permute,
+    recompute,
+    regroup,
+    reindex,
+    serialise,
+    specialise,
+    split,
+    split_scopes,
+)
+
+from . import kernels
+
+FLAT = [[{"name": "f", "dim": "F", "extent": "M*N"}]], {"i": "f // N", "j": "f - N*(f // N)"}, {"f": "N*i + j"}
+TURNED = (
+    [[{"name": "p", "dim": "M"}, {"name": "q", "dim": "N"}]],
+    {"i": "M - 1 - p", "j": "q"},
+    {"p": "M - 1 - i", "q": "j"},
+)
+LEVELS = [[{"name": "p", "dim": "M"}], [{"name": "q", "dim": "N"}]], {"i": "M - 1 - p", "j": "q"}, {"p": "M - 1 - i"}
+
+RIGHT = {
+    "tiled contraction": (
+        kernels.contract,
+        [
+            (split, ("R0", "m", 4)),
+            (split, ("R1", "k", 3)),
+            (distribute, ("%0",)),
+            (permute, ("R0", ["n", "m_o"])),
+            (permute, ("R1", ["k_o"], ["k_o"])),
+        ],
+    ),
+    "chunks of a fold": (kernels.contract, [(factor, ("R1", "k", 4)), (serialise, ("R1_parts",))]),
+    "chunks of blocks": (kernels.largest, [(factor, ("R1", "n", 8, "halves")), (split, ("R1", "n", 4))]),
+    "chunks in order": (kernels.ordered_sum, [(factor, ("R0", "n", 2))]),
+    "a split undone": (kernels.contract, [(split, ("R0", "n", 5)), (fuse, ("R0",)), (specialise, ("R0", ["M >= 2"]))]),
+    "a chain in blocks": (kernels.recurrence, [(split, ("R0", "n", 4)), (fuse, ("R0",))]),
+    "siblings through memory": (
+        kernels.siblings,
+        [(fuse_scopes, ("R0", "R1")), (move, ("0.0.1", 0)), (dematerialise, ("%3",))],
+    ),
+    "siblings through a tile": (kernels.tiles, [(fuse_scopes, ("R0", "R1")), (dematerialise, ("%3",))]),
+    "siblings that fill one tile": (kernels.continued, [(fuse_scopes, ("R0", "R1")), (dematerialise, ("%1",))]),
+    "a tile computed again": (kernels.tiles, [(recompute, ("%3",))]),
+    "chains side by side": (
+        kernels.two_chains,
+        [(fuse_scopes, ("R0", "R1")), (move, ("0.0.4", 0)), (split, ("R0", "i", 4))],
+    ),
+    "scopes apart": (kernels.siblings, [(fuse_scopes, ("R0", "R1")), (split_scopes, ("R0", 4))]),
+    "an owner recomputed": (
+        kernels.owned,
+        [(recompute, ("%s", "R1")), (fuse, ("R0",)), (permute, ("R0", ["j", "i"], ["i"]))],
+    ),
+    "an owner kept": (kernels.owned, [(reindex, ("R0", *LEVELS)), (serialise, ("R0",))]),
+    "a pure nest flattened": (kernels.pure, [(reindex, ("R0", *FLAT)), (split, ("R0", "f", 16))]),
+    "a pure nest turned": (kernels.pure, [(reindex, ("R0", *TURNED)), (specialise, ("R0", ["M % 4 == 0", "N >= 3"]))]),
+    "a fold in two": (kernels.sums, [(regroup, ("%1", ["K"]))]),
+}
