@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from treadle.hardware.layouts import matches
 from treadle.machine.form import Frag, Kernel, MachineProgram
-from treadle.view.drawing import amount, facts, frame, picture, plural, write
+from treadle.view.drawing import amount, facts, frame, picture, plural, table, write
 from treadle.view.facts import held_bytes, slots
 from treadle.view.markup import Markup, element, join
 from treadle.view.spread import digit_text, owners, replicas, threads
@@ -37,18 +37,24 @@ def _kernel(kernel: Kernel, target: str) -> Markup:
     parts = [_spread(group, number) for number, group in enumerate(spread)]
     if whole:
         vectors = target.startswith("cpu")
-        rows = ((", ".join(f.name for f in g), _whole(g[0], vectors)) for g in whole)
+        rows = [(element("code", ", ".join(f.name for f in g)), *_whole(g[0], vectors)) for g in whole]
         title = "Held whole by one agent" if vectors else "Held whole by every thread"
-        parts.append(join((element("h3", title), facts((n, v) for n, v in rows))))
+        head = ("fragments", "each", "place", "bytes", "vector lanes" if vectors else "")
+        parts.append(join((element("h3", title), table(head, rows, title, numbers=(3,)))))
+    if spread:
+        told = (
+            "Colours and numbers: the lane that holds an element; lines: warps. Point at an element, or focus a "
+            "picture and use the arrow keys."
+        )
+        parts.insert(0, element("p", told))
     return element("div", parts or element("p", "No fragments: everything is in memory.", class_="note"))
 
 
-def _whole(frag: Frag, vectors: bool) -> str:
+def _whole(frag: Frag, vectors: bool) -> tuple[str, str, str, str]:
     shape = ", ".join(map(str, frag.shape))
-    text = f"{frag.dtype}[{shape}] {frag.place}, {amount(held_bytes(frag))}"
-    if vectors and frag.shape and frag.place == "register" and frag.shape[-1] > 1:
-        text += f", {frag.shape[-1]} vector lanes along axis {len(frag.shape) - 1}"
-    return text
+    along = vectors and frag.shape and frag.place == "register" and frag.shape[-1] > 1
+    lanes = f"{frag.shape[-1]} along axis {len(frag.shape) - 1}" if along else ""
+    return f"{frag.dtype}[{shape}]", frag.place, amount(held_bytes(frag)), lanes
 
 
 def _spread(group: Sequence[Frag], number: int) -> Markup:
@@ -112,12 +118,8 @@ def _figure(frag: Frag, label: str, number: int) -> Markup:
         "top": _TOP,
         "modes": [[m.who, m.size, m.axis if two or m.axis is None else m.axis + 1, m.stride] for m in frag.dist],
     }
-    part = f" The first {rows} x {columns} elements are drawn." if (rows, columns) != (height, width) else ""
-    caption = element(
-        "figcaption",
-        "Colours and numbers: the lane that holds an element; lines: warps. Point at an element, or focus the picture "
-        f"and use the arrow keys.{part}",
-    )
+    part = f"The first {rows} x {columns} elements are drawn." if (rows, columns) != (height, width) else ""
+    caption = element("figcaption", part) if part else None
     first = _first(frag)
     return element(
         "figure", frame(drawn, label), element("output", first, aria_live="polite"), caption,

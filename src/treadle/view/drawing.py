@@ -16,7 +16,7 @@ def cut(text: str, width: float) -> str:
     most = int(width / CHARACTER)
     if len(text) <= most:
         return text
-    return text[: most - 1] + "…" if most > 2 else ""
+    return text[: most - 1] + "…" if most > 4 else ""
 
 
 def write(
@@ -97,6 +97,14 @@ def amount(number: float) -> str:
     if number < 1024:
         return f"{number:.0f} B"
     return f"{number / 1024:.4g} KiB" if number < 1 << 20 else f"{number / (1 << 20):.4g} MiB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
 
 
 def plural(count: int, name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from treadle.machine.text import fact_text
 from treadle.plan.cost import CostVector
-from treadle.view.drawing import box, facts, key, picture, table
+from treadle.view.drawing import box, duration, facts, key, picture, plural, table
 from treadle.view.lines import Lines, link
 from treadle.view.markup import Child, Markup, element, join
 from treadle.view.sheet import Opinion, Sheet
@@ -47,8 +47,12 @@ def verdict_section(sheet: Sheet, lines: Lines) -> Markup:
     )
     rows = [(f"{j} {name}", text, _standing(j, opinion)) for j, name, text in JUDGEMENTS]
     guard = sheet.machine.guard.facts
-    held = element("ul", (element("li", element("code", fact_text(f)), " ", _line(f, lines)) for f in guard))
-    ledger = [*sheet.machine.numerics, *(p for p in opinion.permissions if p not in sheet.machine.numerics)]
+    held = element(
+        "ul", (element("li", element("code", fact_text(f)), " ", _line(f, lines)) for f in guard), class_="short"
+    )
+    written = sheet.machine.numerics
+    unwritten = [p for p in opinion.permissions if not any(entry.startswith(f"{p}:") for entry in written)]
+    ledger = [*written, *(f"{p} (found by the judge, without a line in the text)" for p in unwritten)]
     entries = (
         element("ul", (element("li", entry) for entry in ledger))
         if ledger
@@ -117,12 +121,12 @@ def _rows(sheet: Sheet, whole: float, best: float) -> Iterator[tuple[Child, ...]
         cost = a.cost
         told = [element("div", element("code", a.line)) if a.line else None, (element("div", r) for r in a.reasons)]
         if a.searched:
-            told.append(element("div", f"{a.searched} points searched", class_="note"))
+            told.append(element("div", f"{plural(a.searched, 'point')} searched", class_="note"))
         if cost is None:
             yield a.family, mark, "", "", "", told
         else:
             times = f"× {cost.total / best:.3g}" if best else ""
-            yield a.family, mark, f"{cost.total * 1e6:.3g} µs", _bar(cost, whole), times, told
+            yield a.family, mark, duration(cost.total), _bar(cost, whole), times, told
 
 
 def _bar(cost: CostVector, whole: float) -> Markup:

@@ -218,6 +218,6 @@ def _word(stmt: Stmt) -> str:
         case Sync():
             return stmt.kind + (f" {stmt.object.name}" if stmt.object is not None else "")
         case Version():
-            return ""
+            return f"new version of {stmt.buffer}"
         case _:
             return type(stmt).__name__.lower()

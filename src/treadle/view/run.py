@@ -225,7 +225,7 @@ class _Agent:
             self.flush()
             cycles = self.world.pace.body([item], self.role, self.env)
             if len(values):
-                self.put("work", max(1.0, cycles), f"{len(values)} times: {item.var}", _inside(item))
+                self.put("work", max(1.0, cycles), f"{len(values)} × {item.var}", _inside(item))
             return
         outside = self.at
         for value in values:

@@ -136,7 +136,9 @@ def _live(machine: MachineProgram, kernel: Kernel, found: Held, lines: Lines) ->
     if limit <= high:
         y = chart + 16 - limit / high * chart
         drawn.append(element("path", d=f"M{left} {y:.1f}h{WIDE - left - 20}", class_="limit"))
-        drawn.append(write(WIDE - 24, y + 13, f"limit {_size(limit, unit)}", "soft", anchor="end"))
+        drawn.append(
+            write(WIDE - 24, y + 13 if y < chart else y - 5, f"limit {_size(limit, unit)}", "soft", anchor="end")
+        )
     top = chart + 30
     for row, name in enumerate(names):
         y = top + row * 18
@@ -149,12 +151,15 @@ def _live(machine: MachineProgram, kernel: Kernel, found: Held, lines: Lines) ->
         drawn.append(write(left + i * step, height - 5, str(lines.of(found.statements[i])), "soft"))
     peak = sizes.index(most)
     who = f"{kernel.name}: {found.role.name}"
-    each = "thread" if machine.target.startswith("cuda") else "agent"
+    each = "a thread" if machine.target.startswith("cuda") else "an agent"
+    beyond = f" ({unit})" if unit.startswith("vectors") else ""
+    more = " What is beyond it the compiler keeps in memory, or makes part by part." if most > limit else ""
     told = element(
         "p",
-        f"At most {_size(most, unit)} a {each}, behind line ",
+        f"At most {_size(most, unit)}{beyond} {each}, behind line ",
         lines.links((found.statements[peak],)),
-        f" ({', '.join(sorted(found.live[peak]))}); the limit is {_size(limit, unit)}. Across: lines of the text.",
+        f" ({', '.join(sorted(found.live[peak]))}); the limit is {_size(limit, unit)}.{more}",
+        " Across: lines of the text.",
         class_="note",
     )
     drawing = picture(WIDE, height, drawn, label=f"live storage of {who}")
@@ -183,7 +188,7 @@ def _size(bytes_: float, unit: str) -> str:
     if unit == "registers":
         return f"{bytes_ / 4:.0f} registers"
     if unit.startswith("vectors"):
-        return f"{bytes_ / (int(unit.split()[2]) // 8):.3g} {unit}"
+        return f"{bytes_ / (int(unit.split()[2]) // 8):.3g} vectors"
     return amount(bytes_)
 
 

@@ -68,7 +68,8 @@ figure{margin:.6rem 0 1rem}
 .scroll svg{display:block}
 table{border-collapse:collapse;font-size:.9rem}
 th,td{text-align:left;vertical-align:top;padding:.25rem .7rem .25rem 0;border-bottom:1px solid var(--rule)}
-.scroll th,.scroll td{padding:.3rem .7rem}
+.scroll th,.scroll td{padding:.3rem .7rem;white-space:nowrap}
+.scroll td div{white-space:normal;min-width:18rem;max-width:60ch}
 th{font-weight:600;color:var(--soft)}
 td.n{text-align:right;font-variant-numeric:tabular-nums}
 dl.facts{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.15rem .9rem;margin:.4rem 0}
@@ -133,6 +134,7 @@ svg text.big{font-size:12px;font-weight:600}
 output{display:block;min-height:3em;font-size:.88rem;padding:.3rem 0;overflow-wrap:anywhere}
 .key{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;font-size:.85rem;margin:.3rem 0;padding:0;list-style:none}
 .key svg{vertical-align:-2px;margin-right:.35rem}
+ul.short{columns:17rem;margin:.3rem 0}
 details{margin:.5rem 0}
 summary{cursor:pointer}
 footer{color:var(--soft);font-size:.85rem;padding-bottom:2rem}

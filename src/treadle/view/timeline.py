@@ -117,7 +117,7 @@ def _event(
     short = what
     if event.kind == "copy" and isinstance(copy := event.statements[0], Copy):
         what = core(copy)
-        short = f"{event.what.rpartition('.')[2]} {copy.dst.name if event.reads else copy.src.name}"
+        short = f"→ {copy.dst.name}" if event.reads else copy.src.name
     where = f" (lines {runs(numbers)})" if numbers else ""
     at = f", {event.at}" if event.at else ""
     causes = [run.events[n] for n in event.after if run.events[n].lane != event.lane]
@@ -128,7 +128,7 @@ def _event(
         element("title", title),
         box(x, y + (LANE - tall) / 2, width, tall, event.kind, round_=2 if width > 6 else 0),
     ]
-    if width > 34 and event.kind != "wait" and x >= written.get(event.lane, 0.0):
+    if width > 20 and event.kind != "wait" and x >= written.get(event.lane, 0.0):
         texts.append(write(x + 4, y + 16, short, width=width - 6))
         written[event.lane] = x + min(width, 8 + 6.7 * len(short))
     after = " ".join(map(str, event.after))
