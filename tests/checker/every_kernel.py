@@ -1,6 +1,7 @@
 """Every kernel there is, and whether the judge verifies its universal plan ("unknown there is our bug": language.md).
 
-`python -m tests.checker.every_kernel [TARGET]` looks at the kernels at the top of modules of tests, examples, library.
+`python -m tests.checker.every_kernel [TARGET]` looks at the kernels at the top of modules of tests, examples, library,
+and tells what a judgement takes (processor time): the median, and the longest.
 As a plugin (`pytest -p tests.checker.every_kernel --judge-kernels TARGET ...`) it also judges every program that the
 tests of that run capture, of kernels inside tests too, and tells which are not verified.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -35,8 +37,9 @@ BROKEN = ("test_sanitize", "wrong", "test_bad_calls", "test_error_texts")
 """Modules whose kernels break their promises, or are refused, on purpose."""
 
 
-def judged(program: Program, target: str) -> str:
-    """The verdict on the universal plan of a captured program: "verified", or what else it is."""
+def judged(program: Program, target: str, took: list[float] | None = None) -> str:
+    """The verdict on the universal plan of a captured program: "verified", or what else it is. Notes in `took` the
+    seconds of processor time that the judge needs."""
     family = next(f for f in families(target) if f.name == "universal")
     facts = CallFacts(target, disjoint=True, workers=2)
     meant = expand(program)
@@ -45,7 +48,10 @@ def judged(program: Program, target: str) -> str:
     except LimitError as error:
         return f"no machine program: {error.found}"
     machine.captured = None if meant is program else program
+    start = time.process_time()
     verdict = check(machine)
+    if took is not None:
+        took.append(time.process_time() - start)
     return "verified" if verdict.status == "verified" else str(verdict)
 
 
@@ -112,16 +118,21 @@ def captured(definition: Definition, staged: Mapping[str, Any] | None = None) ->
 def main(target: str) -> int:
     """Prints what is not verified. Returns how many kernels that are."""
     wrong = count = 0
+    took: dict[str, float] = {}
     for name, definition in kernels("src/treadle/lib", "examples", "tests"):
         program = captured(definition)
         if program is None:
             continue
         count += 1
-        answer = judged(program, target)
+        seconds: list[float] = []
+        answer = judged(program, target, seconds)
+        took[name] = sum(seconds)
         if not excused(answer):
             wrong += 1
             print(f"{name}: {answer}")
     print(f"{count} kernels for {target}, {wrong} not verified")
+    slow = sorted(took, key=took.__getitem__, reverse=True)
+    print(f"median {took[slow[len(slow) // 2]]:.3f} s; longest:", *(f"{n} {took[n]:.2f} s" for n in slow[:8]))
     return wrong
 
 

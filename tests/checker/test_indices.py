@@ -432,7 +432,7 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("a task left out", APART, "tasks (t < A, u < B)", "tasks (t < A, u < B - 1)", "J1"),
     ("a task too many", APART, "tasks (t < A, u < B)", "tasks (t < A + 1, u < B)", "J1"),
     ("tasks that meet", APART, "tasks (t < A, u < B) over workers enters R0(a = t, b = u)", "tasks (t < A, u < B, v < 2) over workers enters R0(a = t, b = u)", "J2"),
-    ("the other radix", APART, "store T[B*t + u] = x ; %g[B*t + u]", "store T[A*u + t] = x ; %g[A*u + t]", "J2"),
+    ("the other radix", APART, "store T[B*t + u] = x ; %g[B*t + u]", "store T[A*u + t] = x ; %g[A*u + t]", "J1"),
     ("a contribution left out", FROM_THE_RIGHT, "loop a = 0", "loop a = 1", "J1"),
 ]  # fmt: skip
 

@@ -21,7 +21,7 @@ F32, F64, BF16, F16 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(ml_dt
 I32 = np.dtype(np.int32)
 
 
-WAITS = {"mixture"}
+WAITS: set[str] = set()
 """Kernels that some plans leave to the interpreter (docs/library/index.md): called all the same, and right."""
 
 

@@ -2,18 +2,22 @@
 
 An `IndexMap` is a family of assignments `dims -> outs` under constraints; further symbols are parameters (fixed, but
 any). It is the shape in which address sets, contribution sets and regions' cuts are handed to `algebra.sets`; here are
-its pointwise meaning (`points`, by brute force: the naive twin) and the lemmas that keep products of symbols out of
-isl.
+its pointwise meaning (`points`, by brute force: the naive twin) and the changes of coordinates that keep products of
+symbols out of isl: positions in a mixed radix as one coordinate (`joined`), or as their digits (`digits`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from functools import reduce
+from itertools import permutations, product
 from typing import Any
 
-from treadle.algebra.expr import Atom, Constraint, Expr, ExprLike, Max, Min, Monomial, Sym, ge, lt, of, sym
+from treadle.algebra.expr import Atom, Constraint, Expr, ExprLike, Sym, ge, lt, of, sym
+
+Prover = Callable[[Sequence[Constraint], Constraint], bool]
+"""Whether a constraint follows from what is known and these."""
 
 
 @dataclass(frozen=True)
@@ -143,40 +147,82 @@ def _joined(map_: IndexMap, a: str, b: str, radix: Expr) -> IndexMap | None:
     return IndexMap(tuple(d for d in map_.dims if d != a), tuple(outs), tuple(where), map_.exists)
 
 
-def product_lemmas(c: Constraint, facts: Sequence[Constraint]) -> Iterator[Constraint]:
-    """Consequences of facts about the products of two symbols in `c`, and in facts about the symbols of `c`: where
-    `p >= 0` and `e >= 0` are facts, so is `p*e >= 0`.
+# ---- positions as digits
 
-    They decide mixed-radix positions: `0 <= h < H` and `0 <= d < D` give `0 <= D*h + d < H*D`.
+
+def radix(extent: Expr, outs: Iterable[Expr]) -> tuple[Expr, ...]:
+    """The factors of an axis that is as long as a product of symbols, slowest first, in the order that the positions
+    `outs` show: `B*a + b` has the factor `B` last. Empty for any other axis."""
+    monomial = extent.terms[0][0] if len(extent.terms) == 1 and extent.terms[0][1] == 1 else ()
+    if not 2 <= len(monomial) <= 4 or len(set(monomial)) < len(monomial):
+        return ()
+    seen: set[frozenset[Atom]] = set()
+    for e in outs:
+        seen |= {frozenset(monomial) & frozenset(m) for m, _ in e.terms}
+    steps = [s for s in seen if 0 < len(s) < len(monomial)]
+    if not steps:
+        return ()
+    orders = permutations(monomial)
+    best = max(orders, key=lambda o: sum(frozenset(o[-len(s) :]) == s for s in steps))
+    return tuple(map(of, best))
+
+
+def digits(map_: IndexMap, at: int, sizes: Sequence[Expr], proves: Prover) -> IndexMap | None:
+    """The map with its `at`-th out as digits in the radix `sizes`, the last one fastest; None where they are not known.
+
+    They are the terms of the position by the steps of the radix, where the smaller ones are proved to be digits; of a
+    coordinate that takes every position, coordinates of their own; of a parameter, quotients and remainders.
+    *Requires*: positions are not negative and less than the product of `sizes`, which are not negative; no dim is
+    named in what `proves` knows. *Ensures*: the digits of the same outs, under every valuation.
     """
-    positive = {a for f in facts if (a := _not_negative(f)) is not None}
-    pairs = set(_products(c.expr))
-    for fact in facts:
-        if fact.expr.symbols & c.expr.symbols:
-            pairs |= set(_products(fact.expr))
-    for monomial in pairs:
-        for factor, other in (monomial, monomial[::-1]):
-            if factor not in positive:
-                continue
-            for fact in facts:
-                if fact.expr.coefficient(other) and fact.expr.is_affine and len(fact.expr.terms) <= 4:
-                    yield Constraint(fact.expr * of(factor), fact.equality)
+    e = map_.outs[at]
+    own = {*map_.dims, *map_.exists}
+    whole = _whole_dim(map_, e, sizes)
+    if whole is not None:
+        names = [f"{whole}.{i}" for i in range(len(sizes))]
+        kept = tuple(c for c in map_.where if whole not in c.symbols)
+        dims = (*(d for d in map_.dims if d != whole), *names)
+        outs = (*map_.outs[:at], *map(sym, names), *map_.outs[at + 1 :])
+        return IndexMap(dims, outs, (*kept, *box(names, sizes)), map_.exists)
+    found, rest = list[Expr](), e
+    for i in range(1, len(sizes)):
+        step = reduce(lambda a, b: a * b, sizes[i:])
+        found.append(multiples(rest, step))
+        rest = rest - found[-1] * step
+    found.append(rest)
+    extra: tuple[Constraint, ...] = ()
+    if not all(proves(map_.where, c) for d, n in zip(found[1:], sizes[1:]) for c in (ge(d, 0), lt(d, n))):
+        if e.symbols & own:
+            return None
+        found, rest = list[Expr](), e
+        for size in reversed(sizes[1:]):
+            found.insert(0, rest % size)
+            rest = rest // size
+        found.insert(0, rest)
+        extra = tuple(c for d, n in zip(found, sizes) for c in (ge(d, 0), lt(d, n)))
+    return replace(map_, outs=(*map_.outs[:at], *found, *map_.outs[at + 1 :]), where=(*map_.where, *extra))
 
 
-def _products(e: Expr) -> Iterator[Monomial]:
-    """The products of two symbols in an expression, those inside minima and maxima too."""
-    for monomial, _ in e.terms:
-        if len(monomial) == 2:
-            yield monomial
-        for atom in monomial:
-            if isinstance(atom, Min | Max):
-                for arg in atom.args:
-                    yield from _products(arg)
+def _whole_dim(map_: IndexMap, e: Expr, sizes: Sequence[Expr]) -> str | None:
+    """The dim that an out is, if it occurs nowhere else and takes every position."""
+    name = next((d for d in map_.dims if e == sym(d)), None)
+    if name is None or sum(name in o.symbols for o in map_.outs) != 1:
+        return None
+    total = reduce(lambda a, b: a * b, sizes)
+    return name if {c for c in map_.where if name in c.symbols} == {ge(sym(name), 0), lt(sym(name), total)} else None
 
 
-def _not_negative(fact: Constraint) -> Atom | None:
-    """The symbol that a fact alone shows not to be negative."""
-    symbols = [(m, k) for m, k in fact.expr.terms if m]
-    if len(symbols) == 1 and len(symbols[0][0]) == 1 and symbols[0][1] > 0 and fact.expr.offset <= 0:
-        return symbols[0][0][0]
-    return None
+def multiples(e: Expr, b: Expr) -> Expr:
+    """The terms of an expression that are multiples of a product of symbols, divided by it."""
+    total = Expr(())
+    if len(b.terms) != 1 or b.terms[0][1] != 1:
+        return total
+    for monomial, k in e.terms:
+        rest: list[Atom] = list(monomial)
+        try:
+            for factor in b.terms[0][0]:
+                rest.remove(factor)
+        except ValueError:
+            continue
+        total = total + Expr(((tuple(rest), k),))
+    return total

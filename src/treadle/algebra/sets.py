@@ -15,9 +15,10 @@ from typing import Any
 
 import islpy as isl
 
-from treadle.algebra.expr import QUOTIENT, REMAINDER, Constraint, Expr, Floor, Fn, Monomial, Sym, eq, ge, of, sym
+from treadle.algebra.expr import Atom, Constraint, Expr, Monomial, Sym, eq, ge, of, sym
 from treadle.algebra.isl_text import Inexpressible, Text, complements, convex, ident, name_of, negation, term_of
-from treadle.algebra.maps import IndexMap, joined, product_lemmas
+from treadle.algebra.lemmas import division_lemmas, divisions, product_lemmas
+from treadle.algebra.maps import IndexMap, joined
 
 _DIMS = isl.dim_type
 SetError: type[Exception] = isl.Error
@@ -51,6 +52,7 @@ class Facts:
         self._memo: dict[Constraint, bool] = {}
         self._children: dict[tuple[Constraint, ...], Facts] = {}
         self._empty: bool | None = None
+        self.lemmas: tuple[Constraint, ...] = ()
         self.known: dict[str, int] = _values(self.own) if base is None else base.known
         for c in convex(self.own):
             self._note(c.expr)
@@ -87,7 +89,33 @@ class Facts:
             body = text.constraints(self.own)
             mine = isl.Set(f"{text.head()}{{ : {body} }}")
             self._set = mine if self.base is None else self.base.set.intersect(mine)
+            self._saturate()
         return self._set
+
+    def _saturate(self) -> None:
+        """Adds to the set what isl does not know of quotients by symbols in the facts: what they are, or between which
+        products they lie, and what facts about them say of these products."""
+        atoms = divisions(c.expr for c in self.all())
+        if not atoms or self.set.is_empty():
+            return
+        self.lemmas = self.base.lemmas if self.base is not None else ()
+        found = self._about(atoms)
+        quotients = {of(a) for a in atoms}
+        about = [c for c in (*self.all(), *found) if any(of(a) in quotients for m, _ in c.expr.terms for a in m)]
+        found += product_lemmas(None, [*about, *(c for c in self.all() if c not in about and len(c.expr.terms) <= 2)])
+        self._set = self._with(found)
+        self.lemmas = (*self.lemmas, *found)
+
+    def _about(self, atoms: Sequence[Atom]) -> list[Constraint]:
+        """Lemmas about quotients and remainders that the facts, with the lemmas before, give."""
+        found: list[Constraint] = []
+        for atom in atoms:
+            if any(c.equality and abs(c.expr.coefficient(atom)) == 1 for c in self.lemmas):
+                continue
+            facts = [*self.all(), *self.lemmas, *found]
+            for lemma in division_lemmas(atom, facts, lambda c: self._refuted(c, found)):
+                found.append(lemma)
+        return found
 
     # ---- questions
 
@@ -127,7 +155,7 @@ class Facts:
         if found is None:
             found = self._refuted(c, [])
             if not found:
-                more = list(self._divisions(c))
+                more = self._about(divisions((c.expr,)))
                 found = bool(more) and self._refuted(c, more)
             self._memo[c] = found
         return found
@@ -138,59 +166,8 @@ class Facts:
         (against,) = negation(c)
         if not more and bool(self._with((against,)).is_empty()):
             return True
-        lemmas = [*more, *product_lemmas(c, [*self.all(), *more, against])]
+        lemmas = [*more, *product_lemmas(c, [*self.all(), *self.lemmas, *more, against])]
         return bool(lemmas) and bool(self._with((against, *lemmas)).is_empty())
-
-    def _divisions(self, c: Constraint) -> Iterator[Constraint]:
-        """What is known of quotients and remainders by symbols in a constraint, where the divisor `b` is positive.
-
-        `0 <= a % b < b`; for `q = a // b`: `q == e` if `a = b*e + r` with `0 <= r < b`; `b*q <= a < b*q + b`;
-        `0 <= q <= a` if `a >= 0`; `q < e` if `a < b*e`.
-        """
-        for atom in c.expr.atoms():
-            match atom:
-                case Fn(name, (a, b)) if name in (QUOTIENT, REMAINDER):
-                    pass
-                case Floor(a, b) if b.constant is None:
-                    pass
-                case _:
-                    continue
-            if not self._refuted(ge(b, 1), []):
-                continue
-            q = of(atom)
-            if isinstance(atom, Fn) and atom.name == REMAINDER:
-                yield ge(q, 0)
-                yield ge(b, q + 1)
-                continue
-            whole = self._whole(a, b)
-            if whole is not None:  # a position in a mixed radix
-                yield eq(q, whole)
-                yield eq(b * q, b * whole)
-                continue
-            yield ge(a, b * q)
-            yield ge(b * q + b, a + 1)
-            if self._refuted(ge(a, 0), []):
-                yield ge(q, 0)
-                yield ge(a, q)
-            for e in self._factors(b):
-                if self._refuted(ge(b * e, a + 1), []):
-                    yield ge(e, q + 1)
-
-    def _whole(self, a: Expr, b: Expr) -> Expr | None:
-        """The `e` of which `a = b*e + r` with `0 <= r < b`, where the terms of `a` show it."""
-        for monomial, k in a.terms:
-            if len(monomial) == 2 and b in (of(monomial[0]), of(monomial[1])):
-                e = k * (of(monomial[1]) if of(monomial[0]) == b else of(monomial[0]))
-                if self._refuted(ge(a - b * e, 0), []) and self._refuted(ge(b, a - b * e + 1), []):
-                    return e
-        return None
-
-    def _factors(self, b: Expr) -> Iterator[Expr]:
-        """Symbols whose product with the symbol `b` stands in a fact."""
-        monomials = {m for f in self.all() for m, _ in f.expr.terms if len(m) == 2}
-        for x, y in monomials:
-            if of(x) == b or of(y) == b:
-                yield of(y) if of(x) == b else of(x)
 
     def equal(self, a: Expr, b: Expr) -> bool:
         """Whether the two expressions are equal for every valuation of the facts."""

@@ -22,7 +22,7 @@ from treadle.checker.rings import Rings
 from treadle.checker.scopes import View, argument_symbols
 from treadle.checker.state import Frame, Place
 from treadle.checker.statements import Stored
-from treadle.checker.storage import assigned, buffers_opened, read, slots, unknown_contents
+from treadle.checker.storage import assigned, buffers_opened, slots
 from treadle.checker.terms import Pieces, substituted, undefined
 from treadle.checker.verdict import Refused, Unsure
 from treadle.dtype.formats import bool_
@@ -312,7 +312,7 @@ class Walk(Invariants):
             others.setdefault(name, []).append(written.map)
         for name in place.buffers:
             if name in alone:
-                inner.contents[name] = unknown_contents(f"{name} is undefined at the start of a task")
+                inner.contents[name] = inner.contents[name].forgotten(f"{name} is undefined at the start of a task")
             else:
                 inner.contents[name] = replace(
                     inner.contents[name],
@@ -327,7 +327,7 @@ class Walk(Invariants):
         self.leave(place, inner, stmt)
         for name in place.buffers:
             if name in alone:
-                place.contents[name] = unknown_contents(f"{name} is undefined after tasks")
+                place.contents[name] = place.contents[name].forgotten(f"{name} is undefined after tasks")
 
     # ---- if
 
@@ -392,7 +392,7 @@ class Walk(Invariants):
         for name in opened:
             if name in place.contents:
                 place.contents[name] = replace(
-                    place.contents[name], layers=unknown_contents(f"{name} got a version in an if").layers
+                    place.contents[name], layers=place.contents[name].forgotten(f"{name} got a version in an if").layers
                 )
         for name, written in self.collector(place, place.contents.keys()).body([stmt]):
             place.contents[name] = place.contents[name].after(written, opened=name in opened)

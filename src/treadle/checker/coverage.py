@@ -15,10 +15,10 @@ from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import Facts, Inexpressible, Region, Relation
 from treadle.checker.cuts import Range
+from treadle.checker.reading import Stored
 from treadle.checker.scopes import View, argument_symbols
 from treadle.checker.source import Source
 from treadle.checker.state import Frame
-from treadle.checker.statements import Stored
 from treadle.checker.verdict import Refused, Unsure
 from treadle.ir import core
 from treadle.ir.infer import sub_axes

@@ -15,7 +15,7 @@ from treadle.checker.cuts import Range
 from treadle.checker.scopes import View, argument_symbols
 from treadle.checker.state import Place
 from treadle.checker.statements import Statements
-from treadle.checker.storage import Collector, Contents, Layer, assigned, buffers_opened, read, slots, unknown_contents
+from treadle.checker.storage import Collector, Contents, Layer, assigned, buffers_opened, read, slots
 from treadle.checker.terms import Elem, Num, Part, Pieces, Term, Undef, only, substituted, undefined
 from treadle.checker.verdict import Finding, Refused, Unsure
 from treadle.ir.core import Region
@@ -261,7 +261,8 @@ class Invariants:
         for name in opened:
             if name in inner.contents:
                 inner.contents[name] = replace(
-                    inner.contents[name], layers=unknown_contents(f"{name} gets a new version in the loop").layers
+                    inner.contents[name],
+                    layers=inner.contents[name].forgotten(f"{name} gets a new version in the loop").layers,
                 )
         for name, written in self.collector(place, inner.contents.keys()).loop(control, until=sym(control.var)):
             inner.contents[name] = inner.contents[name].after(written, opened=name in opened)
@@ -274,7 +275,8 @@ class Invariants:
         for name in opened:
             if name in place.contents:
                 place.contents[name] = replace(
-                    place.contents[name], layers=unknown_contents(f"{name} got a version in a loop").layers
+                    place.contents[name],
+                    layers=place.contents[name].forgotten(f"{name} got a version in a loop").layers,
                 )
         local = (
             {n for n, b in place.buffers.items() if b.place == "local"} if isinstance(control, Tasks) else set[str]()

@@ -28,7 +28,7 @@ from treadle.checker.sequence import check_sequence
 from treadle.checker.source import Source
 from treadle.checker.state import Frame, Place
 from treadle.checker.statements import Statements
-from treadle.checker.storage import Contents, unknown_contents
+from treadle.checker.storage import Contents
 from treadle.checker.threads import Locality
 from treadle.checker.turns import check_turns, erased
 from treadle.checker.verdict import Finding, Refused, Spent, Unsure, Verdict
@@ -134,7 +134,7 @@ class Judge:
         if told is not None:
             raise Unsure("J1", f"the source has a {told.keyword}", missing="a rule for what a program shows or tests")
         workspace = {b.name: b for b in self.program.host.workspace}
-        contents = {b: Contents() for b in workspace}
+        contents = {n: Contents(shape=self._extents(b)) for n, b in workspace.items()}
         for number, launch in enumerate(self.program.host.launches):
             kernel = next(k for k in self.program.kernels if k.name == launch.kernel)
             self.accesses.launch = number
@@ -208,6 +208,9 @@ class Judge:
             return place  # what it leaves in the workspace is kept
         return place.inner(facts=facts, frames=frames, known=place.knowing(names), holds={})
 
+    def _extents(self, buffer: Buffer) -> tuple[Expr, ...]:
+        return tuple(e.substitute(self.program.host.lets) for e in buffer.shape)
+
     def _place(self, kernel: Kernel, workspace: dict[str, Buffer], contents: dict[str, Contents]) -> Place:
         target = find_target(self.program.target)
         assert target is not None
@@ -223,7 +226,10 @@ class Judge:
             lets=dict(self.program.host.lets),
             known=self.known,
             contents={
-                name: contents.get(name, unknown_contents(f"{name} is undefined at the start")) for name in buffers
+                name: contents.get(
+                    name, Contents(shape=self._extents(b)).forgotten(f"{name} is undefined at the start")
+                )
+                for name, b in buffers.items()
             },
         )
 

@@ -83,8 +83,9 @@ def told(found: list[Promise], place: Place, facts: Facts) -> tuple[Constraint, 
     for promise in active:
         if promise.expr is not None:
             out += _inside(promise, place, place.source.expr_at(promise.expr, place.view.bindings))
-    named = {p.value for p in active}
-    held = [t for t in map(partial(_held, place, facts), _scalars(place)) if t is not None and t.value in named]
+    named = {p.value for p in active if p.value is not None}
+    terms = [t for t in map(partial(_held, place, facts), _scalars(place)) if t is not None]
+    held = [one for t in terms for value in sorted(named) if (one := _as(place, t, value)) is not None]
     for _ in range(32):
         known = facts.also(*out)
         rest = [t for t in held if not _active(place, t, known)]
@@ -106,6 +107,20 @@ def _held(place: Place, facts: Facts, name: str) -> Elem | None:
     """The element that a scalar fragment holds, if one case decides."""
     cases = [term for _, term in split(facts, place.holds[name])]
     return cases[0] if len(cases) == 1 and isinstance(cases[0], Elem) else None
+
+
+def _as(place: Place, term: Elem, value: str) -> Elem | None:
+    """The element of a value that an element is too, by what both mean: its own, or one read from it (`t[i]`)."""
+    if term.value == value:
+        return term
+    source = place.source
+    at = source.coords(term)
+    axes = source.values[value].type.axes
+    bound = source.deps[value] <= place.view.bindings.keys()
+    if not bound or not all(a.dim in at for a in axes) or not source.values[value].type.dtype.is_int:
+        return None
+    one = source.element(value, {a.dim: at[a.dim] for a in axes}, place.view.bindings)
+    return one if source.index_of(one, place.view) == source.index_of(term, place.view) else None
 
 
 def _inside(promise: Promise, place: Place, i: Expr) -> tuple[Constraint, Constraint]:

@@ -1,4 +1,5 @@
-"""Tiles updated at computed coordinates that no arithmetic tells apart (`t[index[r]] = v[r]`).
+"""Tiles updated at coordinates that no arithmetic tells apart: computed ones (`t[index[r]] = v[r]`), and those of
+regions whose bounds are known at run time only (groups of rows).
 
 Where such an update puts an element is known (its index is the subscript's), and by promise it is the only one there:
 an integer tile names distinct elements, and instances of a `parallel` region update elements of their own. Which
@@ -21,6 +22,7 @@ from treadle.checker.source import Source
 from treadle.checker.state import Frame, Place
 from treadle.checker.storage import Contents, Layer, read
 from treadle.checker.terms import Elem, Pieces, substituted
+from treadle.checker.verdict import Finding
 from treadle.ir.core import AxisSub, Region, Value
 from treadle.ir.infer import sub_axes
 from treadle.ir.ops.access import Insert
@@ -57,7 +59,7 @@ class Scatters:
     ) -> bool:
         """Whether a store is one of a scattered update's elements, for the tile that the version claims: noted so."""
         op = self.source.defs.get(stmt.claim.value) if isinstance(stmt.claim, Claim) else None
-        if not isinstance(op, Insert) or layer.origin is None or not _scattered(op):
+        if not isinstance(op, Insert) or layer.origin is None or not self.open(op):
             return False
         bindings = place.view.bindings
         if not self._leads_to(want.value, op, place) or not self.source.in_force(op, bindings, bindings):
@@ -91,6 +93,13 @@ class Scatters:
             event = StoreEvent(self._update(op), place.frames, stored, shape, position)  # type: ignore[arg-type]  # has a store's fields
             self.events.setdefault(layer.origin, []).append((op, event))
         return bool(cases)
+
+    def open(self, op: Insert) -> bool:
+        """Whether an update is at computed coordinates, or inside a region with bounds of run time."""
+        regions = [s for s, _ in self.source.scopes[id(op)] if isinstance(s, Region)]
+        return computed(op) or any(
+            e.functions for r in regions for arg in r.args for e in (arg.domain.lo, arg.domain.hi)
+        )
 
     def _update(self, op: Insert) -> Update:
         found = self.updates.get(id(op))
@@ -153,9 +162,14 @@ class Scatters:
             return None
         key = (origin, len(events))
         if key not in self.complete:
-            self.coverage.check_update(self._update(op), [e for _, e in events])  # type: ignore[arg-type]  # as above
+            try:
+                self.coverage.check_update(self._update(op), [e for _, e in events])  # type: ignore[arg-type]  # as above
+            except Finding:
+                if computed(op):
+                    raise
+                return None  # which elements were written is known: `storage` decides
             self.complete.add(key)
-        below = Contents(contents.layers[1:], contents.elsewhere, contents.touched)
+        below = Contents(contents.layers[1:], contents.elsewhere, contents.touched, contents.shape)
         old = self._before(term, op)
         for facts, have in split(inside, read(below, index, inside, name)):
             if self.compare.same(facts, have, old, place.view) is not None:
@@ -174,7 +188,8 @@ class Scatters:
         return self.source.element(entry, self.source.coords(term), dict(term.inst))
 
 
-def _scattered(op: Insert) -> bool:
+def computed(op: Insert) -> bool:
+    """Whether integer tiles select the elements that are replaced."""
     return any(not isinstance(s, tuple) and s.tile is not None for s in op.subs)
 
 

@@ -11,6 +11,7 @@ from treadle.algebra.sets import Facts, is_opaque
 from treadle.checker.compare import split
 from treadle.checker.computing import Computing
 from treadle.checker.reading import Stored, as_claim, is_promised
+from treadle.checker.scatter import computed
 from treadle.checker.state import Place
 from treadle.checker.storage import Contents, Written, clash_elsewhere, slots
 from treadle.checker.terms import (
@@ -105,7 +106,7 @@ class Statements(Computing):
         ):
             raise Unsure("J1", f"{buffer.name} is written under no version", missing=f"a version of {buffer.name}")
         wanted = substituted(contents.layers[0].pieces, {f"${i}": e for i, e in enumerate(index)})
-        if self._scattered(place, stmt, contents, wanted, inside, held):
+        if self._scattered(place, stmt, contents, index, wanted, inside, held):
             return
         self._race(place, buffer.name, index, inside)
         for facts, want in split(inside, wanted):
@@ -119,7 +120,14 @@ class Statements(Computing):
         place.contents[buffer.name] = contents.stored(event)
 
     def _scattered(
-        self, place: Place, stmt: Store, contents: Contents, wanted: Pieces, inside: Facts, held: Pieces
+        self,
+        place: Place,
+        stmt: Store,
+        contents: Contents,
+        index: tuple[Expr, ...],
+        wanted: Pieces,
+        inside: Facts,
+        held: Pieces,
     ) -> bool:
         """A store of a scattered update's element: noted by `scatter`."""
         if len(wanted) != 1 or not isinstance(wanted[0][1], Elem) or stmt.mask is not None:
@@ -127,17 +135,28 @@ class Statements(Computing):
         want = wanted[0][1]
         if not self.scatters.stored(place, stmt, contents.layers[0], want, held, inside, self.position()):
             return False
+        assert isinstance(stmt.claim, Claim)
+        op = self.source.defs[stmt.claim.value]
+        scattered = isinstance(op, access.Insert) and computed(op)
         if contents.elsewhere and not self.scatters.apart(place, stmt, want):
-            raise Unsure("J2", f"tasks scatter into {stmt.dst.name}", missing="tasks that are the regions' instances")
-        free = tuple(f"{a}'" for a in slots(len(want.coords)))
-        event = Written(IndexMap(free, tuple(map(sym, free))), sure=False)
+            if scattered:
+                raise Unsure(
+                    "J2", f"tasks scatter into {stmt.dst.name}", missing="tasks that are the regions' instances"
+                )
+            self._race(place, stmt.dst.name, index, inside)
+        if scattered:
+            free = tuple(f"{a}'" for a in slots(len(index)))
+            event = Written(IndexMap(free, tuple(map(sym, free))), sure=False)
+        else:
+            shape = place.frag(stmt.src.name).shape
+            event = Written(_written_map(slots(len(shape)), index, place.constraints(stmt.where, inside), shape))
         place.contents[stmt.dst.name] = contents.stored(event)
         return True
 
     def _race(self, place: Place, name: str, index: tuple[Expr, ...], inside: Facts) -> None:
         contents = place.contents[name]
         if contents.elsewhere:
-            clash = clash_elsewhere(contents.elsewhere, index, inside)
+            clash = clash_elsewhere(contents, index, inside)
             if clash is not None and is_opaque(clash):
                 raise Unsure("J2", f"two tasks may write one element of {name}", clash, missing="indices that differ")
             if clash is not None:

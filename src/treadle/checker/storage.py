@@ -7,12 +7,12 @@ earlier iterations of enclosing loops included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from itertools import count
 
 from treadle.algebra.expr import Constraint, Expr, eq, ge, lt, sym
-from treadle.algebra.maps import IndexMap, box
+from treadle.algebra.maps import IndexMap, box, digits, radix
 from treadle.algebra.sets import Facts, Inexpressible, Region, complements
 from treadle.checker.compare import split
 from treadle.checker.terms import Piece, Pieces, Undef, substituted, undefined
@@ -73,10 +73,21 @@ class Contents:
     layers: tuple[Layer, ...] = ()
     elsewhere: tuple[IndexMap, ...] = ()
     touched: tuple[Written, ...] = ()  # by stores of whatever version
+    shape: tuple[Expr, ...] = ()
 
     def opened(self, pieces: Pieces, origin: int | None = None, depth: int = 0) -> Contents:
         """With a new version on top. A layer in which nothing was written is hidden by none but the ones below it."""
         return replace(self, layers=(Layer(pieces, origin=origin, depth=depth), *self.layers))
+
+    def forgotten(self, why: str) -> Contents:
+        """Of which nothing may be read."""
+        return Contents((Layer(undefined(why), whole=True),), shape=self.shape)
+
+    def maps(self) -> Iterator[IndexMap]:
+        """All sets of elements that are spoken of."""
+        yield from self.elsewhere
+        for w in (*(w for layer in self.layers for w in layer.written), *self.touched):
+            yield w.map
 
     def stored(self, *events: Written) -> Contents:
         """With further elements of the newest version written."""
@@ -96,107 +107,149 @@ def slots(rank: int) -> tuple[str, ...]:
     return tuple(f"${i}" for i in range(rank))
 
 
+class Space:
+    """How elements of a buffer are named in sets: by index; of an axis as long as a product of symbols, by digits."""
+
+    def __init__(self, sizes: tuple[tuple[Expr, ...], ...]) -> None:
+        self.sizes = sizes
+        self.rank = sum(max(1, len(s)) for s in sizes)
+
+    def region(self, map_: IndexMap, facts: Facts) -> Region:
+        """The elements that a map reaches. *Errors*: `Inexpressible`."""
+        if not any(self.sizes):
+            return Region.of(map_, facts)
+        map_, at = map_.renamed("~"), 0
+        for sizes in self.sizes:
+            if sizes:
+                found = digits(map_, at, sizes, lambda where, c: facts.also(*where).implies(c))
+                if found is None:
+                    raise Inexpressible(str(map_.outs[at]))
+                map_ = found
+            at += max(1, len(sizes))
+        return Region.of(map_, facts)
+
+    def union(self, events: Iterable[Written], facts: Facts) -> Region:
+        """The elements that some event writes."""
+        total = Region.nothing(self.rank)
+        for event in events:
+            total = total | self.region(event.map, facts)
+        return total
+
+
+def spaces(contents: Contents, index: tuple[Expr, ...]) -> list[Space]:
+    """The ways to name elements, the better one first."""
+    outs = [index, *(m.outs for m in contents.maps())]
+    sizes = tuple(radix(extent, [o[i] for o in outs]) for i, extent in enumerate(contents.shape))
+    plain = Space(((),) * len(index))
+    return [Space(sizes), plain] if any(sizes) else [plain]
+
+
 def read(contents: Contents, index: tuple[Expr, ...], facts: Facts, name: str) -> Pieces:
     """What the element at `index` holds, for all slots and valuations of the facts.
 
     *Errors*: refused where an element was never written, or another task may be writing it; unsure where it is not
     known which elements have been overwritten.
     """
-    try:
-        here = Region.of(IndexMap((), index), facts)
-        for other in contents.elsewhere:
-            clash = here & Region.of(other, facts)
+    for space in (ways := spaces(contents, index)):
+        try:
+            return Reader(contents, index, name, space).read(facts)
+        except Inexpressible as term:
+            if space is ways[-1]:
+                raise Unsure("J1", f"{name}: the written set has the term {term}", missing="an affine index") from None
+    raise AssertionError(name)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A read of the element `index`."""
+
+    contents: Contents
+    index: tuple[Expr, ...]
+    name: str
+    space: Space
+
+    def here(self, facts: Facts) -> Region:
+        """The elements read."""
+        return self.space.region(IndexMap((), self.index), facts)
+
+    def read(self, facts: Facts) -> Pieces:
+        """What they hold. *Errors*: those of `read`; `Inexpressible`."""
+        here = self.here(facts)
+        for other in self.contents.elsewhere:
+            clash = here & self.space.region(other, facts)
             if not clash.is_empty:
-                raise Refused("J2", f"{name} is read while another task may write the element", clash.sample())
-        return _layers(contents, contents.layers, index, facts, name)
-    except Inexpressible as term:
-        raise Unsure("J1", f"{name}: the written set has the term {term}", missing="an affine index") from None
+                raise Refused("J2", f"{self.name} is read while another task may write the element", clash.sample())
+        return self._layers(self.contents.layers, facts)
+
+    def _layers(self, layers: tuple[Layer, ...], facts: Facts) -> Pieces:
+        """The element by the newest of the layers in which it was written.
+
+        Where only some of the elements have been written in a layer, the list has a case for those and cases for the
+        rest, which the layers below tell: the two sets are complements of one another, so no element is left out, and
+        an element whose writing hangs on what is not known falls in neither (unsure).
+        """
+        name, here = self.name, self.here(facts)
+        env = {f"${i}": e for i, e in enumerate(self.index)}
+        for depth, layer in enumerate(layers):
+            if layer.whole:
+                found = substituted(layer.pieces, env)
+                for case, term in split(facts, found):
+                    if isinstance(term, Undef):
+                        self._touched(case, f"{name} is read where it holds {term}")
+                return found
+            if not layer.written:
+                continue
+            sure = self.space.union([w for w in layer.written if w.sure], facts)
+            if here <= sure:
+                return substituted(layer.pieces, env)
+            maybe = self.space.union(layer.written, facts)
+            if (here & maybe).is_empty:
+                continue
+            below = layers[depth + 1 :]
+            missing = (here - sure).sample()
+            if not any(b.whole or b.written for b in below) and not (here - maybe).is_empty:
+                raise Refused("J1", f"{name} is read where the current version has not been written", missing)
+            if not (here & (maybe - sure)).is_empty:
+                raise Unsure(
+                    "J1",
+                    f"{name}: some of the elements read are of the new version, some of the old",
+                    missing,
+                    missing="stores whose conditions are known",
+                )
+            return self._both(below, facts, here, sure, substituted(layer.pieces, env))
+        raise Refused("J1", f"{name} is read before it is written", here.sample())
+
+    def _both(self, below: tuple[Layer, ...], facts: Facts, here: Region, sure: Region, newest: Pieces) -> Pieces:
+        found: list[Piece] = [((*w, *conds), term) for w in (here & sure).when(facts) for conds, term in newest]
+        rest = [(w, self._layers(below, facts.also(*w))) for w in (here - sure).when(facts)]
+        if all(pieces == rest[0][1] for _, pieces in rest):
+            return (*found, *rest[0][1])
+        found += [((*w, *conds), term) for w, pieces in rest[:-1] for conds, term in pieces]
+        return (*found, *rest[-1][1])
+
+    def _touched(self, facts: Facts, what: str) -> None:
+        """*Errors*: refused where an element was never written. A value that nobody uses may be any, but some value."""
+        if facts.contradictory:
+            return
+        rest = self.here(facts) - self.space.union([w for w in self.contents.touched if w.sure], facts)
+        if not rest.is_empty:
+            raise Refused("J1", f"{what}, and was never written", rest.sample())
 
 
-def _layers(contents: Contents, layers: tuple[Layer, ...], index: tuple[Expr, ...], facts: Facts, name: str) -> Pieces:
-    """The element by the newest of the layers in which it was written.
-
-    Where only some of the elements have been written in a layer, the list has a case for those and cases for the rest,
-    which the layers below tell: the two sets are complements of one another, so no element is left out, and an element
-    whose writing hangs on what is not known falls in neither (unsure).
-    """
-    here = Region.of(IndexMap((), index), facts)
-    env = {f"${i}": e for i, e in enumerate(index)}
-    for depth, layer in enumerate(layers):
-        if layer.whole:
-            found = substituted(layer.pieces, env)
-            for case, term in split(facts, found):
-                if isinstance(term, Undef):
-                    _touched(contents, index, case, f"{name} is read where it holds {term}")
-            return found
-        if not layer.written:
-            continue
-        sure = _union([w for w in layer.written if w.sure], facts, len(index))
-        if here <= sure:
-            return substituted(layer.pieces, env)
-        maybe = _union(list(layer.written), facts, len(index))
-        if (here & maybe).is_empty:
-            continue
-        below = layers[depth + 1 :]
-        missing = (here - sure).sample()
-        if not any(b.whole or b.written for b in below) and not (here - maybe).is_empty:
-            raise Refused("J1", f"{name} is read where the current version has not been written", missing)
-        if not (here & (maybe - sure)).is_empty:
-            raise Unsure(
-                "J1",
-                f"{name}: some of the elements read are of the new version, some of the old",
-                missing,
-                missing="stores whose conditions are known",
-            )
-        return _both(contents, below, index, facts, name, here, sure, substituted(layer.pieces, env))
-    raise Refused("J1", f"{name} is read before it is written", here.sample())
-
-
-def _both(
-    contents: Contents,
-    below: tuple[Layer, ...],
-    index: tuple[Expr, ...],
-    facts: Facts,
-    name: str,
-    here: Region,
-    sure: Region,
-    newest: Pieces,
-) -> Pieces:
-    found: list[Piece] = [((*w, *conds), term) for w in (here & sure).when(facts) for conds, term in newest]
-    rest = [(w, _layers(contents, below, index, facts.also(*w), name)) for w in (here - sure).when(facts)]
-    if all(pieces == rest[0][1] for _, pieces in rest):
-        return (*found, *rest[0][1])
-    found += [((*w, *conds), term) for w, pieces in rest[:-1] for conds, term in pieces]
-    return (*found, *rest[-1][1])
-
-
-def _touched(contents: Contents, index: tuple[Expr, ...], facts: Facts, what: str) -> None:
-    """*Errors*: refused where an element was never written. A value that nobody uses may be any, but some value."""
-    if facts.contradictory:
-        return
-    rest = Region.of(IndexMap((), index), facts) - _union([w for w in contents.touched if w.sure], facts, len(index))
-    if not rest.is_empty:
-        raise Refused("J1", f"{what}, and was never written", rest.sample())
-
-
-def clash_elsewhere(others: tuple[IndexMap, ...], index: tuple[Expr, ...], facts: Facts) -> dict[str, int] | None:
+def clash_elsewhere(contents: Contents, index: tuple[Expr, ...], facts: Facts) -> dict[str, int] | None:
     """A valuation in which another task writes the element at `index`, or None."""
-    try:
-        here = Region.of(IndexMap((), index), facts)
-        for other in others:
-            clash = here & Region.of(other, facts)
-            if not clash.is_empty:
-                return clash.sample()
-    except Inexpressible as term:
-        raise Unsure("J2", f"the index has the term {term}", missing="an affine index") from None
+    for space in (ways := spaces(contents, index)):
+        try:
+            here = space.region(IndexMap((), index), facts)
+            for other in contents.elsewhere:
+                clash = here & space.region(other, facts)
+                if not clash.is_empty:
+                    return clash.sample()
+            return None
+        except Inexpressible as term:
+            if space is ways[-1]:
+                raise Unsure("J2", f"the index has the term {term}", missing="an affine index") from None
     return None
-
-
-def _union(events: list[Written], facts: Facts, rank: int) -> Region:
-    total = Region.nothing(rank)
-    for event in events:
-        total = total | Region.of(event.map, facts)
-    return total
 
 
 # ---- the stores of a body, without executing it
@@ -345,8 +398,3 @@ def assigned(body: Body) -> set[str]:
     """Fragments that a body assigns."""
     found = {s.dst for s in walk(body) if isinstance(s, Load | Compute | Fold | Mma)}
     return found | {s.old for s in walk(body) if isinstance(s, Store) and s.old is not None}
-
-
-def unknown_contents(why: str) -> Contents:
-    """Nothing may be read."""
-    return Contents((Layer(undefined(why), whole=True),))

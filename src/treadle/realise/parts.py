@@ -54,9 +54,14 @@ def scatters(op: Insert) -> bool:
 
 
 def scattered(region: Region, carried: Value) -> bool:
-    """Whether the region replaces elements of a carried tile that integer tiles select."""
+    """Whether the region replaces elements of a carried tile that integer tiles select, or bounds known at run time
+    only."""
     chain = versions(region, carried)
-    return any(isinstance(op, Insert) and op.source.name in chain and scatters(op) for op in region.body.walk())
+    inner: list[Op] = [region, *region.body.walk()]
+    ragged = any(
+        e.functions for r in inner if isinstance(r, Region) for arg in r.args for e in (arg.domain.lo, arg.domain.hi)
+    )
+    return any(isinstance(op, Insert) and op.source.name in chain and (ragged or scatters(op)) for op in inner)
 
 
 def _common(subs: list[AxisSub], axis: Part, inside: set[str]) -> Part:
