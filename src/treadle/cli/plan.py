@@ -1,4 +1,4 @@
-"""`treadle plan FILE:KERNEL --target T [--machine | --source | --json]`."""
+"""`treadle plan FILE:KERNEL --target T [--machine | --source | --json] [--ablate A]`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 
 from treadle.cli.parser import Parser, kernel_arguments
-from treadle.driver.describe import described_plan
+from treadle.driver.describe import described_plans
 from treadle.driver.plan import Plan
+from treadle.planner.ablation import ABLATIONS
 
 
 def run(argv: Sequence[str]) -> int:
@@ -16,14 +17,16 @@ def run(argv: Sequence[str]) -> int:
     kernel_arguments(parser)
     parser.add_argument("--target", help="cpu[:avx2|avx512|amx], cuda[:sm_80|sm_90a] (default: this machine)")
     parser.add_argument("--family", help="only plans of this family")
+    parser.add_argument("--ablate", choices=ABLATIONS, help="plan without some of what the search knows")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--machine", action="store_true", help="print the machine text")
     shown.add_argument("--source", action="store_true", help="print the emitted text")
     shown.add_argument("--program", action="store_true", help="print the captured program")
     shown.add_argument("--json", action="store_true", help="print the decisions")
     given = parser.parse_args(argv)
-    plan = described_plan(given.kernel, given.arg, given.absent, given.dim, given.set, given.target, given.family)
-    print(_shown(plan, given.machine, given.source, given.program, given.json))
+    described = (given.kernel, given.arg, given.absent, given.dim, given.set, given.target)
+    for plan in described_plans(*described, given.family, given.ablate):
+        print(_shown(plan, given.machine, given.source, given.program, given.json))
     return 0
 
 

@@ -57,8 +57,10 @@ def choose(
     *,
     family: str | None = None,
     without: Sequence[Plan] = (),
+    ablate: str | None = None,
 ) -> Built:
-    """The best plan that the judge verifies; with `family`, only plans of that one are tried; none in `without`.
+    """The best plan that the judge verifies; with `family`, only plans of that one are tried; none in `without`. With
+    `ablate`, the search knows less (`planner.ablation`).
 
     *Errors*: `plan/none`, `plan/universal-unverified`, `plan/universal-unknown`, `plan/*` for a pin that cannot be met.
     """
@@ -70,7 +72,7 @@ def choose(
     notes: list[str] = []
     refusals: list[str] = []
     with timeline.stage("plan"):
-        found = candidates(whole, target, facts, pins, refusals, without)
+        found = candidates(whole, target, facts, pins, refusals, without, ablate)
     for candidate in _timed(whole, found, timeline):
         if family is not None and candidate.plan.family != family:
             continue

@@ -75,6 +75,7 @@ def candidates(
     pins: Sequence[Pin],
     refusals: list[str],
     without: Sequence[Plan] = (),
+    ablate: str | None = None,
 ) -> Iterator[Candidate]:
     """The plans to try, in order of predicted time; the universal plan last; none of those in `without`.
 
@@ -84,7 +85,7 @@ def candidates(
     planned = plan_facts(program, target, facts)
     known = families(target)
     left = [Without(f, [p.point for p in without if p.family == f.name]) for f in known] if without else known
-    choice = choose(program, planned, cast("Sequence[Family[MachineProgram]]", left), pins)
+    choice = choose(program, planned, cast("Sequence[Family[MachineProgram]]", left), pins, ablate=ablate)
     refusals += [f"{r.family}: {'; '.join(r.reasons)}" for r in choice.rejected]
     found = [choice.best, *choice.others]
     # The universal plan decides nothing and never loses its right to run: it comes after every other.

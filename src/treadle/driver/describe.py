@@ -13,6 +13,7 @@ from treadle.driver.targets import host_target, resolve
 from treadle.driver.tiles import is_side, whole_dims
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
+from treadle.planner.ablation import separate
 
 REPRESENTATIVE = 1024
 """The extent of a dimension that no --dim tells, for the cost model only."""
@@ -27,7 +28,23 @@ def described_plan(
     target: str | None,
     family: str | None = None,
 ) -> Plan:
-    """The plan of the kernel that `FILE:KERNEL` names for the described arguments.
+    """The plan of the kernel that `FILE:KERNEL` names for the described arguments. *Errors*: as `described_plans`."""
+    (found,) = described_plans(where, args, absent, dims, sets, target, family)
+    return found
+
+
+def described_plans(
+    where: str,
+    args: Sequence[str],
+    absent: Sequence[str],
+    dims: Sequence[str],
+    sets: Sequence[str],
+    target: str | None,
+    family: str | None = None,
+    ablate: str | None = None,
+) -> list[Plan]:
+    """The plan of the kernel that `FILE:KERNEL` names for the described arguments; one a scope under the ablation
+    `no-interface` (`planner.ablation`).
 
     *Errors*: `cli/*`, those of capture and planning.
     """
@@ -41,8 +58,10 @@ def described_plan(
     if name.startswith("cuda"):
         sides = {n: extents[n] for n in whole_dims(program) if is_side(extents.get(n, 0))}
         program = captured(definition, dtypes, staged, extents, absent, specialised=sides)
-    facts = described_facts(program, extents)
-    return Plan(choose(program, name, facts, (), family=family))
+    parts = separate(program) if ablate == "no-interface" else [program]
+    return [
+        Plan(choose(part, name, described_facts(part, extents), (), family=family, ablate=ablate)) for part in parts
+    ]
 
 
 def described_facts(program: Program, dims: Mapping[str, int]) -> CallFacts:

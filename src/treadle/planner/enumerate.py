@@ -14,9 +14,10 @@ from typing import Any
 from treadle.ir.core import Program
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
-from treadle.plan.family import Family, points
+from treadle.plan.family import Family, Point, Setting
 from treadle.plan.pins import NoPlan, Pin, PinRefused
 from treadle.plan.plan import Plan
+from treadle.planner.ablation import staged_points, stages, worth
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,15 @@ def _about(note: str, plan: Plan) -> bool:
     return note.startswith(f"{plan.line()}: ")
 
 
-def choose(program: Program, facts: CallFacts, families: Sequence[Family[Any]], pins: Sequence[Pin] = ()) -> Choice:
-    """The best point under the cost model.
+def choose(
+    program: Program,
+    facts: CallFacts,
+    families: Sequence[Family[Any]],
+    pins: Sequence[Pin] = (),
+    *,
+    ablate: str | None = None,
+) -> Choice:
+    """The best point under the cost model; with `ablate`, of a search that decides some axes too early.
 
     *Errors*: `plan/pin-refused` when a family admits the program but no point meets the pins, with the fact that
     refuses; `plan/none` when no family admits it.
@@ -93,7 +101,7 @@ def choose(program: Program, facts: CallFacts, families: Sequence[Family[Any]], 
         if reasons:
             rejected.append(Rejected(family.name, tuple(reasons)))
             continue
-        best, why = _best(program, facts, family, pins)
+        best, why = _best(program, facts, family, pins, ablate)
         if best is None:
             refused[family.name] = why
             rejected.append(Rejected(family.name, tuple(why)))
@@ -106,21 +114,28 @@ def choose(program: Program, facts: CallFacts, families: Sequence[Family[Any]], 
 
 
 def _best(
-    program: Program, facts: CallFacts, family: Family[Any], pins: Sequence[Pin]
+    program: Program, facts: CallFacts, family: Family[Any], pins: Sequence[Pin], ablate: str | None
 ) -> tuple[Candidate | None, list[str]]:
     """The cheapest point of one family that meets the pins."""
-    best: tuple[CostVector, dict[str, Any]] | None = None
+    axes = family.axes(program, facts)
+    known: dict[str, Setting] = {}
+    best: tuple[CostVector, Point] | None = None
     why: list[str] = []
     searched = 0
-    for point in points(family.axes(program, facts)):
-        searched += 1
-        refusing = family.refuses(program, facts, point, pins) if pins else ()
-        if refusing:
-            why += [r for r in refusing if r not in why]
-            continue
-        cost = family.cost(program, facts, point)
-        if not math.isinf(cost.total) and (best is None or cost.total < best[0].total):
-            best = cost, dict(point)
+    for stage in stages(axes, ablate):
+        best = None
+        least = math.inf
+        for point in staged_points(axes, stage, known):
+            searched += 1
+            refusing = family.refuses(program, facts, point, pins) if pins else ()
+            if refusing:
+                why += [r for r in refusing if r not in why]
+                continue
+            cost = family.cost(program, facts, point)
+            if (value := worth(cost, stage)) < least:
+                best, least = (cost, point), value
+        if best is not None:
+            known |= {a.name: best[1][a.name] for a in stage.axes}
     if best is None:
         return None, why or ["every point exceeds a resource of the target"]
     cost, chosen = best
@@ -128,7 +143,7 @@ def _best(
         program=program.name,
         target=facts.target,
         family=family.name,
-        point=chosen,
+        point=dict(chosen),
         guard=family.guard(program, facts, chosen),
         workers=facts.workers,
         features=facts.features,

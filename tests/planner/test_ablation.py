@@ -1,0 +1,49 @@
+"""Ablated searches: they look at fewer points, never find a better one, and say when scopes cannot be parted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from syrupy.assertion import SnapshotAssertion
+from tests.rules import kernels
+
+from treadle.evaluate.interpreter import evaluate
+from treadle.ir.verifier import verify
+from treadle.plan.facts import contiguous
+from treadle.planner.ablation import ABLATIONS, NotSeparable, separate
+from treadle.planner.enumerate import choose
+from treadle.targets.cpu.families import families as cpu
+from treadle.targets.cuda.families import families as cuda
+
+
+@pytest.mark.parametrize("size", [64, 1000])
+@pytest.mark.parametrize("target", ["cpu:avx512", "cuda:sm_90a"])
+def test_knowing_less_is_never_better(target: str, size: int) -> None:
+    program = kernels.program(kernels.contract)
+    features = frozenset({"avx2", "fma", "avx512f"})
+    facts = contiguous(program, target, dict.fromkeys("MNK", size), workers=2, features=features)
+    families = cpu() if target.startswith("cpu") else cuda()
+    joint = choose(program, facts, families).best
+    for ablation in ABLATIONS[:2]:
+        less = choose(program, facts, families, ablate=ablation).best
+        assert less.cost.total >= joint.cost.total
+        assert set(less.plan.point) == set(joint.plan.point) or less.plan.family != joint.plan.family
+    early = choose(program, facts, families, ablate="place-early").best
+    assert early.searched < joint.searched
+
+
+def test_scopes_one_by_one_store_the_same() -> None:
+    program = kernels.program(kernels.siblings)
+    parts = separate(program)
+    assert [[t.name for t in p.tensors] for p in parts] == [["X", "Y"], ["Y", "Z"]]
+    arrays = {n: np.zeros((3, 4), np.float32) for n in "YZ"} | {"X": np.arange(12, dtype=np.float32).reshape(3, 4)}
+    for part in parts:
+        verify(part)
+        evaluate(part, {t.name: arrays[t.name] for t in part.tensors}, extents={"M": 3, "N": 4})
+    assert np.array_equal(arrays["Z"], (arrays["X"] + 1) * 2)
+
+
+def test_a_tile_that_crosses(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(NotSeparable) as caught:
+        separate(kernels.program(kernels.tiles))
+    assert str(caught.value) == snapshot
