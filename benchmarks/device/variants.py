@@ -1,8 +1,9 @@
 """Points of the CUDA families beside each other on a Hopper GPU: chains of contractions, and rows.
 
-`python benchmarks/device/variants.py make` plans, judges and compiles (no GPU needed) to benchmarks/build/variants;
-`python benchmarks/device/variants.py run OUT.json` runs there, beside cuDNN and copies. *Method*: values against the
-peer's first; medians of events, calls in random order, 512 MiB overwritten before each, raw samples kept.
+`python benchmarks/device/variants.py make [chain] [rows]` plans, judges and compiles (no GPU needed) to
+benchmarks/build/variants; `python benchmarks/device/variants.py run OUT.json` runs there, beside cuDNN and copies.
+*Method*: values against the peer's first; medians of events, calls in random order, 512 MiB overwritten before each,
+raw samples kept.
 """
 
 from __future__ import annotations
@@ -29,15 +30,37 @@ CHAINS: list[tuple[int, bool, dict[str, Any]]] = [
     for versions in (2, 3)
 ]
 CHAINS += [(64, False, {"consumers": 3, "step": 128, "turns": False, "versions": 4, "staged": False})]
-ROWS = [(n, w, exact) for n in (1024, 4096, 8192, 16384, 32768) for w in (1, 4, 8, 16) for exact in (False, True)]
+ROWS: list[tuple[str, int, int, bool, int, int]] = [
+    ("softmax", n, w, exact, 0, 0)
+    for n in (1024, 4096, 8192, 16384, 32768)
+    for w in (1, 4, 8, 16)
+    for exact in (False, True)
+]
+"""Kernel, columns, warps a row, exact, slots and stages of the rings that engines fill and empty."""
+ROWS += [
+    (kernel, n, w, exact, slots, stages)
+    for kernel in ("softmax", "layernorm")
+    for n, ways in (
+        (1024, ((4, 2, 1), (4, 3, 2))),
+        (4096, ((4, 2, 1), (4, 2, 2), (8, 2, 1), (4, 3, 1), (4, 2, 0))),
+        (8192, ((4, 2, 1), (4, 2, 0), (8, 2, 1), (8, 2, 2), (8, 3, 1), (8, 2, 0), (16, 2, 1))),
+        (16384, ((8, 2, 1), (8, 2, 2), (16, 2, 1), (16, 2, 2), (16, 3, 1), (16, 2, 0))),
+        (32768, ((16, 2, 1), (16, 1, 1), (16, 1, 2), (16, 2, 0), (16, 3, 0), (32, 2, 1))),
+    )
+    for w, slots, stages in ways
+    for exact in (True, False)
+    if exact or (w, slots, stages) == ways[0]
+]
+ROWS += [("layernorm", n, w, True, 0, 0) for n in (1024, 4096, 8192, 16384, 32768) for w in (1, 4, 8, 16)]
 
 
-def make() -> None:
+def make(what: list[str]) -> None:
     """Texts and cubins of every point that the target has room for."""
     td, emit_make = importlib.import_module("treadle"), importlib.import_module("emit_make")
     kernels = {
         "chain": importlib.import_module("treadle.lib.attention").attention,
-        "rows": importlib.import_module("treadle.lib.rows").softmax,
+        "softmax": importlib.import_module("treadle.lib.rows").softmax,
+        "layernorm": importlib.import_module("treadle.lib.norms").layernorm,
     }
     check = importlib.import_module("treadle.checker").check
     streams = importlib.import_module("treadle.targets.cuda.streams").Streams()
@@ -60,20 +83,21 @@ def make() -> None:
         print(key, point, verdict, flush=True)
 
     b, h, s = HEADS
-    for number, (depth, causal, changes) in enumerate(CHAINS):
+    for number, (depth, causal, changes) in enumerate(CHAINS if "chain" in what else ()):
         given = [td.like(td.bf16, b, h, s, depth, align=256) for _ in range(4)]
         plan = kernels["chain"].plan(*given, causal=causal, target="cuda:sm_90a")
         program = plan.program.program
         known = emit_make.contiguous(program, "cuda:sm_90a", {"B": b, "H": h, "Sq": s, "Sk": s})
         point = dict(plan.decisions.point) | changes
         put("chain", f"chain{number}", (program, known, plan), streams, point, (depth, causal))
-    for number, (n, warps, exact) in enumerate(ROWS):
-        given = [td.like(td.bf16, 4096, n, align=256) for _ in range(2)]
-        plan = kernels["rows"].plan(*given, target="cuda:sm_90a")
+    for number, (kernel, n, warps, exact, slots, stages) in enumerate(ROWS if "rows" in what else ()):
+        x, y = (td.like(td.bf16, 4096, n, align=256) for _ in range(2))
+        more = [td.like(td.bf16, n, align=256) for _ in range(2)] if kernel == "layernorm" else []
+        plan = kernels[kernel].plan(x, *more, y, target="cuda:sm_90a")
         program = plan.program.program
         known = emit_make.contiguous(program, "cuda:sm_90a", {"M": 4096, "N": n})
-        point = {"warps": warps, "held": True, "exact": exact}
-        put("rows", f"rows{number}", (program, known, plan), rows, point, (n,))
+        point = {"warps": warps, "held": True, "exact": exact, "slots": slots, "stages": stages}
+        put("rows", f"rows{number}", (program, known, plan), rows, point, (kernel, n))
     (BUILD / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -112,23 +136,31 @@ def run(out: str) -> None:
                     error = float((y.double() - want.double()).norm() / want.double().norm())
                     calls[key], about[key] = go, {"point": point, "verdict": verdict, "relative_2norm": error}
             measure(f"chain d{depth}{' causal' if causal else ''}", calls, about, 12)
-    for n in sorted({n for _, _, _, n in manifest["rows"]}):
+    for kernel, n in sorted({(k, n) for _, _, _, k, n in manifest["rows"]}):
         x = torch.randn(4096, n, device="cuda").to(torch.bfloat16)
         y, z = torch.empty_like(x), torch.empty_like(x)
-        want = torch.softmax(x.double(), 1)
+        scale, shift = (torch.randn(n, device="cuda").to(torch.bfloat16) for _ in range(2))
+        arrays = {"X": x, "Y": y} | ({"scale": scale, "shift": shift} if kernel == "layernorm" else {})
+        if kernel == "softmax":
+            want = torch.softmax(x.double(), 1)
+            size = want
+        else:
+            want = torch.nn.functional.layer_norm(x.double(), (n,), scale.double(), shift.double())
+            size = want.abs() + (want - shift.double()).abs()
         calls, about = {"peer": partial(z.copy_, x)}, {}
-        for key, point, verdict, columns in manifest["rows"]:
-            if columns == n:
-                calls[key] = emit_check.Loaded(key).bind({"M": 4096, "N": n}, {"X": x, "Y": y})
+        for key, point, verdict, *kind in manifest["rows"]:
+            if kind == [kernel, n]:
+                calls[key] = emit_check.Loaded(key).bind({"M": 4096, "N": n}, arrays)
+                y.fill_(float("nan"))
                 calls[key]()
-                error = float(((y.double() - want).abs() / want).max())
+                error = float(((y.double() - want).abs() / (size + 1e-30)).max())
                 about[key] = {"point": point, "verdict": verdict, "largest_relative": error}
-        measure(f"rows {n}", calls, about, 40)
+        measure(f"{kernel} {n}", calls, about, 40)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["make"]:
-        make()
+    if sys.argv[1:2] == ["make"]:
+        make(sys.argv[2:] or ["chain", "rows"])
     elif len(sys.argv) == 3 and sys.argv[1] == "run":
         run(sys.argv[2])
     else:

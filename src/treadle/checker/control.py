@@ -13,7 +13,7 @@ from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import complements
 from treadle.checker.coverage import Coverage, StoreEvent
 from treadle.checker.cuts import Cut, Range, argument_of
-from treadle.checker.engines import Engines
+from treadle.checker.engines import Engines, filled
 from treadle.checker.gpu import replicated
 from treadle.checker.invariants import Invariants, number
 from treadle.checker.order import Accesses
@@ -91,7 +91,7 @@ class Walk(Invariants):
             buffer = place.buffers[name]
             names = slots(len(buffer.shape))
             facts = place.facts.also(*box(names, [place.expr(e) for e in buffer.shape]))
-            pieces = read(place.contents[name], tuple(map(sym, names)), facts, name)
+            pieces = filled(place.contents[name], tuple(map(sym, names)), facts, name)
             self.published[name] = tuple(r.var for f in place.frames if f.agents == 0 for r in f.ranges), pieces
 
     def subscribe(self, place: Place, role: str) -> None:

@@ -1,21 +1,22 @@
-"""J1, J4 and J7 of boxes that a copy engine moves: tensor maps agree with the statement, contents and elements with the
-source.
+"""J1, J4 and J7 of what a copy engine moves: boxes of tensor maps, and runs of bytes without a map.
 
 A box is read with zeros outside the tensor and written clipped to it, so that its edges need no mask; its bytes always
-count whole.
+count whole. A run is a stretch of one axis: the engine knows no tensor, so every element of it must exist, and it moves
+whole chunks of 16 bytes at addresses that are multiples of 16; its bytes are those of the elements that it copies.
 """
 
 from __future__ import annotations
 
 from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
-from treadle.algebra.sets import Facts
+from treadle.algebra.sets import Facts, Inexpressible, Region
 from treadle.checker.compare import split
 from treadle.checker.state import Place
 from treadle.checker.statements import Statements
-from treadle.checker.storage import Written, read
-from treadle.checker.terms import Cell, Num, Pieces, Undef, substituted
-from treadle.checker.verdict import Refused, Unsure
+from treadle.checker.steps import run_length
+from treadle.checker.storage import Contents, Written, read
+from treadle.checker.terms import Cell, Num, Pieces, Undef, substituted, undefined
+from treadle.checker.verdict import Refused, Unsure, require
 from treadle.ir.core import Tensor
 from treadle.ir.guard import Aligned, Divisible, Guard, Pitch, Unit
 from treadle.machine.form import Buffer, Copy, MachineProgram, MemRef, StoreClaim, TensorMap
@@ -27,6 +28,25 @@ SPAN = 128
 CHUNK = 16
 """Bytes that a box's store writes as one: of a last chunk that the tensor ends in, those beyond too. *Source*: seen on
 an H200 (benchmarks/results/2026-11-29-spine-check.json: 513 columns of bf16, the frame to column 520 overwritten)."""
+
+
+def filled(contents: Contents, index: tuple[Expr, ...], facts: Facts, name: str) -> Pieces:
+    """What the element at `index` of a slot holds after its step: what engines brought, else nothing."""
+    if not contents.layers or contents.layers[0].whole:
+        return read(contents, index, facts, name)
+    top = contents.layers[0]
+    try:
+        here = Region.of(IndexMap((), index), facts)
+        brought = Region.nothing(len(index))
+        for event in top.written:
+            brought = brought | (Region.of(event.map, facts) if event.sure else Region.nothing(len(index)))
+        if here <= brought:
+            return read(contents, index, facts, name)
+        ways = (here & brought).when(facts)
+    except Inexpressible as term:
+        raise Unsure("J1", f"{name}: the filled part has the term {term}", missing="an affine index") from None
+    pieces = substituted(top.pieces, {f"${i}": e for i, e in enumerate(index)})
+    return (*(((*w, *conds), term) for w in ways for conds, term in pieces), *undefined(f"{name} is not filled there"))
 
 
 class Engines:
@@ -44,6 +64,10 @@ class Engines:
                 self._load(place, stmt)
             case "tma.store":
                 self._store(place, stmt)
+            case "bulk.load":
+                self._load_run(place, stmt)
+            case "bulk.store":
+                self._store_run(place, stmt)
             case _:
                 raise Unsure("J2", f"the engine {stmt.engine}", missing=f"a rule for {stmt.engine}")
 
@@ -127,6 +151,72 @@ class Engines:
             raise Refused("J4", f"boxes of {size} bytes in {buffer.name} are not aligned", {"bytes": size})
         return here, there
 
+    def _run(self, place: Place, stmt: Copy, memory: MemRef, ref: MemRef) -> tuple[Tensor, Buffer, int]:
+        """The tensor, the buffer and the axis of the box of a run, once its ends are places for whole chunks."""
+        buffer = place.buffers.get(memory.name)
+        tensor = next((t for t in self.program.program.tensors if t.name == ref.name), None)
+        if buffer is None or tensor is None or buffer.place != "shared" or buffer.swizzle:
+            raise Refused("J1", f"a run between {stmt.src.name} and {stmt.dst.name}", {})
+        if buffer.dtype != tensor.dtype or stmt.map is not None:
+            raise Refused("J1", f"a run of {tensor.dtype} in {buffer.name} of {buffer.dtype}", {})
+        self._pitches(self.program.guard, tensor)
+        along = [axis for axis, extent in enumerate(stmt.box) if extent > 1] or [len(stmt.box) - 1]
+        if len(along) != 1:
+            raise Unsure("J4", f"a run of {stmt.box}", missing="one axis with more than one element")
+        axis, slot, count = along[0], sym(f"${along[0]}"), CHUNK // tensor.dtype.itemsize
+        facts = place.slots(stmt.box)
+        for end, last, name in ((ref, self._unit(tensor), tensor.name), (memory, len(memory.index) - 1, buffer.name)):
+            index = [place.expr(e, facts) for e in end.index]
+            start = index[last] - slot
+            fixed = (*index[:last], start, *index[last + 1 :])
+            if any(f"${i}" in e.symbols for e in fixed for i in range(len(stmt.box))):
+                raise Refused("J4", f"the elements of {name} are no run", {})
+            if any(c % count for _, c in start.terms):
+                raise Unsure("J4", f"a run of {name} starts at {start}", missing=f"a multiple of {count} elements")
+        extents = [place.expr(e).constant for e in buffer.shape]
+        if not extents or (extents[-1] or 1) % count or buffer.align % CHUNK:
+            raise Refused("J4", f"rows of {buffer.name} are not aligned to {CHUNK} bytes", {})
+        return tensor, buffer, axis
+
+    def _length(self, place: Place, stmt: Copy, axis: int, count: int) -> Facts:
+        """The facts of a run's elements: from the first on, at least one, all inside the box, whole chunks.
+
+        *Errors*: findings of J4 and J7."""
+        length = run_length(stmt, axis)
+        if length is None:
+            raise Unsure("J4", f"a run of the elements where {stmt.where[0]}", missing="one bound of its axis")
+        length = place.expr(length)
+        require(place.facts, ge(length, 1), "J4", "a run may be empty")
+        require(place.facts, ge(Expr(()) + stmt.box[axis], length), "J4", f"a run passes its box {stmt.box}")
+        known = isinstance(length.constant, int) and length.constant % count == 0
+        if not known and not any(
+            isinstance(f, Divisible) and f.expr == length and f.by % count == 0 for f in self.program.guard.facts
+        ):
+            raise Unsure("J7", f"a run of {length} elements", missing=f"{length} % {count} == 0 in the guard")
+        return place.slots(stmt.box).also(lt(sym(f"${axis}"), length))
+
+    def _load_run(self, place: Place, stmt: Copy) -> None:
+        tensor, buffer, axis = self._run(place, stmt, stmt.dst, stmt.src)
+        if tensor.name in self.statements.source.stored:
+            raise Unsure(
+                "J2", f"a run of {tensor.name}, which the program stores to", missing="a tensor that is only read"
+            )
+        facts = self._length(place, stmt, axis, CHUNK // tensor.dtype.itemsize)
+        there = self.statements.index(place, stmt.src, facts, tuple(d.extent for d in tensor.dims), "a run reads")
+        here = self.statements.index(place, stmt.dst, facts, tuple(place.expr(e) for e in buffer.shape), "a run fills")
+        where = () if not stmt.where else place.constraints(stmt.where, facts)
+        self._filled(place, stmt, buffer, here, (((), Cell(tensor.name, there, tensor.dtype)),), facts, where)
+
+    def _store_run(self, place: Place, stmt: Copy) -> None:
+        tensor, buffer, axis = self._run(place, stmt, stmt.src, stmt.dst)
+        if not isinstance(stmt.claim, StoreClaim):
+            raise Refused("J1", f"a run of {tensor.name} claims no store of the source", {})
+        facts = self._length(place, stmt, axis, CHUNK // tensor.dtype.itemsize)
+        here = self.statements.index(place, stmt.src, facts, tuple(place.expr(e) for e in buffer.shape), "a run reads")
+        where = () if not stmt.where else place.constraints(stmt.where, facts)
+        held = read(place.contents[buffer.name], here, facts, buffer.name)
+        self.statements.store_elements(place, stmt, stmt.dst, stmt.box, tensor.dtype, where, facts, held)
+
     def _whole_chunks(self, tensor: Tensor, index: tuple[Expr, ...], facts: Facts) -> None:
         """Engines write whole chunks of 16 bytes: a box that passes the end must pass it at a chunk's."""
         unit = self._unit(tensor)
@@ -160,6 +250,19 @@ class Engines:
         inside = self._inside(tensor, there, facts)
         cell = Cell(tensor.name, there, tensor.dtype)
         held: Pieces = ((inside, cell), ((), Num(0, tensor.dtype))) if inside else (((), cell),)
+        self._filled(place, stmt, buffer, here, held, facts, ())
+
+    def _filled(
+        self,
+        place: Place,
+        stmt: Copy,
+        buffer: Buffer,
+        here: tuple[Expr, ...],
+        held: Pieces,
+        facts: Facts,
+        where: tuple[Constraint, ...],
+    ) -> None:
+        """What the engine brings conforms to the version; its elements are written from here on."""
         contents = place.contents[buffer.name]
         if not contents.layers or contents.layers[0].whole:
             raise Unsure("J1", f"{buffer.name} is filled under no version", missing=f"a version of {buffer.name}")
@@ -168,7 +271,8 @@ class Engines:
             if not isinstance(want, Undef):
                 self.statements.prove(place, case, held, want)
         names = tuple(f"${i}" for i in range(len(stmt.box)))
-        place.contents[buffer.name] = contents.stored(Written(IndexMap(names, here, box(names, stmt.box))))
+        written = Written(IndexMap(names, here, (*box(names, stmt.box), *where)))
+        place.contents[buffer.name] = contents.stored(written)
 
     def _store(self, place: Place, stmt: Copy) -> None:
         tensor, buffer, _ = self._map(place, stmt, stmt.src, stmt.dst)

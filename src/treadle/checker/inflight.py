@@ -34,6 +34,9 @@ from treadle.machine.form import (
     walk,
 )
 
+STORES = ("tma.store", "bulk.store")
+"""Engines that store boxes and runs out of shared memory, in groups of a thread."""
+
 Item = tuple[str, str, int]  # ("ring", counter, age), ("acc" or "reg", fragment, 0), ("memory", buffer, 0)
 Items = frozenset[Item]
 
@@ -242,7 +245,7 @@ def check_staging(kernel: Kernel, role: Role, rings: Rings) -> set[str]:
 
     *Errors*: findings of J2 and J3, with `rings.at` at the statement.
     """
-    copies = [s for s in walk(role.body) if isinstance(s, Copy) and s.engine == "tma.store"]
+    copies = [s for s in walk(role.body) if isinstance(s, Copy) and s.engine in STORES]
     if not copies:
         if any(isinstance(s, Sync) and s.kind.startswith("bulk.") for s in walk(role.body)):
             raise Unsure("J2", "groups of boxes without a box", missing="a store by boxes")
@@ -258,23 +261,16 @@ def check_staging(kernel: Kernel, role: Role, rings: Rings) -> set[str]:
             continue
         names = {s.src.name for s in mine}
         staged |= names
-        order: list[str] = []
+        words: list[tuple[str, Stmt | Control]] = []
         for s in step.before:
             word = _staging_word(s, names, number, role, rings)
-            if (
-                word
-                and not (word == "fill" and order[-1:] == ["fill"])
-                and not (word == "box" and order[-1:] == ["box"])
-            ):
-                order.append(word)
             if word:
+                words.append((word, s))
                 guarded.add(id(s))
         rings.at = mine[0]
-        if order != ["free", "join", "fill", "fence", "join", "box", "commit"]:
-            raise Refused("J2", f"a staging step goes {' '.join(order)}, not free join fill fence join box commit", {})
+        free = _staged_in_order(words)
         for name in names:
             slots = declared[name].versions
-            free = next(s for s in step.before if isinstance(s, Sync) and s.kind == "bulk.wait")
             rings.at = free
             depth = dict(free.args)["depth"].constant
             if dict(free.args).get("read", sym("?")).constant not in (None, 0, 1):
@@ -298,6 +294,27 @@ def check_staging(kernel: Kernel, role: Role, rings: Rings) -> set[str]:
     return staged
 
 
+def _staged_in_order(words: list[tuple[str, Stmt | Control]]) -> Sync:
+    """The wait for the step's slot, once the step is right: free, join, every fill, fence, join, every box, commit.
+
+    Words of other steps may stand between. The wait counts groups of one thread, of which every step since the slot's
+    last use has closed at least one, whoever else closes some: its depth is enough wherever it stands before the join.
+    """
+    order = [word for word, _ in words]
+    first, last = order.index("fill") if "fill" in order else 0, len(order) - 1 - order[::-1].index("box")
+    ready = order.index("box")
+    filled = max((i for i, word in enumerate(order) if word == "fill"), default=0)
+    joins = [i for i, word in enumerate(order[:first]) if word == "join"]
+    frees = [i for i, word in enumerate(order[: joins[-1] if joins else 0]) if word == "free"]
+    fence = next((i for i in range(filled, ready) if order[i] == "fence"), len(order))
+    if "fill" not in order or not frees or "join" not in order[fence:ready] or "commit" not in order[last:]:
+        seen = " ".join(word for i, word in enumerate(order) if not i or order[i - 1] != word)
+        raise Refused("J2", f"a staging step goes {seen}, not free join fill fence join box commit", {})
+    found = words[frees[-1]][1]
+    assert isinstance(found, Sync)
+    return found
+
+
 def _staging_word(s: Stmt | Control, names: set[str], number: Expr, role: Role, rings: Rings) -> str:
     rings.at = s
     if isinstance(s, Sync):
@@ -317,7 +334,7 @@ def _staging_word(s: Stmt | Control, names: set[str], number: Expr, role: Role, 
             raise Refused("J2", f"{s.dst.name} is filled in another slot than the step's", {})
         return "fill"
     if isinstance(s, Copy) and s.src.name in names:
-        if s.by != "elect" or s.engine != "tma.store":
+        if s.by != "elect" or s.engine not in STORES:
             raise Refused("J5", "one thread starts a box", {})
         return "box"
     if isinstance(s, Loop | If | Tasks) and any(

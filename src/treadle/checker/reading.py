@@ -172,7 +172,11 @@ class Reading:
             raise Refused("J2", f"{ref.name} is accessed {'without' if ref.version is None else 'with'} a version", {})
         filled = place.filled.get(ref.name)
         if filled is not None:
-            return substituted(filled, {f"${i}": e for i, e in enumerate(index)})
+            found = substituted(filled, {f"${i}": e for i, e in enumerate(index)})
+            for case, term in split(inside, found):
+                if isinstance(term, Undef):
+                    raise Refused("J1", f"{ref.name} is read where nothing was brought", case.sample() or {})
+            return found
         whole = self.scatters.whole(place, ref.name, index, inside)
         return read(place.contents[ref.name], index, inside, ref.name) if whole is None else whole
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from treadle.algebra.expr import Expr, ge, gt, lt, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.gpu import accesses
-from treadle.checker.steps import Ring, Step, Tree, bodies, flat, is_meeting, kind, touches
+from treadle.checker.steps import Ring, Step, Tree, bodies, flat, is_meeting, kind, run_length, touches
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
     Advance,
@@ -114,7 +114,7 @@ class Rings:
                 )
             full, empty = (self._barrier(s, number) for s in (expect, wait))
             self._phase(wait, number, full.versions, 1)
-            total = 0
+            total: Expr = Expr(())
             for copy, times in copies:
                 self.at = copy
                 if (
@@ -126,14 +126,12 @@ class Rings:
                     raise Refused("J3", f"a copy into {copy.dst.name} does not complete as {full.name} of its step", {})
                 if copy.dst.version != number:
                     raise Refused("J2", f"a copy into another slot of {copy.dst.name} than its step's", {})
-                size = self.declared[copy.dst.name].dtype.itemsize * times
-                for extent in copy.box:
-                    size *= extent
-                total += size
+                total = total + self._bytes(copy) * times
             self.at = expect
-            told = dict(expect.args)["bytes"].constant
-            if told != total:
-                raise Refused("J3", f"{full.name} announces {told} bytes, whole boxes are {total}", {"bytes": total})
+            told = dict(expect.args)["bytes"]
+            if not self.facts.equal(told, total):
+                case = self.facts.sample() if total.constant is None else {"bytes": total.constant}
+                raise Refused("J3", f"{full.name} announces {told} bytes, whole boxes are {total}", case or {})
             if wait.by != "elect" or expect.by != "elect":
                 raise Refused("J5", "one thread waits, announces and copies", {})
             buffers = frozenset(c.dst.name for c, _ in copies)
@@ -160,6 +158,18 @@ class Rings:
                     if ref.name in self.of_buffer:
                         self.at = s
                         raise Refused("J2", f"the producer touches {ref.name} other than by its copies", {})
+
+    def _bytes(self, copy: Copy) -> Expr:
+        """What a copy counts when it is complete: boxes count whole, runs their elements (`engines` holds a run inside
+        its box)."""
+        size: Expr = Expr(()) + self.declared[copy.dst.name].dtype.itemsize
+        along = [axis for axis, extent in enumerate(copy.box) if extent > 1] or [len(copy.box) - 1]
+        for axis, extent in enumerate(copy.box):
+            length = run_length(copy, axis) if copy.where and along == [axis] else Expr(()) + extent
+            if length is None:
+                raise Unsure("J3", f"how many bytes are copied where {copy.where[0]}", missing="one bound of its axis")
+            size = size * length
+        return size
 
     def steps(self, role: Role) -> dict[str, Step]:
         """Where the role's counters move on. *Errors*: refused, J3, if one moves on twice or under an `if`."""

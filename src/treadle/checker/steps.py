@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from treadle.algebra.expr import Expr, const, sym
 from treadle.machine.form import (
     Advance,
     Barrier,
@@ -53,6 +54,15 @@ class Ring:
     buffers: frozenset[str]
     step: Step
     arrivals: int = 0
+
+
+def run_length(stmt: Copy, axis: int) -> Expr | None:
+    """How many elements of its axis a run copies; None where its condition is not one bound of that axis."""
+    if not stmt.where:
+        return const(stmt.box[axis])
+    length = stmt.where[0].expr + sym(f"${axis}") + 1
+    mixed = any(s.startswith("$") for s in length.symbols) or length.functions
+    return None if len(stmt.where) != 1 or stmt.where[0].equality or mixed else length
 
 
 def kind(s: object) -> str:

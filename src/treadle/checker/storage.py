@@ -275,7 +275,7 @@ class Collector:
                 case Store() if stmt.dst.name in self.wanted:
                     yield stmt.dst.name, self._store(stmt)
                 case Copy() if stmt.dst.name in self.wanted:
-                    yield stmt.dst.name, self._elements(stmt.dst, stmt.box, (), False)
+                    yield stmt.dst.name, self._elements(stmt.dst, stmt.box, stmt.where, False)
                 case Loop():
                     yield from self.loop(stmt)
                 case Tasks():

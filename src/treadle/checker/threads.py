@@ -19,6 +19,7 @@ from treadle.algebra.expr import Atom, Expr, Fn, sym
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
     Compute,
+    Copy,
     Fold,
     Frag,
     FragRef,
@@ -87,7 +88,7 @@ class Locality:
                     self._near(made, (), s.acc.name, identity if s.acc.coords is None else s.acc.coords)
                 if s.atom.startswith("wgmma"):
                     return  # its operands lie as `hardware.layouts` says
-                if s.atom not in ("fma", "ffma"):
+                if s.atom not in ("fma", "ffma", "muladd"):
                     raise Unsure("J5", f"{s.atom} on fragments of many threads", missing="a rule for its layout")
                 for x in (s.a, s.b):
                     if isinstance(x, FragRef) and x.coords is not None:
@@ -135,7 +136,7 @@ class Locality:
 
 def expressions(s: object) -> Iterator[Expr]:
     """Every index expression that a statement or control evaluates; not those of its claims."""
-    if isinstance(s, Load | Store | Compute):
+    if isinstance(s, Load | Store | Compute | Copy):
         yield from (c.expr for c in s.where)
     if isinstance(s, Compute) and s.expr is not None:
         yield s.expr

@@ -198,13 +198,15 @@ class Copy(Stmt):
     `signal`.
 
     `engine`: "tma.load", "tma.store", "cp.async", "bulk.load", "bulk.store". `signal`: the barrier (a MemRef into a
-    barrier array with its version) or None (a commit group).
+    barrier array with its version) or None (a commit group). `where`, of bulk copies alone: the elements that are
+    copied, and counted, are those where it holds.
     """
 
     engine: str
     dst: MemRef
     src: MemRef
     box: tuple[int, ...]
+    where: tuple[Constraint, ...] = ()
     signal: MemRef | None = None
     map: str | None = None
 
@@ -400,7 +402,8 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch: `tasks` is the number of agents' tasks (an expression), `ctas` the grid for persistent kernels."""
+    """A launch: `grid` workgroups of `threads`. `resident`: so many workgroups should fit a multiprocessor, which
+    bounds the registers of a thread (0: as the assembler likes)."""
 
     kernel: str
     grid: Expr
@@ -408,6 +411,7 @@ class Launch:
     cluster: int = 1
     cooperative: bool = False
     shared_bytes: int = 0
+    resident: int = 0
 
 
 @dataclass

@@ -437,7 +437,9 @@ def _launch(tokens: MachineTokens) -> Launch:
     threads = tokens.integer()
     cluster = tokens.integer() if tokens.accept("cluster") else 1
     cooperative = tokens.accept("cooperative")
-    return Launch(kernel, grid, threads, cluster, cooperative, tokens.integer() if tokens.accept("shared") else 0)
+    shared = tokens.integer() if tokens.accept("shared") else 0
+    resident = tokens.integer() if tokens.accept("resident") else 0
+    return Launch(kernel, grid, threads, cluster, cooperative, shared, resident)
 
 
 def _align(tokens: MachineTokens) -> Fact:

@@ -132,9 +132,10 @@ class StatementReader:
         src = memory_ref(tokens)
         tokens.expect("box")
         box = _numbers(tokens)
+        where = read_constraints(tokens) if tokens.accept("where") else ()
         signal = memory_ref(tokens) if tokens.accept("signal") else None
         through = tokens.name("a tensor map") if tokens.accept("map") else None
-        return Copy(engine=engine, dst=dst, src=src, box=box, signal=signal, map=through)
+        return Copy(engine=engine, dst=dst, src=src, box=box, where=where, signal=signal, map=through)
 
     def _sync(self, tokens: MachineTokens) -> Sync:
         kind = tokens.name("a kind of synchronisation")

@@ -185,7 +185,7 @@ def _core(item: Stmt) -> str:
         case Copy():
             signal = "" if item.signal is None else f" signal {_object(item.signal)}"
             through = "" if item.map is None else f" map {item.map}"
-            box = _numbers(item.box)
+            box = _numbers(item.box) + _where(item.where)
             return f"copy {item.engine} {memory(item.dst)} = {memory(item.src)} box {box}{signal}{through}"
         case Sync():
             target = "" if item.object is None else f" {_object(item.object)}"
@@ -381,4 +381,5 @@ def _launch(launch: Launch) -> str:
         text += f" cluster {launch.cluster}"
     if launch.cooperative:
         text += " cooperative"
-    return text if not launch.shared_bytes else f"{text} shared {launch.shared_bytes}"
+    text += f" shared {launch.shared_bytes}" if launch.shared_bytes else ""
+    return text + (f" resident {launch.resident}" if launch.resident else "")

@@ -269,6 +269,9 @@ def _copy(names: Names, item: Copy) -> None:
         return
     if any(n < 1 for n in item.box):
         names.problem("extents of a box are positive")
+    names.constraints(item.where, rank)
+    if item.where and not item.engine.startswith("bulk"):
+        names.problem(f"{item.engine} copies whole boxes")
     dtypes = [_memory(names, ref, rank) for ref in (item.dst, item.src)]
     if None not in dtypes and dtypes[0] != dtypes[1]:
         names.problem(f"a copy from {dtypes[1]} to {dtypes[0]}")

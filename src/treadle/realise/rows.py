@@ -47,11 +47,12 @@ def over_lanes(
     warps: int,
     agents: int,
     workgroups: int,
+    resident: int = 0,
 ) -> MachineProgram:
     """The machine program of a plan whose tasks belong to agents of `warps` warps.
 
     `stripes`: task region -> dimension along its threads. `agents` agents make a workgroup (one, where an agent has
-    several warps). *Errors*: `realise/unsupported`.
+    several warps); `resident` workgroups should fit a multiprocessor (0: no matter). *Errors*: `realise/unsupported`.
     """
     kind = GroupLowering if warps > 1 else LaneLowering
     engine = kind(program, replace(choices, fuse=True), Uses(program), row_agent(warps), {}, frozenset[str]())
@@ -84,4 +85,6 @@ def over_lanes(
         for kernel in machine.kernels:
             without_idle(kernel)
     machine.numerics = engine.ledger()
+    if resident:
+        machine.host.launches = [replace(x, resident=resident) for x in machine.host.launches]
     return machine

@@ -29,6 +29,9 @@ def issue_copy(thread: Thread, item: Copy) -> None:
     """Starts a copy. Its index arrays are those of the moment of issue."""
     count = int(np.prod(item.box))
     grid = np.indices(item.box).reshape(len(item.box), count)
+    if item.where:
+        grid = grid[:, thread.select(tuple(grid), count, item.where)]
+        count = grid.shape[1]
     if item.engine == "cp.async" and thread.warps > 1:
         grid = grid[:, np.arange(count) % thread.warps == thread.warp]
         count = grid.shape[1]
@@ -38,6 +41,8 @@ def issue_copy(thread: Thread, item: Copy) -> None:
     if source.dtype != target.dtype:
         raise thread.fatal("form", f"a copy from {source.dtype} to {target.dtype}")
     _check_map(thread, item)
+    if item.engine.startswith("bulk"):
+        _check_run(thread, item, (source, source_index), (target, target_index))
     barrier = _signal(thread, item)
     work = Work(thread.line)
     if barrier is None:
@@ -66,6 +71,20 @@ def _check_map(thread: Thread, item: Copy) -> None:
         raise thread.fatal("form", f"a box of {inner} elements is wider than the swizzle of {entry.swizzle} bytes")
     if sorted(b for b in entry.box if b > 1) != sorted(b for b in item.box if b > 1):
         raise thread.fatal("form", f"the map {entry.name} has the box {entry.box}, the copy {item.box}")
+
+
+def _check_run(thread: Thread, item: Copy, *ends: tuple[View, Index]) -> None:
+    """A bulk copy moves one run of 16-byte chunks along the contiguous axis; of addresses the guard speaks."""
+    for view, index in ends:
+        axis = len(index) - 1
+        if view.name in thread.world.tensors:
+            axis = _contiguous(thread, view.name, len(index))
+        run, size = index[axis], view.dtype.numpy.itemsize
+        if not len(run) or len(run) * size % 16 or int(run[0]) * size % 16:
+            text = f"{item.engine} of {len(run)} elements of {view.name}: no whole chunks of 16 bytes"
+            thread.report("resource", text)
+        elif (np.diff(run) != 1).any() or any(len(np.unique(x)) > 1 for i, x in enumerate(index) if i != axis):
+            thread.report("resource", f"{item.engine} of elements of {view.name} that are no run")
 
 
 def _contiguous(thread: Thread, tensor: str, rank: int) -> int:
@@ -117,6 +136,8 @@ def _copy(
     kind = ASYNC if proxy else GENERIC
     world, line, group = thread.world, thread.line, thread.group
     size = int(np.prod(item.box)) * source[0].dtype.numpy.itemsize
+    if item.where:
+        size = len(source[1][0]) * source[0].dtype.numpy.itemsize
     strand = world.strands.fresh(thread.strand.order, proxy=proxy)
     if thread.strand.log is not None:
         strand.log = thread.strand.log.fresh()

@@ -6,7 +6,7 @@ facts behind it); the sm_80 row scales them by the published counts. Only ratios
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from treadle.hardware.targets import TARGETS, Target
 from treadle.plan.facts import CallFacts
@@ -15,7 +15,8 @@ from treadle.plan.facts import CallFacts
 @dataclass(frozen=True)
 class Rates:
     """One GPU. `clock`: cycles a second; `lanes`: simple instructions a cycle and multiprocessor; `products`: 16-bit
-    products a cycle and multiprocessor in the tensor cores; `memory`, `cache`: bytes a second."""
+    products a cycle and multiprocessor in the tensor cores; `memory`, `cache`: bytes a second; `engines`: whether it
+    has copy engines that a phased barrier waits for."""
 
     processors: int
     clock: float
@@ -26,9 +27,10 @@ class Rates:
     launch: float = 2.5e-6
     latency: float = 1.0e-6
     exchange: float = 0.15e-6
+    engines: bool = False
 
 
-SM_90A = Rates(132, 1.75e9, 116.0, 2048.0, 4.3e12, 6.5e12)
+SM_90A = Rates(132, 1.75e9, 116.0, 2048.0, 4.3e12, 6.5e12, engines=True)
 SM_80 = Rates(108, 1.41e9, 116.0, 1024.0, 1.4e12, 3.5e12)
 
 
@@ -37,7 +39,7 @@ def rates(facts: CallFacts) -> Rates:
     row = SM_90A if facts.target.endswith("sm_90a") else SM_80
     for feature in facts.features:
         if feature.startswith("processors="):
-            return Rates(int(feature[11:]), row.clock, row.lanes, row.products, row.memory, row.cache)
+            return replace(row, processors=int(feature[11:]))
     return row
 
 

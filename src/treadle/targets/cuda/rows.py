@@ -18,6 +18,7 @@ from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
+from treadle.realise.channels import PRODUCER, Channels, through_channels
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.rows import Stripe, over_lanes
 from treadle.realise.universal import base_facts
@@ -31,6 +32,12 @@ HELD = 64
 
 REGISTERS = 65536
 """Of a multiprocessor."""
+
+TIGHT = 0.92
+"""Of the registers that a thread is believed to need, this part is enough without spills."""
+
+SHARED = 227 * 1024
+"""Bytes of shared memory that the workgroups of a multiprocessor have together, 1 KiB of each reserved."""
 
 MOST_WORKGROUPS = 65536
 """In a launch; up to so many rows, each has its own, dealt out as multiprocessors become free."""
@@ -102,7 +109,9 @@ def widest(shape: Shape, region: Region, dim: Dim) -> tuple[int, list[Fact]]:
 
 class Rows:
     """Axes: warps a row; whether a thread holds its share of the row from the first read to the last write; whether the
-    plan is for rows that fill the threads' shares exactly, and has no masks."""
+    plan is for rows that fill the threads' shares exactly, and has no masks; slots of the rings through which copy
+    engines bring rows (0: threads load them), and of those through which rows leave; whether the assembler is asked for
+    one workgroup a multiprocessor more than the registers of a thread would leave room for."""
 
     name = "rows"
 
@@ -118,7 +127,10 @@ class Rows:
         return reasons
 
     def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
-        return [Axis("warps", (1, 4, 8, 16, 32)), Axis("held", (True, False)), Axis("exact", (False, True))]
+        found = [Axis("warps", (1, 4, 8, 16, 32)), Axis("held", (True, False)), Axis("exact", (False, True))]
+        if rates(facts).engines:
+            found += [Axis("slots", (0, 1, 2, 3)), Axis("stages", (0, 1, 2))]
+        return [*found, Axis("close", (False, True))]
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
         shape = shape_of(program, facts)
@@ -161,12 +173,17 @@ class Rows:
                 found.append(Bound(Constraint(width - one.dim.extent)))
                 if stripes[name].exact:
                     found.append(Bound(Constraint(one.dim.extent - width)))
+                elif point.get("slots"):
+                    found.append(Bound(Constraint(one.dim.extent - 1)))  # engines move no empty rows
         return Guard(tuple(found))
 
     def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
         shape = shape_of(program, facts)
         rate = rates(facts)
         warps, held = int(point["warps"]), bool(point["held"])
+        channels, close = channels_of(point), bool(point.get("close"))
+        if channels.slots == 0 < channels.stages or (channels.slots and (warps == 1 or not held or close)):
+            return CostVector(compute=inf)
         if not buildable(shape, warps, held):
             return CostVector(compute=inf)
         stripes = self.stripes(shape, point)
@@ -189,7 +206,11 @@ class Rows:
         registers = self.registers(shape, point)
         if registers * threads > REGISTERS or registers > 255:
             return CostVector(compute=inf)
-        a_processor = max(1, int(min(2048, REGISTERS / registers) // threads))
+        if (channels.slots or close) and not all(o.whole for o in along(shape).values()):
+            return CostVector(compute=inf)
+        a_processor = self.resident(shape, point)
+        if not a_processor or (close and warps == 1):
+            return CostVector(compute=inf)
         in_flight = a_processor * threads * share * wide
         speed = rate.memory * min(1.0, 0.3 + in_flight / 49152)
         waves = ceil(rows / (rate.processors * a_processor))
@@ -203,11 +224,12 @@ class Rows:
         compute = slots / (rate.lanes * rate.processors * rate.clock)
         stalls = waves * (rate.latency + exchanges) / (1.0 if a_processor == 1 else 1.6)
         # One workgroup on a multiprocessor reads, computes and writes in turn, faster than its share of the bandwidth.
-        turns = compute - moved / 3 if a_processor == 1 and not early else 0.0
+        turns = compute - moved / 3 if a_processor == 1 and not early and not channels.slots else 0.0
+        apart = apart_of(a_processor, warps, channels, close)
         return CostVector(
             compute=max(compute, stalls),
             cache=again * shape.bytes() / rate.cache,
-            memory=moved + max(turns, 0.15 * min(compute, moved)),
+            memory=moved + max(turns, apart * min(compute, moved)),
             launch=rate.launch,
         )
 
@@ -215,6 +237,11 @@ class Rows:
         """About how many a thread needs, loads ahead left out."""
         share = max((s.vector * s.rounds for s in self.stripes(shape, point).values()), default=1)
         return 24 + share * (1.25 if point["held"] else 1.5)
+
+    def rationed(self, shape: Shape, point: Point) -> float:
+        """As `registers`, with what is read beside the row: where there is no room for more, all of it counts."""
+        share = max((s.vector * s.rounds for s in self.stripes(shape, point).values()), default=1)
+        return self.registers(shape, point) + share * 0.25 * max(0, len(shape.uses.loaded) - 1)
 
     def ahead(self, shape: Shape, point: Point) -> bool:
         """Whether a workgroup reads its next row while it computes: where it is alone on a multiprocessor and its
@@ -235,10 +262,14 @@ class Rows:
             numerics=functions_by_hardware(program, facts.target),
         )
         processors = rates(facts).processors
-        early = self.ahead(shape, point)
+        channels = channels_of(point)
+        early = not channels.slots and self.ahead(shape, point)
         most = processors * (16 if warps == 1 else 1) if warps == 1 or early else MOST_WORKGROUPS
-        if early:
+        if channels.slots:
+            most = processors * max(1, self.resident(shape, point))
+        if early or channels.slots:
             most = even(instances(shape, along(shape), self.stripes(shape, point), warps), most)
+        resident = self.resident(shape, point) if point.get("close") else 0
         machine = over_lanes(
             program,
             choices,
@@ -248,8 +279,62 @@ class Rows:
             warps=warps,
             agents=4,
             workgroups=most,
+            resident=resident,
         )
+        if channels.slots:
+            return through_channels(machine, channels)
         return with_next(machine) if early else machine
+
+    def resident(self, shape: Shape, point: Point) -> int:
+        """Workgroups that fit a multiprocessor at once: by threads, registers, shared memory; 0: none surely does."""
+        threads, channels = 32 * int(point["warps"]), channels_of(point)
+        found = max(1, int(min(2048, REGISTERS / self.registers(shape, point)) // threads))
+        need = self.rationed(shape, point)
+        if point.get("close"):
+            return found + 1 if found + 1 <= 2048 // threads and need * TIGHT <= least(found + 1, threads) else 0
+        if not channels.slots:
+            return found
+        threads += PRODUCER
+        beside = 1024 + self.ring_bytes(shape, point)
+        by_threads = min(2048 // threads, SHARED // beside)
+        while by_threads and need * TIGHT > least(by_threads, threads):
+            by_threads -= 1
+        return by_threads
+
+    def ring_bytes(self, shape: Shape, point: Point) -> int:
+        """Shared memory for rows on their way."""
+        width = max((s.width(int(point["warps"])) for s in self.stripes(shape, point).values()), default=0)
+        read = sum(t.dtype.bits // 8 for t in shape.program.tensors if t.name in shape.uses.loaded and len(t.dims) > 1)
+        stored = sum(t.dtype.bits // 8 for t in shape.program.tensors if t.name in shape.uses.stored)
+        return width * (int(point.get("slots", 0)) * read + int(point.get("stages", 0)) * stored)
+
+
+def channels_of(point: Point) -> Channels:
+    """The rings of a point."""
+    return Channels(int(point.get("slots", 0)), int(point.get("stages", 0)))
+
+
+def least(workgroups: int, threads: int) -> int:
+    """Registers of a thread when so many workgroups share a multiprocessor, which hands them out to four warps at a
+    time, and in eights."""
+    return min(255, REGISTERS // (workgroups * 128 * ceil(threads / 128))) // 8 * 8
+
+
+def apart_of(a_processor: int, warps: int, channels: Channels, close: bool) -> float:
+    """What part of the shorter of computing and moving is not hidden behind the other.
+
+    *Source*: measured on an H200 (benchmarks/results/2026-11-30-rows.json): workgroups one after the other hide the
+    more the more there are; rows that engines bring and take are hidden best by a workgroup that is alone.
+    """
+    if channels.slots == 1 and not channels.stages:
+        return 0.31
+    if channels.slots and a_processor == 1:
+        return 0.13 + (0.03 if channels.slots == 1 else 0.0) + (0.035 if not channels.stages else 0.0)
+    if channels.slots:
+        return max(0.2, 0.36 - 0.005 * a_processor * warps)
+    if close:
+        return 0.17
+    return {1: 0.18, 2: 0.31}.get(a_processor, 0.24)
 
 
 def with_next(machine: MachineProgram) -> MachineProgram:

@@ -127,6 +127,7 @@ def _bulk(scope: Scope, stmt: Copy) -> None:
     outer, inner = (stmt.src, stmt.dst) if loads else (stmt.dst, stmt.src)
     far, near = storage(scope, outer.name), storage(scope, inner.name)
     size = prod(stmt.box) * near.dtype.itemsize
+    length = _length(stmt)
     if far.kind != "global" or near.kind != "shared" or far.dtype != near.dtype:
         raise ill_formed(
             f"{stmt.engine} between {outer.name} and {inner.name}", "global and shared memory of one dtype"
@@ -134,6 +135,7 @@ def _bulk(scope: Scope, stmt: Copy) -> None:
     if size % 16 or not _contiguous(far, outer, stmt.box) or not _contiguous(near, inner, stmt.box):
         raise unsupported(f"{stmt.engine} of {stmt.box} elements of {outer.name}", "a contiguous multiple of 16 bytes")
     origin = _origin(stmt.box)
+    number = f"{size}u" if length is None else f"(u32)({scope.text(length * near.dtype.itemsize)})"
     with scope.block("{"):
         pointer = Pointer(scope, far, outer, origin)
         pointer.start()
@@ -143,11 +145,23 @@ def _bulk(scope: Scope, stmt: Copy) -> None:
                 raise ill_formed("a load without a signal", "a phased barrier")
             called = scope.use("bulk_load")
             where = barrier(scope, stmt.signal)
-            scope.line(f"{called}({address}, {pointer.at(pointer.first)}, {size}u, {where});")
+            scope.line(f"{called}({address}, {pointer.at(pointer.first)}, {number}, {where});")
             scope.setting.counts["UBLKCP"] += 1
         else:
-            scope.line(f"{scope.use('bulk_store')}({pointer.at(pointer.first)}, {address}, {size}u);")
+            scope.line(f"{scope.use('bulk_store')}({pointer.at(pointer.first)}, {address}, {number});")
             scope.setting.counts["UBLKCP"] += 1
+
+
+def _length(stmt: Copy) -> Expr | None:
+    """How many elements are copied, where a condition says so: those of the box's one wide axis below a bound."""
+    if not stmt.where:
+        return None
+    bound, *more = stmt.where
+    wide = [axis for axis, extent in enumerate(stmt.box) if extent > 1] or [len(stmt.box) - 1]
+    length = bound.expr + sym(f"${wide[0]}") + 1
+    if len(wide) > 1 or more or bound.equality or any(s[0] == "$" for s in length.symbols):
+        raise unsupported(f"{stmt.engine} of the elements where {bound}", "one bound of one wide axis")
+    return length
 
 
 def _by_threads(scope: Scope, stmt: Copy) -> None:

@@ -69,6 +69,7 @@ def expressions(stmt: Stmt | Control) -> Iterator[Expr]:
         case Copy():
             yield from _memory(stmt.src)
             yield from _memory(stmt.dst)
+            yield from _facts(stmt.where)
         case Sync():
             yield from (e for n, e in stmt.args if n != "phase")
         case Let():

@@ -290,6 +290,8 @@ class _Kernel:
         if any(isinstance(s, Sync) and s.kind == "setmaxnreg" for r in self.kernel.roles for s in walk(r.body)):
             # The assembler fixes the number of registers at entry, which `setmaxnreg` divides anew, only then.
             bounds += ", 1"
+        elif self.launch.resident:
+            bounds += f", {self.launch.resident}"
         return f'extern "C" __global__ void __launch_bounds__({bounds}) {name}({head}) {{\n{body}\n}}\n'
 
     def _frame(self, branches: str, lets: list[tuple[str, str]]) -> str:
