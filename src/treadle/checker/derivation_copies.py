@@ -70,6 +70,9 @@ def _written(m: Match, block: Block, place: int) -> Value:
     if isinstance(op, Load) and op.fill is None:
         for before in reversed(block.ops[:place]):
             touched = stored([before])
+            if isinstance(before, Load) and before.tensor is op.tensor and before.subs == op.subs:
+                if before.fill is None and before.result.type == op.result.type:
+                    return before.result  # read already, and nothing has changed it since
             if op.tensor.name in touched:
                 good = isinstance(before, Store) and before.effect == "set" and before.where is None
                 if isinstance(before, Store) and good and before.subs == op.subs:
@@ -78,7 +81,7 @@ def _written(m: Match, block: Block, place: int) -> Value:
                 wrong(f"another store to {op.tensor.name} may have changed what {op.result.name} reads")
             for name in sorted(touched):
                 apart(m, op.tensor.name, name)
-        wrong(f"nothing in its block has stored what {op.result.name} reads")
+        wrong(f"nothing in its block has stored or read what {op.result.name} reads")
     wrong(f"{m.said(op)} reads back nothing that it is sure to find")
 
 

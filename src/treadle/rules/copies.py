@@ -25,8 +25,8 @@ PURE = (Elementwise, Cast, Bitcast, Full, Coords, Index, Load, Extract, Reduce, 
 
 
 def dematerialise(program: Program, value: str, disjoint: list[list[str]] | None = None) -> tuple[Program, Step]:
-    """A load or extract that reads back what the same instance has just written is that value; what nothing needs any
-    more is dropped, whole tiles included.
+    """A load or extract that reads back what the same instance has just written, or read already, is that value; what
+    nothing needs any more is dropped, whole tiles included.
 
     `disjoint` of the step: pairs of tensors that must share no element. *Errors*: `rules/overwritten`, `rules/form`.
     """
@@ -51,11 +51,14 @@ def dematerialise(program: Program, value: str, disjoint: list[list[str]] | None
 
 
 def _stored(d: Draft, load: Load) -> tuple[Value, list[str]]:
-    """What the nearest store before a load in its block wrote there, and the tensors stored to in between."""
+    """What the nearest store before a load in its block wrote there, or a load read, and the tensors stored to in
+    between."""
     block, place = d.home(load)
     between: set[str] = set()
     for op in reversed(block.ops[:place]):
         stored = stored_in([op])
+        if isinstance(op, Load) and (op.tensor, op.subs, op.fill) == (load.tensor, load.subs, None):
+            return op.result, sorted(between)
         if load.tensor.name in stored:
             if isinstance(op, Store) and op.subs == load.subs and op.effect == "set" and op.where is None:
                 return op.value, sorted(between)
@@ -69,8 +72,8 @@ def _stored(d: Draft, load: Load) -> tuple[Value, list[str]]:
         between |= stored
     raise d.no(
         Overwritten,
-        f"nothing in its instance has written what {load.result} reads",
-        "a store in the same block before it",
+        f"nothing in its instance has written or read what {load.result} reads",
+        "a store or load of the same elements in the same block before it",
         "fuse the scopes first",
         load,
     )
