@@ -17,8 +17,10 @@ from treadle.checker.verdict import Verdict
 from treadle.driver import build, plan
 from treadle.driver.check import judge_text
 from treadle.driver.describe import described_plan
+from treadle.driver.devices import on_one_device
 from treadle.driver.locate import locate, numbers, settings
 from treadle.driver.targets import resolve
+from treadle.runtime.arrays import ArrayView
 
 ROOT = Path(__file__).resolve().parents[2]
 Patch = pytest.MonkeyPatch
@@ -152,6 +154,19 @@ def no_name(patch: Patch, tmp: Path) -> None:
     locate(f"{ROOT}/tests/driver/wrong.py")
 
 
+def no_list(patch: Patch, tmp: Path) -> None:
+    w.of_devices(X)
+
+
+def unlike_list(patch: Patch, tmp: Path) -> None:
+    w.of_devices([X, X[1:]])
+
+
+def several_gpus(patch: Patch, tmp: Path) -> None:
+    views = {f"X_{k}": ArrayView(4096, (3,), (1,), "f32", f"cuda:{k}", True, None) for k in range(2)}
+    on_one_device(w.of_devices.definition, views)
+
+
 def argument_dimension(patch: Patch, tmp: Path) -> None:
     described_plan(f"{ROOT}/tests/driver/wrong.py:scale", [], [], ["K=4"], [], None)
 
@@ -183,6 +198,8 @@ CASES: dict[str, list[Callable[[Patch, Path], None]]] = {
     "call/extent-unknown": [unknown],
     "call/require": [require],
     "call/overlap": [overlap],
+    "call/devices": [no_list, unlike_list],
+    "limit/devices": [several_gpus],
     "plan/guard": [guard_fact, guard_program],
     "plan/target": [target],
     "plan/target-absent": [target_absent, target_of_no_kernel, arrays_elsewhere],

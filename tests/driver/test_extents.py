@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from tests.driver import kernels as k
 
+import treadle as td
 from treadle.base.errors import TreadleError
 from treadle.driver.extents import shape_of, solve
 from treadle.ir.core import Program
 from treadle.ir.parser import parse_program
 from treadle.simulate.run import simulate
+
+M, N = td.dims("M N")
 
 PRODUCT = """
 program p
@@ -130,3 +133,25 @@ def test_a_position_among_no_elements_is_refused() -> None:
                 run(np.zeros((3, 0), np.float32))
             assert caught.value.code == "reduce/empty"
     assert k.position(np.zeros((0, 3), np.float32)).shape == (0,)
+
+
+def test_a_position_that_is_never_asked_for_is_not_refused() -> None:
+    """In a region without instances, or in a branch, `argmax` over no element is not executed."""
+
+    @td.kernel
+    def best_of_rows(X: td.Tensor[M, N], go: td.Scalar[td.i32], Y: td.Out[M, td.i64], Z: td.Out[(), td.i64]):
+        for m in td.parallel(M.each):
+            Y[m] = X[m, N].argmax()
+        if go > 0:
+            Z[()] = X[M, N].sum(M).argmax()
+
+    for rows, columns, fits in ((0, 0, True), (0, 3, True), (2, 3, True), (2, 0, False)):
+        x, y, z = np.zeros((rows, columns), np.float32), np.ones(rows, np.int64), np.ones((), np.int64)
+        for run in (best_of_rows, best_of_rows.reference):
+            if fits:
+                run(x, 0, y, z)
+                assert y.tolist() == [0] * rows and z == 1
+            else:
+                with pytest.raises(TreadleError) as caught:
+                    run(x, 0, y, z)
+                assert caught.value.code == "reduce/empty"

@@ -47,3 +47,12 @@ def unrolled(X: td.Tensor[M, N], Y: td.Out[M] = None):
         for n in range(N.extent):
             total = total + X[m, n]
         Y[m] = total
+
+
+R = td.dims("R")
+
+
+@td.kernel
+def of_devices(X: td.Tensor[R.device, M], Y: td.Out[R.device, M] = None):
+    for r in td.parallel(R.each, scope="device"):
+        Y[r, M] = X[r, M]

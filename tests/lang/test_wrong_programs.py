@@ -748,6 +748,61 @@ def nothing_to_take_the_maximum_of(X: td.Tensor[M], Y: td.Out[M]):
     Y[M] = td.zeros(Z).max() + X[M]  # wrong: reduce/empty
 
 
+# ---- numbers that 64 bits do not hold
+
+
+@wrong
+def a_count_beyond_all(X: td.Tensor[M], Y: td.Out[M]):
+    for _ in td.serial(10**30):  # wrong: bounds/index-size
+        Y[M] = X[M]
+
+
+@wrong
+def a_block_beyond_all(X: td.Tensor[M], Y: td.Out[M]):
+    for m in td.parallel(M.by(10**30)):  # wrong: block/size
+        Y[m] = X[m]
+
+
+@wrong
+def an_extent_beyond_all(X: td.Tensor[M], Y: td.Out[M]):
+    D = td.dims("D", 2**70)  # wrong: dims/definition
+    Y[M] = X[M] + td.zeros(D).sum()
+
+
+@wrong
+def a_let_beyond_all(X: td.Tensor[M], Y: td.Out[N]):
+    td.let(N, 10**30)  # wrong: bounds/index-size
+    Y[N] = X[0]
+
+
+@wrong
+def a_slice_beyond_all(X: td.Tensor[M], Y: td.Out[M]):
+    for m in td.parallel(M[: 10**30]):  # wrong: bounds/index-size
+        Y[m] = X[m]
+
+
+@wrong
+def a_subscript_beyond_all(X: td.Tensor[M], Y: td.Out[M]):
+    Y[M] = X.at(2**70, fill=0.0)  # wrong: bounds/index-size
+
+
+@wrong
+def an_index_that_grows(X: td.Tensor[M], Y: td.Out[M, i64]):
+    for m in td.parallel(M.each):
+        n = m * 2**62
+        Y[m] = n * 4  # wrong: bounds/index-size
+
+
+@wrong
+def a_fill_beyond_its_dtype(X: td.Tensor[M], Y: td.Out[M, i32]):
+    Y[M] = td.full(M, value=10**30, dtype=i32)  # wrong: dtype/number-out-of-range
+
+
+@wrong
+def a_stored_number_beyond_all(X: td.Tensor[M], Y: td.Out[M, i32]):
+    Y[M] = 10**30  # wrong: dtype/number-out-of-range
+
+
 # ---- several devices
 
 

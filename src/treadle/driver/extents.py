@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from treadle.algebra.dims import Part
 from treadle.algebra.expr import Expr, sym
 from treadle.base.source import Span
 from treadle.driver.errors import ExtentConflict, ExtentUnknown, RankWrong, RequirementBroken
 from treadle.driver.packed import element_shapes
-from treadle.ir.core import Program, Tensor
+from treadle.ir.core import Block, Op, Program, Region, Tensor
 from treadle.ir.extents import only_symbol, told_extents
 from treadle.ir.ops.fold import ArgReduce
-from treadle.lang.errors import EmptyExtremum
+from treadle.ir.ranges import EXTENT, beyond
+from treadle.lang.errors import EmptyExtremum, IndexTooLarge
 
 
 @dataclass(frozen=True)
@@ -144,22 +146,58 @@ def _require(program: Program, known: dict[str, int], scalars: Mapping[str, Any]
 def refuse_empty(program: Program, extents: Mapping[str, int]) -> None:
     """Refuses a call in which a position of an extremum is asked of no element, as far as extents alone tell.
 
+    Operations in branches, and in regions that have no instance or may have none, are not looked at.
     *Errors*: `reduce/empty`.
     """
-    for op in program.body.walk():
+    for op in _certain(program.body, extents):
         if not isinstance(op, ArgReduce):
             continue
         for axis in op.source.type.axes:
-            extent = axis.extent
-            if axis.dim in op.dims and extent.symbols <= extents.keys() and not extent.functions:
-                if int(extent.evaluate(extents)) <= 0:
-                    raise EmptyExtremum(
-                        doing=f"calling {program.name}",
-                        found=f"the position of the {op.monoid}imum over {axis.dim}, which has no element",
-                        expected="at least one element",
-                        hint="ask for the value, which is the identity of an empty range, or test the extent first",
-                        span=op.span,
-                    )
+            if axis.dim in op.dims and _count(axis, extents) == 0:
+                raise EmptyExtremum(
+                    doing=f"calling {program.name}",
+                    found=f"the position of the {op.monoid}imum over {axis.dim}, which has no element",
+                    expected="at least one element",
+                    hint="ask for the value, which is the identity of an empty range, or test the extent first",
+                    span=op.span,
+                )
+
+
+def _certain(block: Block, extents: Mapping[str, int]) -> Iterator[Op]:
+    """The operations that run whatever the arguments hold."""
+    for op in block.ops:
+        yield op
+        if isinstance(op, Region) and all(_count(a.domain, extents) for a in op.args):
+            yield from _certain(op.body, extents)
+
+
+def _count(part: Part, extents: Mapping[str, int]) -> int | None:
+    """How many coordinates a part has, where extents tell."""
+    extent = part.extent
+    if extent.functions or not extent.symbols <= extents.keys():
+        return None
+    return max(0, int(extent.evaluate(extents)))
+
+
+def refuse_large(
+    program: Program, extents: Mapping[str, int], scalars: Mapping[str, Any], *, tested: bool = True
+) -> None:
+    """Refuses a call in which an index expression may leave 64 bits. `tested`: whether one may, for extents below 2^31.
+
+    *Errors*: `bounds/index-size`.
+    """
+    if not tested and all(n <= EXTENT[1] for n in extents.values()):
+        return
+    for found in beyond(program, extents, scalars):
+        told = [f"{s} = {extents[s]}" for s in sorted(found.expr.symbols & extents.keys())]
+        raise IndexTooLarge(
+            doing=f"calling {program.name}",
+            found=f"the index expression {found.text}, which may reach {found.reaches}"
+            + (f" where {', '.join(told)}" if told else ""),
+            expected="index scalars within 64 bits: at most 2^63 - 1, their terms taken together",
+            hint="index scalars never wrap: reduce the number with %, or compute it in a dtype that wraps",
+            span=found.span,
+        )
 
 
 def shape_of(program: Program, tensor: Tensor, extents: Mapping[str, int]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from treadle.base.errors import TreadleError
 from treadle.base.source import user_position
 from treadle.driver.arguments import Call, Like, bind_arguments, frozen, known_extents
 from treadle.driver.checks import describe_flags
-from treadle.driver.extents import refuse_empty, shape_of, solve
+from treadle.driver.extents import refuse_empty, refuse_large, shape_of, solve
 from treadle.driver.outputs import fresh, refuse_read
 from treadle.driver.packed import held_as, in_bytes
 from treadle.driver.ready import MISS, Ready
@@ -225,6 +225,7 @@ class Kernel:
             with planning():
                 special = self._special.get(key) or self._specialise(call, kind)
         call.extents = solve(special.program, call.shapes, call.scalars)
+        refuse_large(special.program, call.extents, call.scalars, tested=special.tests_indices)
         if special.has_positions:
             refuse_empty(special.program, call.extents)
         self._outputs(special, call, allocate)

@@ -24,6 +24,7 @@ from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.ir.ops.debug import Print
 from treadle.ir.ops.fold import ArgReduce
+from treadle.ir.ranges import beyond
 from treadle.runtime.arrays import overlaps
 from treadle.runtime.launch import Block, CpuLaunch, Packer
 from treadle.runtime.pool import workers
@@ -46,7 +47,10 @@ class Specialisation:
         self.text = text
         self.read_first = read_first(program)
         self.tests_scalars = any(c.expr.functions for c in program.requires)  # facts that each call may break
-        self.short = not self.expanded.hidden and not self.tests_scalars  # whether a call may be learned
+        self.tests_indices = bool(beyond(program))  # indices that a call may drive out of 64 bits
+        wide = any(s.value.type.dtype.bits >= 64 for s in program.scalars)
+        # Whether a call may be learned: whatever is tested depends on the layout of its arguments alone.
+        self.short = not self.expanded.hidden and not self.tests_scalars and not (self.tests_indices and wide)
         self.has_positions = any(isinstance(op, ArgReduce) for op in program.body.walk())
         self.limit = limit
         self._rooms: dict[Any, Any] = {}

@@ -14,13 +14,14 @@ from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import ONE, Constraint, Expr, as_expr, const, maximum, minimum, sym
 from treadle.base.names import Names
 from treadle.base.source import Span
-from treadle.dtype.formats import DType, bool_, i64
+from treadle.dtype.formats import DType, bool_, i64, u64
 from treadle.ir.builder import Builder
 from treadle.ir.core import Block, Region, ScalarParam, Tensor, TileType, Value
+from treadle.ir.ranges import EXTENT, LIMIT, Range, reach
 from treadle.lang import folds, pointwise, subscript
 from treadle.lang.dims import Dimension, PartRef
 from treadle.lang.dtypes import as_dtype
-from treadle.lang.errors import BadArgument, Gone, NeedsExtent, OutOfRange, WrongDType
+from treadle.lang.errors import BadArgument, Gone, IndexTooLarge, NeedsExtent, OutOfRange, WrongDType
 from treadle.lang.objects import ends
 from treadle.lang.prove import prove_nonneg
 from treadle.lang.state import staged_flag
@@ -267,13 +268,22 @@ class Context:
                     hint="subscript a tile down to one element, and convert floats with .to(i64)",
                     span=self.span,
                 )
-            return x.expr
+            # Beyond the signed numbers every index is as far outside as the largest of them.
+            return pointwise.within_signed(self, x) if x.dtype == u64 else x.expr
         if isinstance(x, bool) or not isinstance(x, int):
             raise BadArgument(
                 doing=f"reading {what}",
                 found=repr(x),
                 expected="an integer",
                 hint="use // for a whole quotient",
+                span=self.span,
+            )
+        if abs(x) > LIMIT:
+            raise IndexTooLarge(
+                doing=f"reading {what}",
+                found=f"the number {x}",
+                expected="an integer within 64 bits: -(2^63 - 1) to 2^63 - 1",
+                hint="no index and no extent is as large",
                 span=self.span,
             )
         return as_expr(x)
@@ -310,6 +320,15 @@ class Context:
             return number >= 0
         facts = [*self.extent_facts, *self.facts, *self.requires, *more, *(self.promises if promises else ())]
         return prove_nonneg(goal, facts)
+
+    def fits(self, expr: Expr) -> bool:
+        """Whether 64 bits hold the expression for all extents that guards allow, sums of its terms included."""
+        wide = {s.value.name for s in self.scalars if s.value.type.dtype.bits >= 64}
+
+        def value(name: str) -> Range:
+            return (-LIMIT, LIMIT) if name in wide else (-2 * EXTENT[1], 2 * EXTENT[1] + 1)
+
+        return reach(expr, {}, value)[1] <= LIMIT
 
     def is_extent(self, expr: Expr) -> bool:
         """Whether the expression is a dimension's extent: a divisor that is 0 only where nothing is divided."""

@@ -14,6 +14,7 @@ from treadle.base.errors import TreadleError
 from treadle.base.source import Span, source_line
 from treadle.dtype.formats import DType, f32
 from treadle.ir.core import Program, ScalarParam, Tensor, TileType, Value
+from treadle.ir.ranges import large_numbers
 from treadle.ir.rewrite import drop_dead, rename
 from treadle.ir.trail import keep_trail
 from treadle.ir.verifier import verify
@@ -24,6 +25,7 @@ from treadle.lang.errors import (
     ArgumentDType,
     BadArgument,
     BadSignature,
+    IndexTooLarge,
     MissingStaged,
     NoEffect,
 )
@@ -302,6 +304,14 @@ class Definition:
         rename(program)
         keep_trail(program, trail.settled(order, before))
         verify(program, pass_name="capture")
+        for found in large_numbers(program):
+            raise IndexTooLarge(
+                doing=f"capturing {self.name}",
+                found=f"the number {found.reaches} in the index expression {found.text}",
+                expected="numbers of indices and extents within 64 bits: -(2^63 - 1) to 2^63 - 1",
+                hint="index scalars never wrap: reduce the number with %, or load it from a tensor",
+                span=found.span,
+            )
         return program
 
 

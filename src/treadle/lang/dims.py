@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import ONE, Expr, as_expr, sym
+from treadle.ir.ranges import LIMIT
 from treadle.lang.errors import BadDevice, BadDim, BadSize, DimTwice, OpenExtent, OutsideKernel
 from treadle.lang.objects import words_of
 from treadle.lang.operators import Operators
@@ -66,11 +67,11 @@ class PartRef(Operators):
     def by(self, size: Any) -> PartRef:
         """Blocks of `size` elements (the last may have fewer). *Errors*: `block/size`."""
         number = _staged_int(size)
-        if number is None or number < 1:
+        if number is None or not 1 <= number <= LIMIT:
             raise BadSize(
                 doing=f"fixing the block size of {self}",
                 found=repr(size),
-                expected="a staged integer of at least 1",
+                expected="a staged integer of at least 1" + (", within 64 bits" if number and number > LIMIT else ""),
                 hint="give a Python integer, for example .by(64)",
                 span=_span(),
             )
@@ -247,11 +248,11 @@ def dims(names: str, extent: Any = None, *, static: bool = False) -> Any:
     """
     found = _names(names)
     size = None if extent is None else _staged_int(extent)
-    if extent is not None and (size is None or size < 0):
+    if extent is not None and (size is None or not 0 <= size <= LIMIT):
         raise BadDim(
             doing=f"making the dimension {names}",
             found=f"the extent {extent!r}",
-            expected="a staged integer of at least 0",
+            expected="a staged integer of at least 0" + (", within 64 bits" if size and size > LIMIT else ""),
             hint="leave the extent out for a symbolic dimension, or use td.let for a computed one",
             span=_span(),
         )

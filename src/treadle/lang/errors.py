@@ -137,6 +137,12 @@ class OutOfRange(UserError):
     code = "bounds/outside"
 
 
+class IndexTooLarge(UserError):
+    """An index or extent that 64 bits do not hold."""
+
+    code = "bounds/index-size"
+
+
 class DimConflict(UserError):
     """Operands hold different parts of one dimension."""
 

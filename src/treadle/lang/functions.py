@@ -6,6 +6,7 @@ from typing import Any
 
 from treadle.algebra.dims import Part
 from treadle.dtype.formats import f32
+from treadle.dtype.promote import promote_weak
 from treadle.ir.core import Order, TileType
 from treadle.ir.ops.elementwise import Full
 from treadle.lang import folds, ordering, pointwise, user_folds
@@ -132,6 +133,8 @@ def full(*axes: Any, value: Any, dtype: Any = None) -> Tile:
             hint="tiles broadcast by themselves in expressions and stores",
             span=ctx.span,
         )
+    if isinstance(x, int) and wanted.is_int:
+        promote_weak(wanted, x, doing="making a tile with td.full", span=ctx.span)
     return ctx.tile(pointwise.broadcast(ctx, x, wanted, parts))
 
 

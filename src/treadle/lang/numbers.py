@@ -15,7 +15,7 @@ import numpy as np
 Number = bool | int | float
 
 
-def _as_float(x: Number) -> float:
+def as_float(x: Number) -> float:
     """The nearest f64; infinity for integers beyond it."""
     try:
         return float(x)
@@ -28,7 +28,7 @@ def _numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     def of(*args: Number) -> float:
         with np.errstate(all="ignore"):
-            return float(fn(*(np.float64(_as_float(x)) for x in args)))
+            return float(fn(*(np.float64(as_float(x)) for x in args)))
 
     return of
 
@@ -63,12 +63,12 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "sin": _numpy(np.sin),
     "cos": _numpy(np.cos),
     "tanh": _numpy(np.tanh),
-    "erf": lambda x: math.erf(_as_float(x)),
+    "erf": lambda x: math.erf(as_float(x)),
     "floor": _whole(math.floor, np.floor),
     "ceil": _whole(math.ceil, np.ceil),
     "trunc": _whole(math.trunc, np.trunc),
     "round": _whole(round, np.rint),
-    "isnan": lambda x: math.isnan(_as_float(x)),
+    "isnan": lambda x: math.isnan(as_float(x)),
     "isinf": lambda x: not isinstance(x, int) and math.isinf(x),
     "abs": abs,
 }

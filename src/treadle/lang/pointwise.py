@@ -14,9 +14,10 @@ import numpy as np
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, Expr, as_expr, eq, floordiv, ge, gt, le, lt, maximum, minimum
 from treadle.dtype import promote as rules
-from treadle.dtype.formats import DType, bool_, f32, i64
+from treadle.dtype.formats import DType, bool_, f32, i64, u64
 from treadle.ir.core import Value
 from treadle.ir.ops.elementwise import ELEMENTWISE
+from treadle.ir.ranges import LIMIT
 from treadle.lang import numbers
 from treadle.lang.dims import PartRef
 from treadle.lang.errors import BadArgument, DimConflict, WrongDType
@@ -113,7 +114,12 @@ def _subscripted(x: Any) -> str:
 
 
 def constant(ctx: Context, number: Number, dtype: DType, axes: Sequence[Part] = ()) -> Value:
-    """A tile full of `number`, rounded to `dtype`; scalars are made once a block."""
+    """A tile full of `number`, rounded to `dtype`; scalars are made once a block.
+
+    *Errors*: `dtype/number-out-of-range` for an integer that no dtype holds.
+    """
+    if isinstance(number, int) and dtype.is_int and not i64.finite_min <= number <= u64.finite_max:
+        rules.promote_weak(i64, number, doing=f"making a number of {dtype}", span=ctx.span)
     found = rounded(number, dtype)
     if axes:
         return ctx.builder.full(found, dtype, axes)
@@ -138,7 +144,7 @@ def rounded(number: Number, dtype: DType) -> Number:
         low, count = int(dtype.finite_min), 1 << dtype.bits
         return (int(number) - low) % count + low
     with np.errstate(all="ignore"):
-        return float(np.asarray(number, dtype.numpy).astype(np.float64))
+        return float(np.asarray(numbers.as_float(number), dtype.numpy).astype(np.float64))
 
 
 def materialise(ctx: Context, x: Operand, dtype: DType) -> Value:
@@ -155,6 +161,12 @@ def convert(ctx: Context, x: Tile, dtype: DType, *, saturate: bool = False) -> T
     value = ctx.builder.cast(x.value, dtype, saturate=saturate)
     widens = x.dtype.is_int and dtype == i64 and not (x.dtype.kind == "uint" and x.dtype.bits == 64)
     return ctx.tile(value, expr=x.expr if widens else None, safe=widens and (x.dtype.bits <= 32 or x.safe))
+
+
+def within_signed(ctx: Context, x: Tile) -> Expr:
+    """A scalar of u64 as an i64 index, the largest of these where it is larger."""
+    top = constant(ctx, LIMIT, x.dtype)
+    return ctx.builder.cast(ctx.builder.elementwise("minimum", x.value, top), i64).at()
 
 
 def join(ctx: Context, operands: Sequence[Operand], doing: str) -> tuple[Part, ...]:
@@ -200,6 +212,8 @@ def binary(ctx: Context, fn: str, a: Any, b: Any) -> Any:
     exact = index_binary(ctx, fn, x, y)
     if exact is not None and not any(isinstance(t, Tile) and t.rank for t in (x, y)):
         return ctx.index(exact)
+    if exact is not None and not ctx.fits(exact):
+        exact = None  # i64 elements of a tile wrap, expressions do not
     dtype = common(ctx, x, y, sign)
     if fn == "div":
         dtype = rules.division(dtype)
