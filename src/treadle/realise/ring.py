@@ -120,22 +120,32 @@ class Refusal(Exception):
 
 
 def find_stream(
-    program: Program, uses: Uses, *, computed: bool = False, units: frozenset[tuple[str, int]] = frozenset()
+    program: Program,
+    uses: Uses,
+    *,
+    computed: bool = False,
+    units: frozenset[tuple[str, int]] = frozenset(),
+    turned: bool = False,
 ) -> Stream | str:
     """The stream of a program, or why it has none. `units`: the axes of tensors that are contiguous; unknown, the last.
+
+    `turned`: of two block arguments that all results have, the second lies along the rows of accumulators.
 
     `computed`: tiles may be any values, of any format that widens exactly to the accumulator's, and pass through
     registers on their way; otherwise they are plain blocks of tensors in formats of the tensor cores.
     """
     try:
-        return _Finder(program, uses, computed, units).find()
+        return _Finder(program, uses, computed, units, turned).find()
     except Refusal as why:
         return str(why)
 
 
 class _Finder:
-    def __init__(self, program: Program, uses: Uses, computed: bool, units: frozenset[tuple[str, int]]) -> None:
+    def __init__(
+        self, program: Program, uses: Uses, computed: bool, units: frozenset[tuple[str, int]], turned: bool
+    ) -> None:
         self.units = units
+        self.turned = turned
         self.program = program
         self.uses = uses
         self.computed = computed
@@ -176,7 +186,9 @@ class _Finder:
         if not rows:
             raise Refusal("no block argument is an axis of every contraction")
         order = [p for p in ops[0].result.type.axes if any(p == a.part for a in rows)]
-        row = next(a for a in rows if a.part == order[0])
+        if self.turned and len(order) < 2:
+            raise Refusal("the results do not have two block arguments")
+        row = next(a for a in rows if a.part == order[1 if self.turned else 0])
         if loop is None:
             step = next((a for a in ops[0].b.type.axes if a.dim in ops[0].contracted), None)
             if step is None or any(step not in op.a.type.axes for op in ops):

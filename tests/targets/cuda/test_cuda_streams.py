@@ -13,6 +13,7 @@ from treadle.ir.verifier import verify
 from treadle.machine.form import Copy, MachineProgram, Mma, Sync
 from treadle.plan.facts import CallFacts, contiguous
 from treadle.plan.pins import tile, versions
+from treadle.planner.enumerate import choose
 from treadle.targets.cuda.streams import Streams
 
 SMALL = {"M": 136, "N": 72, "K": 72}
@@ -148,3 +149,19 @@ def test_turns_are_order_only() -> None:
     turns = [s for s in machine.statements() if isinstance(s, Sync) and "turn" in s.tags]
     assert [s.kind for s in turns].count("barrier.sync") == [s.kind for s in turns].count("barrier.arrive") == 3
     assert {str(dict(s.args)["threads"]) for s in turns} == {"256"}
+
+
+@pytest.mark.parametrize("stored", ["W[k, n]", "W[n, k]"])
+def test_few_rows_as_columns(stored: str) -> None:
+    text = halves(linear("bf16", gelu=True))
+    if stored == "W[n, k]":
+        text = text.replace("W: bf16[K, N]", "W: bf16[N, K]")
+        text = text.replace("bf16[k, n] = load W[k, n]", "bf16[n, k] = load W[n, k]")
+    source = read(text)
+    sizes = {"M": 5, "N": 136, "K": 200}
+    machine = built(source, sizes, turned=True, columns=8, step=128, staged=False, versions=2)
+    assert {s.atom for s in machine.statements() if isinstance(s, Mma)} == {"wgmma.m64n8k16.bf16"}
+    tried(machine, source, sizes, tolerance=1e-2)
+    thin = contiguous(source, "cuda:sm_90a", {"M": 16, "N": 8192, "K": 8192})
+    chosen = choose(source, thin, [Streams()]).plan
+    assert chosen.point["turned"] and chosen.point["columns"] == 16

@@ -1,0 +1,235 @@
+"""What a point of the streams family needs and takes: whether it fits a multiprocessor, and its expected time.
+
+What no point changes is computed once: a planner asks for hundreds of points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf, prod
+
+from treadle.algebra.dims import Part
+from treadle.algebra.expr import Constraint
+from treadle.analysis.uses import flat_subs
+from treadle.ir.core import Block
+from treadle.ir.guard import Bound
+from treadle.ir.ops.elementwise import Cast, Elementwise
+from treadle.ir.ops.fold import Reduce
+from treadle.plan.cost import CostVector
+from treadle.plan.family import Point
+from treadle.realise.ring import Stream, closing, row_of
+from treadle.targets.cuda.rates import rates, target
+from treadle.targets.cuda.shape import Shape
+from treadle.targets.cuda.stream_facts import atom_of, chained, depth_of, holds, in_place, store_facts, stored, varying
+
+SLACK = 1024
+"""Bytes lost to rounding the base of shared memory up."""
+
+TURNS = 168
+"""Registers for accumulators and operands of a thread that takes turns: its computation is scheduled in one piece,
+which needs more for itself."""
+
+ARRIVAL = 1.3e-6
+"""Seconds from the start of a box's load to its arrival while the memory is busy (measured on thin products: 4 MB in
+flight on all multiprocessors together read 3.2 TB/s, 8 MB as much as the memory gives)."""
+
+HANDOVER = 170.0
+"""Cycles of an iteration in which a consumer contracts nothing: it waits for its products, gives the slot back and
+finds the next one (measured on products of 1024 cubed, in steps of 64 and of 128)."""
+
+BEHIND = 70.0
+"""The same where the products of an iteration are waited for in the next one."""
+
+COMPANY = 700.0
+"""Cycles of a task for each consumer after the first: they start, share registers out and store beside one another."""
+
+SLOW_START = 0.1e-6
+"""Seconds for each time that the memory's bytes are as many as are in flight."""
+
+NARROW = 34.0
+"""The fewest cycles of an instruction, however few its columns."""
+
+Span = str | int
+"""Coordinates along a part: those of a block of rows, columns or the ordered region, or a number."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A tile: its spans, bits of an element, elements of a swizzled row, whether each iteration has another."""
+
+    outer: Span
+    inner: Span
+    bits: int
+    row: int
+    streamed: bool
+
+
+class StreamCost:
+    """Costs of the points of one stream under a call's facts."""
+
+    def __init__(self, shape: Shape, stream: Stream) -> None:
+        self.shape, self.stream = shape, stream
+        self.rate = rates(shape.facts)
+        self.shared = target(shape.facts).shared_bytes
+        self.slots = [
+            Slot(
+                self.span(t.outer), self.span(t.inner), t.value.type.dtype.bits, row_of(t.value.type.dtype), t.streamed
+            )
+            for t in stream.tiles
+        ]
+        self.products = [
+            (self.span(c.cols), self.span(c.deep), c.right.type.dtype.bits, c.left_tile is None)
+            for c in stream.contractions
+        ]
+        self.inside = [] if stream.loop is None else self.simple(stream.loop.body)
+        self.after = self.simple(stream.region.body)
+        self.args = [
+            (self.span(a.part), max(1, shape.facts.value(a.domain.dim.extent)), a.kind) for a in stream.region.args
+        ]
+        self.depth = shape.facts.value(stream.step.dim.extent)
+        self.bytes = shape.bytes()
+        self.chained, self.varying = chained(stream), varying(stream)
+        results = stored(stream, 16)
+        self.stages = bool(results) and all(holds(f, shape) for op in results for f in store_facts(op))
+        self.stages = self.stages and not any(
+            s.part == stream.rows.part for op in results for s in flat_subs(op.subs[-1:])
+        )
+        self.follows = holds(Bound(Constraint(depth_of(stream) - 1)), shape) and in_place(stream)
+        self._closed: dict[tuple[int, int], bool] = {}
+        self._atoms: dict[int, bool] = {}
+
+    def span(self, part: Part) -> Span:
+        """The span of a part."""
+        stream = self.stream
+        if part == stream.rows.part:
+            return "rows"
+        if part == stream.step:
+            return "step"
+        if stream.columns is not None and part == stream.columns.part:
+            return "columns"
+        return part.extent.constant or 64
+
+    def simple(self, block: Block) -> list[tuple[float, list[Span]]]:
+        """Simple operations of a block: the weight of an element and the spans of what they make."""
+        found: list[tuple[float, list[Span]]] = []
+        for op in block.ops:
+            if isinstance(op, Elementwise | Cast | Reduce):
+                value = op.source if isinstance(op, Reduce) else op.result
+                spans = [s if isinstance(s := self.span(p), str) else self.shape.extent(p) for p in value.type.axes]
+                found.append((self.shape.weight(op), spans))
+        return found
+
+    # ---- a point
+
+    def cost(self, point: Point) -> CostVector:
+        """The expected time of a point."""
+        if self.exceeds(point):
+            return CostVector(compute=inf)
+        rate = self.rate
+        sizes = sizes_of(point)
+        rows, step, columns = sizes["rows"], sizes["step"], sizes["columns"]
+        tasks = 1
+        for span, extent, kind in self.args:
+            tasks *= ceil(extent / size(span, sizes)) if kind == "block" else extent
+        iterations = max(1, ceil(self.depth / step)) * (0.5 if self.varying else 1.0)
+        cycles = 0.0
+        consumers = int(point["consumers"])
+        for width, deep, bits, _ in self.products:
+            one = 64 * size(width, sizes) * 256 / bits / rate.products * bits / 16
+            cycles += max(one, NARROW / consumers) * consumers * size(deep, sizes) * bits / 256
+        if self.chained:
+            cycles *= 1.25 if consumers == 1 else 1.0
+        else:
+            cycles = max(cycles, cycles / consumers + (BEHIND if int(point["flight"]) else HANDOVER))
+        if self.stream.loop is not None:
+            # Consumers that contract at the same time compute at the same time too: without turns little hides.
+            simple = total(self.inside, sizes) / rate.lanes
+            shown = 0.8 if point["turns"] else {1: 1.0, 2: 1.0, 3: 0.78}[consumers]
+            cycles = max(cycles, simple) + shown * min(cycles, simple) + (150.0 if self.chained else 0.0)
+        # Turns leave a ring of two full most of the time; more of them only take longer to come round (measured: 2 %).
+        versions = int(point["versions"])
+        hidden = 1.02 - 0.01 * versions if point["turns"] else min(1.0, 0.55 + 0.15 * versions)
+        after = total(self.after, sizes) / rate.lanes
+        outputs = rows * (columns or 128)
+        after += outputs / (64.0 if point["staged"] else 24.0)
+        rounds = ceil(tasks / rate.processors)
+        company = 0.0 if self.chained else COMPANY * (consumers - 1)
+        whole = rounds * (iterations * (cycles / hidden + (60 if self.chained else 0)) + after + 600) + company
+        if point["raster"] == "row" and tasks > 2 * rate.processors:
+            whole *= 1.03
+        if int(point["flight"]):
+            whole *= 1.002
+        streamed = sum(slot_bytes(s, sizes) for s in self.slots if s.streamed)
+        again = tasks * iterations * streamed
+        # What is on its way at a time, on the multiprocessors that have a task.
+        flying = min(tasks, rate.processors) * (versions - int(point["flight"])) * streamed
+        flow = min(rate.memory, flying / ARRIVAL)
+        return CostVector(
+            compute=whole / rate.clock,
+            memory=max(self.bytes / flow + SLOW_START * self.bytes / flying, again / rate.cache / 1.6)
+            + 0.1 * whole / rate.clock
+            + 0.05 * again / rate.cache,
+            launch=rate.launch,
+        )
+
+    def exceeds(self, point: Point) -> bool:
+        """Whether a point needs more than the target has, or asks for what the form cannot do."""
+        consumers, sizes = int(point["consumers"]), sizes_of(point)
+        if not point.get("turned", False) and 0 < sizes["columns"] < 64:
+            return True
+        if point["turns"] and (consumers != 2 or len(self.stream.batches) != 2):
+            return True
+        if (int(point["flight"]) and not self.follows) or (point["staged"] and not self.stages):
+            return True
+        shared = SLACK + (16384 * consumers if point["staged"] else 0) + 512
+        for slot in self.slots:
+            shared += slot_bytes(slot, sizes) * (int(point["versions"]) if slot.streamed else 1)
+            if size(slot.outer, sizes) > 256 or size(slot.inner, sizes) % slot.row:
+                return True
+        if shared > self.shared:
+            return True
+        held = 0
+        for cols, deep, _, computed in self.products:
+            width = size(cols, sizes)
+            if width % 8 or width > 256 or not self.has_atoms(width):
+                return True
+            held += width // 2
+            if computed:
+                held += (size(deep, sizes) if isinstance(deep, str) else 128) // 4
+        if held > (TURNS if point["turns"] else {1: 200, 2: 200, 3: 128}[consumers]):
+            return True
+        return not self.closes(sizes["rows"], sizes["step"])
+
+    def has_atoms(self, width: int) -> bool:
+        """Whether every contraction has an instruction of this width."""
+        if width not in self._atoms:
+            self._atoms[width] = all(atom_of(c, width) is not None for c in self.stream.contractions)
+        return self._atoms[width]
+
+    def closes(self, rows: int, step: int) -> bool:
+        """Whether blocks of these sizes end where engines deliver zeros."""
+        if (rows, step) not in self._closed:
+            ends = closing(self.stream, rows, step)
+            self._closed[rows, step] = not isinstance(ends, str) and all(holds(f, self.shape) for f in ends)
+        return self._closed[rows, step]
+
+
+def sizes_of(point: Point) -> dict[str, int]:
+    """The sizes of a point's blocks."""
+    return {"rows": 64 * int(point["consumers"]), "step": int(point["step"]), "columns": int(point["columns"])}
+
+
+def size(span: Span, sizes: dict[str, int]) -> int:
+    """Coordinates along a span."""
+    return sizes[span] if isinstance(span, str) else span
+
+
+def slot_bytes(slot: Slot, sizes: dict[str, int]) -> int:
+    """Bytes of a slot."""
+    return slot.bits * size(slot.outer, sizes) * size(slot.inner, sizes) // 8
+
+
+def total(operations: Sequence[tuple[float, Sequence[Span]]], sizes: dict[str, int]) -> float:
+    """Issue slots of simple operations."""
+    return sum(weight * prod(size(s, sizes) for s in spans) for weight, spans in operations)

@@ -1,0 +1,133 @@
+"""What the streams family asks of a call: facts of engines, which instruction contracts, what leaves through boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from treadle.algebra.expr import Expr
+from treadle.hardware.atoms import Atom, warpgroup_atom
+from treadle.ir.core import Sub, Tensor
+from treadle.ir.guard import Aligned, Bound, Divisible, Fact, Pitch, Unit
+from treadle.ir.ops.access import Store
+from treadle.realise.ring import Contraction, Stream, depth_of_atom
+from treadle.targets.cuda.shape import Shape
+
+
+def varying(stream: Stream) -> bool:
+    """Whether tasks have different numbers of iterations."""
+    if stream.loop is None:
+        return False
+    domain = stream.loop.args[0].domain
+    names = {f"{a.name}.{b}" for a in stream.region.args for b in ("start", "stop")}
+    return bool((domain.lo.symbols | domain.hi.symbols) & (names | {a.name for a in stream.region.args}))
+
+
+def chained(stream: Stream) -> bool:
+    """Whether a contraction's operand is computed in registers."""
+    return any(c.left_tile is None for c in stream.contractions)
+
+
+def ledger(stream: Stream) -> tuple[str, ...]:
+    """Permissions that the contraction spends."""
+    floats = [c for c in stream.contractions if c.op.result.type.dtype.is_float]
+    if not floats:
+        return ()
+    dims = ", ".join(dict.fromkeys(str(c.deep.dim) for c in floats))
+    each = depth_of_atom(floats[0].right.type.dtype)
+    lines = [f"regroup: {dims} in blocks of {each} inside an atom, atoms in order"]
+    atoms = (atom_of(c, 64) for c in floats)
+    spent = dict.fromkeys(a.spends for a in atoms if a is not None and a.spends)
+    return (*lines, *(f"{name}: {MEANING[name]}" for name in spent))
+
+
+MEANING = {
+    "tf32": "operands of f32 without their 13 lowest bits",
+    "fp8_accumulate": "products of fp8 summed as the tensor cores do",
+}
+"""What a permission of the ledger is spent on."""
+
+
+def atom_of(one: Contraction, columns: int) -> Atom | None:
+    """The contract of a contraction's instruction."""
+    return warpgroup_atom(one.left.type.dtype.name, one.right.type.dtype.name, columns)
+
+
+def depth_of(stream: Stream) -> Expr:
+    """The number of coordinates of the ordered region."""
+    part = stream.step if stream.loop is None else stream.loop.args[0].domain
+    return part.hi - part.lo
+
+
+def in_place(stream: Stream) -> bool:
+    """Whether every contraction adds to a carried value (or the whole of a dimension is contracted here)."""
+    if stream.loop is None:
+        return True
+    names = {v.name for v in stream.loop.carried}
+    return len(stream.batches) == 1 and all(c.op.acc.name in names for c in stream.contractions)
+
+
+def stored(stream: Stream, bits: int) -> list[Store]:
+    """Stores of the region; of elements of `bits` bits only, unless 0."""
+    return [
+        op
+        for op in stream.region.body.ops
+        if isinstance(op, Store)
+        and (not bits or op.tensor.dtype.bits == bits)
+        and isinstance(op.subs[-1], Sub)
+        and op.subs[-1].part is not None
+    ]
+
+
+def strongest(facts: Iterable[Fact]) -> list[Fact]:
+    """The facts without those that another of them implies."""
+    found = list(dict.fromkeys(facts))
+
+    def implied(fact: Fact) -> bool:
+        match fact:
+            case Aligned(tensor, size):
+                return any(isinstance(f, Aligned) and f.tensor == tensor and f.bytes > size for f in found)
+            case Pitch(tensor, axis, by):
+                same = (f for f in found if isinstance(f, Pitch) and (f.tensor, f.axis) == (tensor, axis))
+                return any(f.by > by and f.by % by == 0 for f in same)
+            case _:
+                return False
+
+    return [f for f in found if not implied(f)]
+
+
+def engine_facts(tensor: Tensor, unit: int = -1) -> list[Fact]:
+    """What a tensor map needs of a tensor that is contiguous along the axis `unit`."""
+    rank = len(tensor.dims)
+    unit %= rank
+    chunk = 128 // tensor.dtype.bits
+    pitches: list[Fact] = [Pitch(tensor.name, axis, chunk) for axis in range(rank) if axis != unit]
+    return [Unit(tensor.name, unit), *pitches, Aligned(tensor.name, 16)]
+
+
+def store_facts(op: Store) -> list[Fact]:
+    """What an engine needs of a tensor of 16-bit elements that it stores to: it writes whole chunks of 16 bytes."""
+    extent = op.tensor.dims[-1].extent
+    whole: list[Fact] = [] if extent.constant is not None and extent.constant % 8 == 0 else [Divisible(extent, 8)]
+    return [*engine_facts(op.tensor), *whole]
+
+
+def holds(fact: Fact, shape: Shape) -> bool:
+    """Whether a call is known to satisfy a fact."""
+    facts = shape.facts
+    match fact:
+        case Unit(tensor, axis):
+            return (tensor, axis) in facts.unit
+        case Aligned(tensor, size):
+            return facts.aligned.get(tensor, 0) >= size
+        case Pitch(tensor, _, by):
+            return 8 * facts.aligned.get(tensor, 0) >= by * shape.program.tensor(tensor).dtype.bits
+        case Bound(constraint):
+            if not constraint.symbols <= facts.extents.keys():
+                return True
+            return bool(constraint.holds(dict(facts.extents)))
+        case Divisible(expr, by):
+            if not expr.symbols <= facts.extents.keys() or expr.functions:
+                return True
+            return int(expr.evaluate(dict(facts.extents))) % by == 0
+        case _:
+            return True
