@@ -1,9 +1,9 @@
 """The spine on a Hopper GPU: every plan right, then times beside cuBLAS, cuDNN and a copy.
 
-`python benchmarks/device/spine.py OUT.json [check] [time]` calls kernels as a user does: they plan, are judged and
-compiled there. *Method*: integer-exact where sums are exact, else a derived componentwise bound against float64; NaN
-around every operand; outputs poisoned before each run; times by events, interleaved, the L2 overwritten before each
-sample, random data, medians.
+`python benchmarks/device/spine.py OUT.json [check] [time] [PART ...]` calls kernels as a user does: they plan, are
+judged and compiled there; parts are others, rows, linear, gated, attention, host (none: all). *Method*: integer-exact
+where sums are exact, else a derived componentwise bound against float64; NaN around every operand; outputs poisoned
+before each run; times by events, interleaved, the L2 overwritten before each sample, random data, medians.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from spine_kernels import gather, ranges, same  # noqa: E402
 import treadle as td  # noqa: E402
 from treadle.lib.attention import attention  # noqa: E402
 from treadle.lib.linear import gated_linear, linear  # noqa: E402
+from treadle.lib.norms import layernorm  # noqa: E402
 from treadle.lib.rows import softmax  # noqa: E402
 
 BF, F32 = torch.bfloat16, torch.float32
@@ -56,10 +57,14 @@ def normal(*shape: int, dtype: torch.dtype = BF, scale: float = 1.0) -> torch.Te
 # ---- K1
 
 
+ROWS = ((37, 1), (300, 31), (133, 1000), (65, 4099), (40, 32768), (0, 31), (4096, 4096), (1, 32768))
+ROWS += ((1100, 8192), (600, 32768), (133, 32760), (0, 32768), (700, 16384))
+
+
 def check_rows(checks: Checks) -> None:
     """Softmax of rows of any length."""
     for dtype in (F32, BF):
-        for rows, n in ((37, 1), (300, 31), (133, 1000), (65, 4099), (40, 32768), (0, 31), (4096, 4096), (1, 32768)):
+        for rows, n in ROWS:
             x = inside(normal(rows, n, dtype=dtype, scale=3.0), odd=n in (31, 4099))
             y = inside(torch.empty(rows, n, dtype=dtype, device=DEVICE), odd=n in (31, 4099))
             want = torch.softmax(x.double(), 1)
@@ -70,6 +75,18 @@ def check_rows(checks: Checks) -> None:
             checks.call(
                 f"rows/{dtype}/{rows}x{n}".replace("torch.", ""), softmax, (x,), y, within(want, bound), repeats=3
             )
+
+    for rows, n in ((300, 32), (133, 1000), (65, 4099), (4096, 8192), (517, 16384), (1, 32768)):
+        x, scale, shift = inside(normal(rows, n, scale=3.0), odd=n == 4099), inside(normal(1, n))[0], normal(n)
+        y = inside(torch.empty(rows, n, dtype=BF, device=DEVICE), odd=n == 4099)
+        wide = x.double()
+        want = torch.nn.functional.layer_norm(wide, (n,), scale.double(), shift.double())
+        # The standardised row off by some roundings of n terms, of the row's size; one rounding of the result.
+        size = (wide - wide.mean(1, keepdim=True)).abs() / wide.std(1, keepdim=True, unbiased=False) + 1.0
+        bound = (
+            want.abs() * EPS[BF] + size * scale.double().abs() * (n + 16) * 2.0**-24 + shift.double().abs() * 2.0**-22
+        )
+        checks.call(f"layernorm/bf16/{rows}x{n}", layernorm, (x, scale, shift), y, within(want, bound), repeats=3)
 
 
 # ---- K2
@@ -329,6 +346,26 @@ def time_rows(flush: torch.Tensor, rounds: int, bandwidth: float) -> list[dict[s
     return rows
 
 
+def time_layernorm(flush: torch.Tensor, rounds: int, bandwidth: float) -> list[dict[str, Any]]:
+    """As `time_rows`, with scale and shift, against torch's."""
+    rows: list[dict[str, Any]] = []
+    for n in (1024, 4096, 8192, 32768):
+        x, scale, shift = normal(4096, n, dtype=BF), normal(n, dtype=BF), normal(n, dtype=BF)
+        y, z = torch.empty_like(x), torch.empty_like(x)
+        calls = {
+            "ours": layernorm.bind(x, scale, shift, y),
+            "copy": lambda x=x, z=z: z.copy_(x),
+            "torch": lambda x=x, n=n, a=scale, b=shift: torch.nn.functional.layer_norm(x, (n,), a, b),
+        }
+        samples = interleaved(calls, rounds, flush)
+        share = 2 * x.numel() * x.element_size() / median(samples["ours"]) * 1e6 / bandwidth
+        ran = ran_as(layernorm, (x, scale, shift, y), {})
+        row = row_of(f"layernorm/bf16/4096x{n}", samples, ("copy",), ran, copy_share=share)
+        row["torch_us"] = median(samples["torch"])
+        rows.append(row)
+    return rows
+
+
 def time_host() -> list[dict[str, Any]]:
     """What a call costs the host: bound, generic, generic with the output left out."""
     x = normal(64, 1024, dtype=F32)
@@ -353,6 +390,7 @@ def time_host() -> list[dict[str, Any]]:
 
 def main(out: str, what: list[str]) -> None:
     torch.manual_seed(1)
+    only = set(what) - {"check", "time"}
     report: dict[str, Any] = {
         "experiment": "spine",
         "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu, a trial",
@@ -371,6 +409,8 @@ def main(out: str, what: list[str]) -> None:
         checks = Checks()
         report["checks"] = checks.rows
         for one in (check_others, check_rows, check_linear, check_gated, check_attention):
+            if only and one.__name__.removeprefix("check_") not in only:
+                continue
             try:
                 one(checks)
             except Exception:
@@ -383,12 +423,15 @@ def main(out: str, what: list[str]) -> None:
         report["times"] = rows = [time_copy(flush)]
         bandwidth = rows[0]["bytes_per_s"]
         print(rows[0], flush=True)
-        for part in (
-            lambda: time_linear(flush, 60),
-            lambda: time_attention(flush, 40),
-            lambda: time_rows(flush, 60, bandwidth),
-            time_host,
+        for name, part in (
+            ("linear", lambda: time_linear(flush, 60)),
+            ("attention", lambda: time_attention(flush, 40)),
+            ("rows", lambda: time_rows(flush, 60, bandwidth)),
+            ("rows", lambda: time_layernorm(flush, 60, bandwidth)),
+            ("host", time_host),
         ):
+            if only and name not in only:
+                continue
             try:
                 rows += part()
             except Exception:
