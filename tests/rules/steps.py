@@ -57,6 +57,10 @@ RIGHT = {
         [(fuse_scopes, ("R0", "R1")), (move, ("0.0.4", 0)), (split, ("R0", "i", 4))],
     ),
     "scopes apart": (kernels.siblings, [(fuse_scopes, ("R0", "R1")), (split_scopes, ("R0", 4))]),
+    "neighbours in a row": (
+        kernels.neighbours,
+        [(split, ("R0", "n", "all")), (split, ("R1", "n_1", "all")), (fuse_scopes, ("R0", "R1"))],
+    ),
     "an owner recomputed": (
         kernels.owned,
         [(recompute, ("%s", "R1")), (fuse, ("R0",)), (permute, ("R0", ["j", "i"], ["i"]))],

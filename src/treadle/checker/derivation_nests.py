@@ -70,16 +70,19 @@ def _split(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tupl
     m.fields(x, y)
     inner = only_region(m, y)
     place = next((k for k, a in enumerate(x.args) if a.name == m.step.args["arg"]), None)
-    if place is None or len(x.args) != len(y.args) or len(inner.args) != 1:
+    whole = m.step.args["size"] == "all"
+    if place is None or len(x.args) != len(y.args) + whole or len(inner.args) != 1 or not y.args:
         wrong(f"the arguments of {x.name} are not those of the program before, but for one that is split")
     if ordered(x) and place != len(x.args) - 1:
         wrong(f"{x.args[place].name} is not the last argument of {x.name}, whose instances are ordered")
-    for k, (mine, theirs) in enumerate(zip(x.args, y.args, strict=True)):
-        if k != place:
-            m.argument(mine, theirs)
-    old, outer, part = x.args[place], y.args[place], inner.args[0]
-    cut(m, old, outer, part)
-    m.bind_argument(old, part)
+    others = [a for k, a in enumerate(y.args) if whole or k != place]
+    for mine, theirs in zip([a for k, a in enumerate(x.args) if k != place], others, strict=True):
+        m.argument(mine, theirs)
+    if whole:
+        m.argument(x.args[place], inner.args[0])
+    else:
+        cut(m, x.args[place], y.args[place], inner.args[0])
+        m.bind_argument(x.args[place], inner.args[0])
     m.inside(x, y, inner)
     m.bind_results(x, y)
     return i + 1, j + 1

@@ -22,7 +22,7 @@ from treadle.ir.rewrite import edit_block, operand_names
 from treadle.plan.steps import Step
 from treadle.rules.accesses import extents_known
 from treadle.rules.draft import Draft
-from treadle.rules.refusals import CoverageBroken, FormUnsupported, OrderBroken, PrefixBroken
+from treadle.rules.refusals import CoverageBroken, FormUnsupported, NameUnknown, OrderBroken, PrefixBroken
 
 
 def is_ordered(region: Region) -> bool:
@@ -43,6 +43,7 @@ def _ordered_effect(op: object) -> bool:
 
 def split(program: Program, at: str, arg: str, size: int | str, outer: str | None = None) -> tuple[Program, Step]:
     """An argument cut into blocks of `size`, each block's indices run by a region inside: a level more in the nest.
+    With the size "all" there is one block: the argument runs inside, beneath the others.
 
     The tail is a shorter block. *Ensures*: each index is in one block; ordered instances keep their order.
     *Errors*: `rules/coverage`, `rules/order`, `rules/name`, `rules/form`.
@@ -51,8 +52,6 @@ def split(program: Program, at: str, arg: str, size: int | str, outer: str | Non
     region = d.region(at)
     old = d.argument(region, arg)
     d.without_merges(region)
-    by = d.expr(size)
-    number = by.constant
     place = region.args.index(old)
     if is_ordered(region) and place != len(region.args) - 1:
         raise d.no(
@@ -62,6 +61,14 @@ def split(program: Program, at: str, arg: str, size: int | str, outer: str | Non
             "split the last one, or permute the region where its order policy admits it",
             region,
         )
+    if size == "all":
+        if len(region.args) == 1:
+            raise d.no(NameUnknown, f"{arg} is all that {at} runs", "an argument beside others", "split it", region)
+        del region.args[place]
+        nest(d, region, [old], f"{at}_{arg}")
+        return d.finish()
+    by = d.expr(size)
+    number = by.constant
     if number is not None and number < 1:
         raise d.no(CoverageBroken, f"blocks of {number}", "a size of at least 1", "give a positive size", region)
     if number is None and not d_positive(d, by):
