@@ -172,6 +172,55 @@ def printed(X: td.Tensor[M], Y: td.Out[M] = None):
 
 
 @td.kernel
+def printed_cut(X: td.Tensor[M], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        td.print("start", m.start)
+        Y[m] = X[m] + 1
+
+
+@td.kernel
+def printed_few(X: td.Tensor[M], Y: td.Out[M] = None):
+    td.print("x", X[M], where=X[M] > 2)
+    Y[M] = 1.0
+
+
+@td.kernel
+def printed_checked(X: td.Tensor[M], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        td.print("x", X[m])
+        td.check(X[m] > 0, "all are positive")
+        Y[m] = X[m]
+
+
+@td.kernel
+def printed_rows(X: td.Tensor[M, N], Y: td.Out[M] = None):
+    td.print("columns", N.extent.to(td.i32))
+    for m in td.parallel(M.each):
+        s = td.zeros()
+        for n in td.serial(N.each.reversed):
+            s = s + X[m, n]
+            td.print("s", s, where=s > 0)
+        if s > 1:
+            td.print("big", s)
+            td.print("row", X[m, N])
+        Y[m] = s
+    for t in td.serial(2):
+        for m in td.parallel(M):
+            for i in td.serial(m.each):
+                td.print("sum", X[i, N].sum() * t)
+
+
+@td.kernel
+def printed_product(A: td.Tensor[M, K], B: td.Tensor[K, N], Y: td.Out[M, N] = None):
+    for m, n in td.parallel(M, N):
+        acc = td.zeros(m, n)
+        for k in td.reduce(K):
+            acc = td.mma(A[m, k], B[k, n], acc)
+        td.print("acc", acc, where=acc > 3)
+        Y[m, n] = acc
+
+
+@td.kernel
 def position(X: td.Tensor[M, N], Y: td.Out[M] = None):
     for m in td.parallel(M):
         Y[m] = X[m, N].argmax(N)

@@ -12,6 +12,7 @@ from tests.driver import kernels as k
 import treadle as td
 from treadle.base.errors import TreadleError
 from treadle.checker.verdict import Verdict
+from treadle.driver import prints
 from treadle.driver import specialisation as module
 from treadle.driver.overlap import copies_suffice
 from treadle.plan.pins import NoPlan
@@ -50,14 +51,54 @@ def test_operations_without_a_machine_form(monkeypatch: pytest.MonkeyPatch) -> N
     assert variant.verdict["status"] == "none"
 
 
-def test_printing_kernels_run_in_the_interpreter_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_of_cuts_run_in_the_interpreter_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert (k.printed(X) == X + 1).all()
-        assert (k.printed.bind(X)() == X + 1).all()
-    assert capsys.readouterr().out.count("x = 3.0") == 2
-    (variant,) = k.printed.variants
-    assert variant.plan == "reference interpreter (it has td.print)"
+        assert (k.printed_cut(X) == X + 1).all()
+        assert (k.printed_cut.bind(X)() == X + 1).all()
+    assert capsys.readouterr().out.splitlines() == ["start = 0"] * 2
+    (variant,) = k.printed_cut.variants
+    assert variant.plan == "reference interpreter (it has a td.print whose values no plan keeps)"
+
+
+PRINTING = [
+    (k.printed, lambda r: [r.standard_normal(9).astype(np.float32)]),
+    (k.printed_rows, lambda r: [r.integers(-3, 3, (4, 5)).astype(np.float32)]),
+    (k.printed_product, lambda r: [r.integers(-3, 3, s).astype(np.float32) for s in ((7, 9), (9, 6))]),
+]
+
+
+@pytest.mark.parametrize("kernel, make", PRINTING, ids=lambda x: getattr(x, "__name__", ""))
+def test_compiled_kernels_print_what_the_interpreter_prints(
+    kernel: td.Kernel, make: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same lines in the same order, by calls, bound calls and plans, again and again."""
+    args = make(np.random.default_rng(1))
+    expected = kernel.reference(*args)
+    lines = capsys.readouterr().out
+    assert len(lines.splitlines()) > 8
+    plan, bound = kernel.plan(*args), kernel.bind(*args)
+    for run in (lambda: kernel(*args), lambda: kernel(*args), bound, lambda: plan(*args)):
+        np.testing.assert_equal(run(), expected)
+        assert capsys.readouterr().out == lines
+    assert [v.verdict["status"] for v in kernel.variants] == ["verified"]
+    assert kernel.sanitize(*args) == [] and capsys.readouterr().out == ""
+
+
+def test_more_prints_than_a_launch_keeps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prints, "MOST", 4)
+    assert (k.printed_few(np.arange(4.0, dtype=np.float32)) == 1).all()
+    assert (k.printed_few(np.arange(5.0, dtype=np.float32)) == 1).all()
+    assert capsys.readouterr().out.splitlines() == ["x[M = 3] = 3.0", "x[M = 3] = 3.0", "x[M = 4] = 4.0"]
+    assert [v.verdict["status"] for v in k.printed_few.variants] == ["verified", "none"]
+
+
+def test_a_failed_check_is_raised_after_the_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    for run in (k.printed_checked, k.printed_checked.reference):
+        with pytest.raises(TreadleError) as caught:
+            run(np.array([1.0, -2.0], np.float32))
+        assert caught.value.code == "check/failed"
+        assert capsys.readouterr().out.splitlines() == ["x[M = 0] = 1.0", "x[M = 1] = -2.0"]
 
 
 def checks_raised(run: Any) -> None:

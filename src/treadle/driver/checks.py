@@ -1,7 +1,7 @@
-"""`td.check` in compiled code: flags that a launch raises, and the exception that they become.
+"""`td.check` and `td.print` in compiled code: what a launch leaves in hidden tensors, and what becomes of it.
 
-Expansion makes of each check a store into a hidden tensor (`ir.expand`). Here it is allocated, cleared, passed with the
-arguments of the call, and read after the launch.
+Expansion makes of each check and print stores into hidden tensors (`ir.expand`). Here they are allocated, cleared,
+passed with the arguments of the call, and read after the launch: values are printed, flags become the exception.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from treadle.base.errors import TreadleError
 from treadle.driver.arguments import Call, Like
 from treadle.driver.extents import shape_of
 from treadle.driver.outputs import fresh
+from treadle.driver.prints import show
 from treadle.driver.rooms import room
 from treadle.ir.core import Program
 
@@ -34,9 +35,12 @@ def describe_flags(program: Program, call: Call) -> None:
         call.views[hidden.tensor.name] = Like(hidden.tensor.dtype, shape).view(hidden.tensor.name)
 
 
-def raise_failed(program: Program, call: Call) -> None:
-    """Raises the first check of the program that failed, and clears the flags. *Errors*: `check/failed`."""
+def conclude(program: Program, call: Call) -> None:
+    """Shows what was printed; raises the first check that failed, and clears the flags. *Errors*: `check/failed`."""
+    show(program, call)
     for hidden in program.hidden:
+        if hidden.kind != "check":
+            continue
         flags = call.arrays[hidden.tensor.name]
         failed = [number for number in range(len(hidden.messages)) if int(flags[number])]
         if failed:
@@ -67,7 +71,7 @@ class CheckedLaunch:
     def __call__(self) -> Any:
         """Launches; returns the Outs. *Errors*: `check/failed`."""
         self._launch()
-        raise_failed(self._program, self._call)
+        conclude(self._program, self._call)
         return self.outs
 
     launch = __call__

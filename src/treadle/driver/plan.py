@@ -11,7 +11,7 @@ from treadle.checker import check as judge
 from treadle.checker.verdict import Verdict
 from treadle.driver.arguments import Call
 from treadle.driver.build import Built, assemble, choose, restore, source_of
-from treadle.driver.checks import give_flags, raise_failed
+from treadle.driver.checks import conclude, give_flags
 from treadle.driver.errors import GuardBroken, TargetAbsent
 from treadle.driver.facts import first_broken
 from treadle.driver.pins import checked_pins
@@ -153,7 +153,7 @@ class Plan:
             _runs_here(self.decisions.target)
             self._variant = load_variant(self.record, special.signature)
         self._variant.kernel.run(special.packer.pack(special.arguments(call)))
-        raise_failed(special.expanded, call)
+        conclude(special.expanded, call)
         return call.outs
 
     def _called(self, args: tuple[Any, ...], staged: dict[str, Any]) -> tuple[Specialisation, Call]:

@@ -10,13 +10,14 @@ from typing import Any
 
 from treadle.base.errors import LimitError
 from treadle.driver.arguments import Call
-from treadle.driver.checks import CheckedLaunch, give_flags, raise_failed
+from treadle.driver.checks import CheckedLaunch, conclude, give_flags
 from treadle.driver.errors import ArgumentsOverlap, UniversalUnknown, UniversalUnverified
 from treadle.driver.facts import ArrayFacts, CallFacts, holds
 from treadle.driver.outputs import read_first
 from treadle.driver.overlap import Copies, CopyingLaunch, Refreshing, copies_suffice
 from treadle.driver.packed import held_as
-from treadle.driver.record import Record, fetch, keep, record_key
+from treadle.driver.prints import too_many
+from treadle.driver.record import Record, fetch, keep, record_key, replace_record
 from treadle.driver.rooms import planning, room
 from treadle.driver.targets import Place, place_of
 from treadle.driver.variants import Interpreted, InterpretedLaunch, Variant, call_class, load
@@ -32,7 +33,7 @@ from treadle.runtime.signature import ScalarParam, Signature, TensorParam
 
 UNIVERSAL = "universal"
 OVERLAP = "an output overlaps an input that is read after it is stored"
-PRINTS = "it has td.print"
+PRINTS = "it has a td.print whose values no plan keeps"
 
 
 class Specialisation:
@@ -82,7 +83,7 @@ class Specialisation:
             variant.run(self.program, call)
         else:
             variant.kernel.run(block)
-            raise_failed(self.expanded, call)
+            conclude(self.expanded, call)
         return variant
 
     def bind(self, call: Call) -> Any:
@@ -215,6 +216,8 @@ class Specialisation:
     def _choose(self, facts: CallFacts, place: Place) -> Variant | Interpreted:
         """The variant planned for the call's class; at the cap the one planned for the nearest class, or the universal
         plan."""
+        if any(isinstance(op, Print) for op in self.expanded.body.walk()) or too_many(self.expanded, facts.extents):
+            return self.interpreted.setdefault(PRINTS, Interpreted(PRINTS))
         cls = call_class(facts, place.workers, place.kind, self._stored(facts))
         variants = [v for v in self.variants if v.record.meta["target"] == place.target]
         admitting = [v for v in variants if v.admits(facts)]
@@ -227,8 +230,6 @@ class Specialisation:
             nearest = min(admitting, key=lambda v: v.distance(cls))
             nearest.classes.add(cls)
             return nearest
-        if any(isinstance(op, Print) for op in self.program.body.walk()):
-            return self.interpreted.setdefault(PRINTS, Interpreted(PRINTS))
         try:
             variant = self._make(facts, cls, UNIVERSAL if full else None, place)
         except (UniversalUnknown, UniversalUnverified, LimitError) as error:
@@ -259,7 +260,7 @@ class Specialisation:
 
         Calls of one class may need different plans: what the cache has for the class must admit this call.
         """
-        key = record_key(self.text, f"{place.target} {list(place.features)}", f"{cls} {family or ''}")
+        key = self._record_key(cls, family, place)
         record = fetch(key)
         if record is None or not holds(record.guard, facts):
             record = self._record(facts, family, place)
@@ -269,6 +270,30 @@ class Specialisation:
                 return variant
         variant = load(record, self.signature)
         self.variants.append(variant)
+        return variant
+
+    def _record_key(self, cls: str, family: str | None, place: Place) -> str:
+        return record_key(self.text, f"{place.target} {list(place.features)}", f"{cls} {family or ''}")
+
+    def adopt(self, record: Record, call: Call) -> Variant:
+        """The record is the variant of the call's class from now on, here and in the cache; gives it loaded.
+
+        *Requires*: the record's guard holds for the call.
+        """
+        facts, place = self.facts(call), place_of(call.device)
+        cls = call_class(facts, place.workers, place.kind, self._stored(facts))
+        replace_record(self._record_key(cls, None, place), record)
+        with planning():
+            variant = next((v for v in self.variants if v.record.digest == record.digest), None)
+            if variant is None:
+                variant = load(record, self.signature)
+            for other in self.variants:
+                other.classes.discard(cls)
+                other.planned.discard(cls)
+            self.variants = [variant, *(v for v in self.variants if v is not variant and v.planned)]
+            variant.classes.add(cls)
+            variant.planned.add(cls)
+            self._found.clear()
         return variant
 
     def _record(self, facts: CallFacts, family: str | None, place: Place) -> Record:

@@ -284,10 +284,11 @@ class Hidden:
     """A tensor that the caller of an expanded program adds to the user's arguments, zero-filled, and reads afterwards.
 
     `kind` "check": an i32 element for each `td.check`, not 0 where it failed; `messages` and `spans` are theirs.
+    "print": the values of a `td.print`, whose label is the message; the next one is of kind "shown": 1 where one is to be shown.
     """
 
     tensor: Tensor
-    kind: Literal["check"]
+    kind: Literal["check", "print", "shown"]
     messages: tuple[str, ...]
     spans: tuple[Span | None, ...]
 

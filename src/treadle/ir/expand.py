@@ -13,6 +13,7 @@ machine text embeds by itself. The captured program stays what users and files s
 | `order fold_right` of a region | a `pipeline` from the last instance to the first |
 | a load or extract whose `fill` is computed | the same filled with zeros, and a selection of the fill outside |
 | `Check` | an atomic maximum into an element of a hidden i32 tensor, where the condition is false |
+| `Print` | stores into hidden tensors (`ir.prints`), where extents tell how many; else nothing |
 | tensors of several devices | one tensor for each device (`ir.devices`), before anything else |
 """
 
@@ -45,9 +46,10 @@ from treadle.ir.core import (
 )
 from treadle.ir.devices import split_devices
 from treadle.ir.ops.access import Extract, Load
-from treadle.ir.ops.debug import Check
+from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import Elementwise, Full
 from treadle.ir.ops.fold import ArgReduce, Fold, Scan, Sort
+from treadle.ir.prints import record, recordable
 from treadle.ir.sorting import sort
 
 FORMS = (Fold, Scan, Sort, ArgReduce, Check)
@@ -61,9 +63,10 @@ def expand(program: Program) -> Program:
     """
     program = split_devices(program)
     constants = _constants(program)
-    if not any(isinstance(op, FORMS) or _rewritten(op, constants) for op in program.body.walk()):
+    shown = any(isinstance(op, Print) for op in program.body.walk()) and recordable(program)
+    if not shown and not any(isinstance(op, FORMS) or _rewritten(op, constants) for op in program.body.walk()):
         return program
-    expander = Expander(clone_program(program))
+    expander = Expander(clone_program(program), prints=shown)
     expander.run()
     return expander.program
 
@@ -82,8 +85,10 @@ def _constants(program: Program) -> set[str]:
 class Expander:
     """Rewrites a program of its own; `b` appends to the block that is being rewritten."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, prints: bool) -> None:
         self.program = program
+        self.prints = prints
+        self.around: list[RegionArg] = []
         taken = [d.name for d in program.dims] + [t.name for t in program.tensors]
         for op in program.body.walk():
             if isinstance(op, Region):
@@ -119,6 +124,9 @@ class Expander:
 
     def op(self, op: Op) -> None:
         self.b.span = op.span
+        if isinstance(op, Print) and self.prints:
+            record(self, op, self.around)
+            return
         rule = _RULES.get(type(op))
         if rule is not None:
             rule(self, op)
@@ -137,10 +145,12 @@ class Expander:
     def region(self, op: Region) -> None:
         starts: list[int] = []
         made = Block()
+        self.around.extend(op.args)
         with self.b.inside(made):
             for inner in op.body.ops:
                 starts.append(len(made.ops))
                 self.op(inner)
+        del self.around[len(self.around) - len(op.args) :]
         starts.append(len(made.ops))
         made.yields = op.body.yields
         op.stages = [(name, starts[at]) for name, at in op.stages]
