@@ -121,7 +121,7 @@ def times() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
 
     def record(case: str, sides: dict[str, Any], kernel: Any) -> None:
-        took = interleaved(sides, rounds=20, rest=0.005)
+        took = interleaved(sides, rounds=20, settled=True)
         ours, peer = took["ours"].median, took["torch"].median
         rows.append(
             {

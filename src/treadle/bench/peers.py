@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,8 @@ def peers_of(case: Case, wanted: list[str] | None, threads: int) -> dict[str, Ca
 
 
 def _torch(threads: int) -> Any:
+    # Its workers may otherwise share the caller's core for many calls, one after the other; ours are placed, too.
+    os.environ.setdefault("OMP_PROC_BIND", "true")
     try:
         torch = importlib.import_module("torch")
     except ImportError:

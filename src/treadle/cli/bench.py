@@ -26,7 +26,7 @@ def run(argv: Sequence[str]) -> int:
     rows: list[Row] = []
     quiet = given.json == "-"
     if not quiet:
-        print(f"{'case':<38}{'thr':>4}{'ours us':>12}{'peer us':>12}{'ratio':>8}{'limit':>7}  peer, plan")
+        print(f"{'case':<38}{'thr':>4}{'ours us':>12}{'peer us':>12}{'ratio':>8}{'limit':>7}{'others':>8}  peer, plan")
     for case in selected(given.case):
         if not quiet and sys.stderr.isatty():
             print(f"{case.name} ...", end="\r", file=sys.stderr, flush=True)
@@ -43,7 +43,8 @@ def _line(row: Row) -> str:
     peer_us = f"{row.peer_us:.1f}" if row.peer_us is not None else "-"
     ratio = f"{row.ratio:.2f}" if row.ratio is not None else "-"
     plan = row.plan.partition(": ")[2]
+    others = f"{row.others:.0%}" if row.others is not None else "-"
     return (
-        f"{row.case:<38}{row.threads:>4}{row.ours_us:>12.1f}{peer_us:>12}{ratio:>8}{row.limit_share:>7.0%}"
+        f"{row.case:<38}{row.threads:>4}{row.ours_us:>12.1f}{peer_us:>12}{ratio:>8}{row.limit_share:>7.0%}{others:>8}"
         f"  {row.peer}, {plan}"
     )

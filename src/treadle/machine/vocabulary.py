@@ -46,8 +46,8 @@ SYNC: dict[str, SyncShape] = {
     "setmaxnreg": SyncShape(False, ("registers",), whole=True),
     "amx.config": SyncShape(),
     "amx.release": SyncShape(),
-    # The line of memory around an element is wanted soon: no access, any address.
-    "prefetch": SyncShape(True, memory=True),
+    # The line of memory around an element is wanted soon, in the cache of that `level` (1): no access, any address.
+    "prefetch": SyncShape(True, (), ("level",), memory=True),
 }
 
 ENGINES: dict[str, bool] = {

@@ -46,14 +46,15 @@ def interleaved(
     warmup: int = 3,
     calls: Mapping[str, int] | int | None = None,
     sample_seconds: float = 1e-3,
-    rest: float = 0.0,
+    settled: bool = False,
     seed: int = 0,
 ) -> dict[str, Timing]:
     """The time of each side on the host's clock.
 
-    A sample is the mean of `calls` calls in a row; with None as many as fill `sample_seconds`. `rest` is slept before
-    each sample: peers' worker threads spin on after a call and would share the next side's cores.
-    Units: `rest` and `sample_seconds` in seconds.
+    A sample is the mean of `calls` calls in a row; with None as many as fill `sample_seconds`. `settled`: before each
+    sample this process waits until its threads are idle (`settle`), and then calls the side untimed for `WAKING`
+    seconds: its own threads are awake and where they belong, nobody else's are.
+    Units: `sample_seconds` in seconds.
     """
     for side in sides.values():
         for _ in range(warmup):
@@ -64,10 +65,42 @@ def interleaved(
     for _ in range(rounds):
         shuffle.shuffle(order)
         for name in order:
-            if rest:
-                time.sleep(rest)
+            if settled:
+                settle()
+                _wake(sides[name])
             samples[name].append(_per_call(sides[name], counts[name]))
     return {name: Timing(tuple(row)) for name, row in samples.items()}
+
+
+SLICE = 0.01
+"""Seconds for which no thread of the process may have run to be called idle: more than two of the system's ticks, at
+which the time of a running thread is counted."""
+
+
+def settle(most: float = 0.3) -> float:
+    """Sleeps until no thread of this process runs, for at most `most` seconds; returns the seconds slept.
+
+    Libraries' worker threads spin for their next piece of work, 4 to 50 ms after a call: what is called next
+    would share its cores with them.
+    """
+    start = time.perf_counter()
+    while time.perf_counter() - start < most:
+        before = time.process_time()
+        time.sleep(SLICE)
+        if time.process_time() - before < 0.1 * SLICE:
+            break
+    return time.perf_counter() - start
+
+
+WAKING = 0.005
+"""Seconds for which a side is called before it is timed; a scheduler needs them to spread woken threads over cores."""
+
+
+def _wake(side: Side) -> None:
+    start = time.perf_counter()
+    side()
+    while time.perf_counter() - start < WAKING:
+        side()
 
 
 def _counts(sides: Mapping[str, Side], calls: Mapping[str, int] | int | None, seconds: float) -> dict[str, int]:

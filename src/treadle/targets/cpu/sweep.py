@@ -16,6 +16,7 @@ from treadle.plan.cost import CostVector
 from treadle.plan.facts import STREAM_FROM, CallFacts
 from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
+from treadle.realise.ahead import read_ahead
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
 from treadle.targets.cpu.admission import call_guard, common_reasons, pins_refused, worker_counts
@@ -25,6 +26,8 @@ from treadle.targets.cpu.shape import Shape, shape_of
 ROWS = (16, 4, 1, 64, 256)
 WAIT = 0.5
 """The part of a task for which a worker is idle at the end."""
+ROOM = 2
+"""The part of the second cache that a row of every tensor may take for the next one to be read ahead."""
 
 
 class VectorSweep:
@@ -52,8 +55,20 @@ class VectorSweep:
             Axis("rows", ROWS if has_rows else (1,)),
             Axis("columns", (4096, 1024)),
             Axis("stream", (shape.stored_bytes >= STREAM_FROM,)),
+            Axis("ahead", (self.far(shape, ranked[0]),)),
             Axis("workers", worker_counts(facts)),
         ]
+
+    def far(self, shape: Shape, lane: str) -> bool:
+        """Whether rows come from beyond the second cache, and the next one has room in it beside this one."""
+        rate = rates(shape.facts)
+        row = sum(
+            shape.extent(dim) * max(1, t.dtype.bits // 8)
+            for t in shape.program.tensors
+            for dim in t.dims[-1:]
+            if dim.name == lane
+        )
+        return shape.bytes > rate.l2 and row <= rate.l2 // ROOM
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
         shape = shape_of(program, facts)
@@ -122,4 +137,5 @@ class VectorSweep:
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = shape_of(program, facts)
-        return realise(program, self.choices(shape, point), guard, facts.target, shape.uses)
+        made = realise(program, self.choices(shape, point), guard, facts.target, shape.uses)
+        return read_ahead(made) if point["ahead"] else made

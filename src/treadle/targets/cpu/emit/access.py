@@ -46,7 +46,6 @@ class Access:
         rank = len(frag.shape)
         place = Place(self.index, memory, stmt.src, rank)
         mask = Mask(self.index, where, rank)
-        ahead = prefetch_distance(stmt.tags)
         points = self.registers.points(stmt.dst)
         own = points[0].axis
         if own is not None and self._is_grouped(place, frag.shape, own):
@@ -57,8 +56,6 @@ class Access:
             self._load_turned(stmt, place, mask, axis, own)
             return
         for point in points:
-            if ahead:
-                self.moves.prefetch(place, point, ahead)
             self.registers.write(stmt.dst, point, self.moves.fetch(place, point, mask.at(point), stmt.fill))
 
     def store(self, stmt: Store, memory: Memory, where: Sequence[Constraint]) -> None:
@@ -193,11 +190,6 @@ class Access:
             active = self._group_mask(mask, members, more)
             whole = Point(first.at, len(first.at) - 1, (first.lanes or 1) * size)
             self.moves.put(place, whole, self.lanes.interleave(values), active, "stream" in stmt.tags)
-
-
-def prefetch_distance(tags: tuple[str, ...]) -> int:
-    """N of the tag "prefetch=N", else 0."""
-    return next((int(t.removeprefix("prefetch=")) for t in tags if t.startswith("prefetch=")), 0)
 
 
 def _moved(at: tuple[int, ...], axis: int, by: int) -> tuple[int, ...]:

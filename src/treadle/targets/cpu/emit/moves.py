@@ -149,13 +149,13 @@ class Moves:
         self.fn.jump(done)
         self.fn.start(done)
 
-    def prefetch(self, place: Place, point: Point, elements: int) -> None:
-        """Asks for the line `elements` further, without an access."""
+    def prefetch(self, place: Place, nearest: bool) -> None:
+        """Asks for an element's line, without an access: into the first cache, or only the second."""
         if place.memory.packed:
             return
-        pointer = place.at(point).pointer
-        ahead = self.fn.value(f"getelementptr {place.kind}, ptr {pointer}, i64 {elements}")
-        self.fn.call("void", "llvm.prefetch.p0", [("ptr", ahead), ("i32", "0"), ("i32", "3"), ("i32", "1")])
+        locality = "3" if nearest else "2"
+        pointer = place.at(Point(())).pointer
+        self.fn.call("void", "llvm.prefetch.p0", [("ptr", pointer), ("i32", "0"), ("i32", locality), ("i32", "1")])
 
     # ---- colliding stores
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from treadle.algebra.expr import Constraint, Expr
+from treadle.algebra.expr import Constraint, Expr, const
 from treadle.dtype.formats import DType, i64
 from treadle.machine.form import (
     Advance,
@@ -223,6 +223,6 @@ class Statements:
                 self.scope.tiles.release()
             case "prefetch" if stmt.object is not None:
                 place = Place(self.scope.index, self.memory(stmt.object), stmt.object, 0)
-                self.scope.moves.prefetch(place, Point(()), 0)
+                self.scope.moves.prefetch(place, dict(stmt.args).get("level", const(1)).constant == 1)
             case _:
                 raise unsupported(f"the synchronisation {stmt.kind}", "amx.config, amx.release or prefetch")

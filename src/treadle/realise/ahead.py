@@ -1,0 +1,116 @@
+"""Reading ahead: what the next iteration of a loop over rows reads first is asked for while passes of this one run.
+
+A row that several passes go over comes from memory in the first of them; the others find it in a cache and leave memory
+idle. So a later pass asks for the next row, line by line, into the second cache: nothing is read, nothing changes what
+is computed, and a program without these requests is the same program, slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from treadle.algebra.expr import Expr, ExprLike, const, sym
+from treadle.ir.guard import Unit
+from treadle.machine.form import Body, If, Kernel, Load, Loop, MachineProgram, MemRef, Store, Sync, Tasks
+
+LINE = 64
+"""Bytes that one request brings."""
+
+MOST = 16
+"""Requests for one fragment: a load that would need more is left alone."""
+
+LEVEL = (("level", const(2)),)
+
+
+def read_ahead(machine: MachineProgram) -> MachineProgram:
+    """The program with requests for the next rows in it.
+
+    *Ensures*: only `sync prefetch` statements are added.
+    """
+    for kernel in machine.kernels:
+        for role in kernel.roles:
+            for rows in _loops(role.body):
+                _ask(machine, kernel, rows)
+    return machine
+
+
+def _loops(body: Body) -> Iterator[Loop]:
+    """All loops whose bodies hold several loops, and no further control inside those."""
+    for item in body:
+        if isinstance(item, If):
+            yield from (*_loops(item.then), *_loops(item.orelse))
+        elif isinstance(item, Loop | Tasks):
+            yield from _loops(item.body)
+            if isinstance(item, Loop) and len(_passes(item)) > 1:
+                yield item
+
+
+def _passes(rows: Loop) -> list[Loop]:
+    """The loops of a body, if they are flat."""
+    found = [i for i in rows.body if isinstance(i, Loop)]
+    return [] if any(isinstance(i, Loop | Tasks | If) for p in found for i in p.body) else found
+
+
+def _ask(machine: MachineProgram, kernel: Kernel, rows: Loop) -> None:
+    """Puts requests for the iteration after this one of `rows` into its passes."""
+    passes, known = _passes(rows), set[str]()
+    wanted: list[tuple[int, Load]] = []
+    for number, one in enumerate(passes):
+        loads = [i for i in one.body if isinstance(i, Load) and i.src.name in _tensors(machine)]
+        for load in loads:
+            if load.src.name not in known and any(rows.var in e.symbols for e in load.src.index):
+                wanted.append((number, load))
+                known.add(load.src.name)
+    for number, load in reversed(wanted):
+        target = _quiet(machine, passes[number], passes[number + 1 :])
+        if target is None:
+            continue
+        ahead: dict[str, ExprLike] = {passes[number].var: sym(target.var), rows.var: sym(rows.var) + rows.step}
+        asked = [tuple(e.substitute(ahead) for e in index) for index in _lines(machine, kernel, load)]
+        target.body[:0] = [
+            Sync(kind="prefetch", object=MemRef(load.src.name, index), args=LEVEL, origin=load.origin)
+            for index in asked
+        ]
+
+
+def _tensors(machine: MachineProgram) -> set[str]:
+    return {t.name for t in machine.program.tensors}
+
+
+def _quiet(machine: MachineProgram, first: Loop, later: list[Loop]) -> Loop | None:
+    """A pass over the same range that stores to no tensor; else one whose stores go past the caches."""
+    same = [p for p in later if (p.lo, p.hi, p.step) == (first.lo, first.hi, first.step)]
+    for one in same:
+        if not _stores(machine, one):
+            return one
+    return next((p for p in same if all("stream" in s.tags for s in _stores(machine, p))), None)
+
+
+def _stores(machine: MachineProgram, one: Loop) -> list[Store]:
+    return [i for i in one.body if isinstance(i, Store) and i.dst.name in _tensors(machine)]
+
+
+def _lines(machine: MachineProgram, kernel: Kernel, load: Load) -> list[tuple[Expr, ...]]:
+    """An element in each line that a load reads; none when there are too many or the lines are not known."""
+    tensor = next(t for t in machine.program.tensors if t.name == load.src.name)
+    axis = len(load.src.index) - 1
+    if Unit(tensor.name, axis) not in machine.guard.facts or tensor.dtype.bits % 8:
+        return []
+    shape = next(f.shape for f in kernel.frags if f.name == load.dst)
+    steps = [_step(load.src.index, f"${i}", axis, LINE * 8 // tensor.dtype.bits) for i in range(len(shape))]
+    places = [range(0, size, step) for size, step in zip(shape, steps, strict=True)]
+    points = list(product(*places))
+    if len(points) > MOST:
+        return []
+    return [
+        tuple(e.substitute({f"${i}": const(at) for i, at in enumerate(point)}) for e in load.src.index)
+        for point in points
+    ]
+
+
+def _step(index: tuple[Expr, ...], slot: str, axis: int, line: int) -> int:
+    """How many values of a slot lie in one line: 1 unless it counts elements along the contiguous axis only."""
+    moved = [e.substitute({slot: sym(slot) + 1}) - e for e in index]
+    along = [const(1 if i == axis else 0) for i in range(len(index))]
+    return line if moved == along else 1
