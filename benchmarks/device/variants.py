@@ -30,28 +30,46 @@ CHAINS: list[tuple[int, bool, dict[str, Any]]] = [
     for versions in (2, 3)
 ]
 CHAINS += [(64, False, {"consumers": 3, "step": 128, "turns": False, "versions": 4, "staged": False})]
-ROWS: list[tuple[str, int, int, bool, int, int]] = [
-    ("softmax", n, w, exact, 0, 0)
+ROWS: list[tuple[str, str, int, dict[str, Any]]] = [
+    ("softmax", "bf16", n, {"warps": w, "exact": exact})
     for n in (1024, 4096, 8192, 16384, 32768)
     for w in (1, 4, 8, 16)
     for exact in (False, True)
 ]
-"""Kernel, columns, warps a row, exact, slots and stages of the rings that engines fill and empty."""
+"""Kernel, element, columns, point; slots and stages are those of the rings that engines fill and empty."""
+ROWS += [("layernorm", "bf16", n, {"warps": w}) for n in (1024, 4096, 8192, 16384, 32768) for w in (1, 4, 8, 16)]
+RINGS: dict[int, tuple[tuple[int, int, int], ...]] = {
+    1024: ((4, 2, 1), (4, 3, 2)),
+    4096: ((4, 2, 1), (4, 2, 2), (8, 2, 1), (4, 2, 0)),
+    8192: ((4, 2, 1), (8, 2, 1), (8, 2, 2), (8, 3, 1), (8, 2, 0), (16, 2, 1)),
+    16384: ((8, 2, 1), (8, 2, 2), (16, 2, 1), (16, 2, 2), (16, 3, 1), (16, 2, 0)),
+    32768: ((16, 2, 1), (16, 1, 1), (16, 1, 2), (16, 2, 0), (16, 3, 0)),
+}
+"""Columns -> warps, slots, stages."""
 ROWS += [
-    (kernel, n, w, exact, slots, stages)
+    (kernel, "bf16", n, {"warps": w, "slots": slots, "stages": stages, "exact": exact})
     for kernel in ("softmax", "layernorm")
-    for n, ways in (
-        (1024, ((4, 2, 1), (4, 3, 2))),
-        (4096, ((4, 2, 1), (4, 2, 2), (8, 2, 1), (4, 3, 1), (4, 2, 0))),
-        (8192, ((4, 2, 1), (4, 2, 0), (8, 2, 1), (8, 2, 2), (8, 3, 1), (8, 2, 0), (16, 2, 1))),
-        (16384, ((8, 2, 1), (8, 2, 2), (16, 2, 1), (16, 2, 2), (16, 3, 1), (16, 2, 0))),
-        (32768, ((16, 2, 1), (16, 1, 1), (16, 1, 2), (16, 2, 0), (16, 3, 0), (32, 2, 1))),
-    )
+    for n, ways in RINGS.items()
     for w, slots, stages in ways
     for exact in (True, False)
     if exact or (w, slots, stages) == ways[0]
 ]
-ROWS += [("layernorm", n, w, True, 0, 0) for n in (1024, 4096, 8192, 16384, 32768) for w in (1, 4, 8, 16)]
+ROWS += [
+    (kernel, element, n, {"warps": w, "close": True})
+    for kernel in ("softmax", "layernorm")
+    for element in ("bf16", "f32")
+    for n, w in ((4096, 4), (4096, 8), (8192, 4), (8192, 8), (16384, 8), (16384, 16))
+]
+ROWS += [
+    ("softmax", "f32", n, {"warps": w, "slots": slots, "stages": stages})
+    for n, w, slots, stages in (
+        *((n, w, 0, 0) for n in (8192, 16384, 32768) for w in (4, 8, 16)),
+        (8192, 8, 2, 1),
+        (16384, 16, 2, 1),
+        (16384, 16, 1, 2),
+        (32768, 16, 1, 0),
+    )
+]
 
 
 def make(what: list[str]) -> None:
@@ -90,14 +108,15 @@ def make(what: list[str]) -> None:
         known = emit_make.contiguous(program, "cuda:sm_90a", {"B": b, "H": h, "Sq": s, "Sk": s})
         point = dict(plan.decisions.point) | changes
         put("chain", f"chain{number}", (program, known, plan), streams, point, (depth, causal))
-    for number, (kernel, n, warps, exact, slots, stages) in enumerate(ROWS if "rows" in what else ()):
-        x, y = (td.like(td.bf16, 4096, n, align=256) for _ in range(2))
-        more = [td.like(td.bf16, n, align=256) for _ in range(2)] if kernel == "layernorm" else []
+    plain = {"held": True, "exact": True, "slots": 0, "stages": 0, "close": False}
+    for number, (kernel, element, n, changes) in enumerate(ROWS if "rows" in what else ()):
+        dtype = {"bf16": td.bf16, "f32": td.f32}[element]
+        x, y = (td.like(dtype, 4096, n, align=256) for _ in range(2))
+        more = [td.like(dtype, n, align=256) for _ in range(2)] if kernel == "layernorm" else []
         plan = kernels[kernel].plan(x, *more, y, target="cuda:sm_90a")
         program = plan.program.program
         known = emit_make.contiguous(program, "cuda:sm_90a", {"M": 4096, "N": n})
-        point = {"warps": warps, "held": True, "exact": exact, "slots": slots, "stages": stages}
-        put("rows", f"rows{number}", (program, known, plan), rows, point, (kernel, n))
+        put("rows", f"rows{number}", (program, known, plan), rows, plain | changes, (kernel, element, n))
     (BUILD / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -136,10 +155,11 @@ def run(out: str) -> None:
                     error = float((y.double() - want.double()).norm() / want.double().norm())
                     calls[key], about[key] = go, {"point": point, "verdict": verdict, "relative_2norm": error}
             measure(f"chain d{depth}{' causal' if causal else ''}", calls, about, 12)
-    for kernel, n in sorted({(k, n) for _, _, _, k, n in manifest["rows"]}):
-        x = torch.randn(4096, n, device="cuda").to(torch.bfloat16)
+    for kernel, element, n in sorted({(k, e, n) for _, _, _, k, e, n in manifest["rows"]}):
+        dtype = {"bf16": torch.bfloat16, "f32": torch.float32}[element]
+        x = torch.randn(4096, n, device="cuda").to(dtype)
         y, z = torch.empty_like(x), torch.empty_like(x)
-        scale, shift = (torch.randn(n, device="cuda").to(torch.bfloat16) for _ in range(2))
+        scale, shift = (torch.randn(n, device="cuda").to(dtype) for _ in range(2))
         arrays = {"X": x, "Y": y} | ({"scale": scale, "shift": shift} if kernel == "layernorm" else {})
         if kernel == "softmax":
             want = torch.softmax(x.double(), 1)
@@ -149,13 +169,13 @@ def run(out: str) -> None:
             size = want.abs() + (want - shift.double()).abs()
         calls, about = {"peer": partial(z.copy_, x)}, {}
         for key, point, verdict, *kind in manifest["rows"]:
-            if kind == [kernel, n]:
+            if kind == [kernel, element, n]:
                 calls[key] = emit_check.Loaded(key).bind({"M": 4096, "N": n}, arrays)
                 y.fill_(float("nan"))
                 calls[key]()
                 error = float(((y.double() - want).abs() / (size + 1e-30)).max())
                 about[key] = {"point": point, "verdict": verdict, "largest_relative": error}
-        measure(f"{kernel} {n}", calls, about, 40)
+        measure(f"{kernel} {element} {n}", calls, about, 40)
 
 
 if __name__ == "__main__":
