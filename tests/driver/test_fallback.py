@@ -228,7 +228,6 @@ def test_several_outputs_each_in_place_of_an_input() -> None:
     assert (x == X + (X + 1)).all() and (y == (X + 1) * 2).all()
 
 
-@pytest.mark.filterwarnings("ignore:running runs in")
 def test_an_input_that_is_read_after_the_output_was_stored() -> None:
     y = X.copy()
     for n in (1, 2):
@@ -239,7 +238,7 @@ def test_an_input_that_is_read_after_the_output_was_stored() -> None:
     kernel(held[:7], held[1:])  # X[m + 1] is Y[m]
     assert (held[1:] == 3 * 2.0 ** np.arange(7)).all()
     (variant,) = kernel.variants
-    assert variant.plan == "reference interpreter (an output overlaps an input that is read after it is stored)"
+    assert variant.verdict["status"] == "verified" and "disjoint" not in str(variant.guard)
 
 
 def test_when_copies_of_inputs_mean_the_same() -> None:

@@ -11,6 +11,7 @@ from treadle.driver.facts import CallFacts
 from treadle.driver.targets import features_of
 from treadle.ir.core import Program
 from treadle.ir.guard import Disjoint, Guard, Same, Unit
+from treadle.ir.ops.access import Store
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts as PlanFacts
@@ -91,6 +92,8 @@ def candidates(
     # The universal plan decides nothing and never loses its right to run: it comes after every other.
     for one in sorted(found, key=lambda c: c.plan.family == UNIVERSAL):
         plan = replace(one.plan, guard=in_place(one.plan.guard, facts.same)) if facts.same else one.plan
+        if facts.loose:
+            plan = replace(plan, guard=apart_but(plan.guard, program, facts.loose))
         yield Candidate(plan, _builder(plan, program, planned, known), choice)
 
 
@@ -101,7 +104,7 @@ def _builder(
 
     def build() -> MachineProgram:
         machine = realised(plan, program, facts, known)
-        machine.guard = in_place(machine.guard, same)
+        machine.guard = in_place(machine.guard, same) if facts.disjoint else plan.guard
         return machine
 
     return build
@@ -116,6 +119,14 @@ def in_place(guard: Guard, same: Collection[frozenset[str]]) -> Guard:
             for f in guard.facts
         )
     )
+
+
+def apart_but(guard: Guard, program: Program, loose: Collection[frozenset[str]]) -> Guard:
+    """The guard of a plan that takes nothing for apart, where only those pairs of tensors may overlap."""
+    stored = {op.tensor.name for op in program.body.walk() if isinstance(op, Store)}
+    names = [t.name for t in program.tensors]
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if a in stored or b in stored]
+    return Guard((*guard.facts, *(Disjoint(a, b) for a, b in pairs if {a, b} not in loose)))
 
 
 def plan_facts(program: Program, target: str, facts: CallFacts) -> PlanFacts:

@@ -27,13 +27,15 @@ class ArrayFacts:
 class CallFacts:
     """Facts of a call: extents by symbol, arrays by name, and which pairs of arrays share no byte.
 
-    `same`: pairs that are one view, where a plan is wanted that runs in place.
+    `same`: pairs that are one view, where a plan is wanted that runs in place. `loose`: pairs that may overlap in any
+    way, where a plan is wanted that keeps the order of the source.
     """
 
     extents: Mapping[str, int]
     arrays: Mapping[str, ArrayFacts]
     apart: Callable[[str, str], bool] = field(repr=False)
     same: frozenset[frozenset[str]] = frozenset()
+    loose: frozenset[frozenset[str]] = frozenset()
 
     def one_view(self, first: str, second: str) -> bool:
         """Whether two arrays have one address, and along every axis one extent and one stride in elements."""

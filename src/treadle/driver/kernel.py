@@ -192,8 +192,9 @@ class Kernel:
     @property
     def variants(self) -> list[Variant | Interpreted]:
         """The variants that calls have made so far; last, what ran in the reference interpreter, and why."""
-        compiled = [v for s in self._by_text.values() for v in s.variants]
-        slow = [v for s in self._by_text.values() for v in s.interpreted.values()]
+        specials = [i for s in self._by_text.values() for i in s.every()]
+        compiled = [v for s in specials for v in s.variants]
+        slow = [v for s in specials for v in s.interpreted.values()]
         return [*compiled, *slow, *(v for k in self._under.values() for v in k.variants)]
 
     def program(self, *args: Any, **staged: Any) -> Program:

@@ -21,7 +21,12 @@ from treadle.runtime.arrays import view
 
 def copies_suffice(program: Program, read: Collection[str], stored: Collection[str]) -> bool:
     """Whether every load of the tensors `read` comes before any store to those `stored` that it could meet."""
-    return _before(program.body, read, stored, False) is not None
+    return copies_suffice_in(program.body, read, stored)
+
+
+def copies_suffice_in(block: Block, read: Collection[str], stored: Collection[str]) -> bool:
+    """The same of one block."""
+    return _before(block, read, stored, False) is not None
 
 
 def _before(block: Block, read: Collection[str], stored: Collection[str], after: bool) -> bool | None:

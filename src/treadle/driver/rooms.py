@@ -15,6 +15,7 @@ from types import ModuleType
 _HEAVY = {
     "build": "treadle.driver.build",
     "plan": "treadle.driver.plan",
+    "in_order": "treadle.driver.in_order",
     "checks": "treadle.evaluate.machine",
     "interpreter": "treadle.evaluate.interpreter",
     "stepping": "treadle.evaluate.stepping",

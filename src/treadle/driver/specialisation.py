@@ -56,6 +56,9 @@ class Specialisation:
         self.limit = limit
         self._rooms: dict[Any, Any] = {}
         """Memory of a device for copies of inputs that lie on outputs."""
+        self.ordered: frozenset[frozenset[str]] = frozenset()
+        """Pairs of an input and an output that lie on one another in every call."""
+        self._orders: dict[str, Specialisation] = {}
         self.variants: list[Variant] = []
         self.interpreted: dict[str, Interpreted] = {}
         self._found: dict[bytes, Variant | Interpreted] = {}
@@ -67,16 +70,22 @@ class Specialisation:
         self._pointers = [at for p, at in places if isinstance(p, TensorParam)]
         self._numbers = [at for p, at in places if isinstance(p, ScalarParam)]
 
+    def every(self) -> list[Specialisation]:
+        """This one and those for calls in which inputs lie on outputs."""
+        return [self, *self._orders.values()]
+
     # ---- running
 
     def run(self, call: Call) -> Variant | Interpreted:
         """Runs the call's variant, and returns that. The Outs are `call.outs`."""
         block = self._block(call)
-        met = {} if block.apart else self._met(call)
+        met = {} if block.apart or self.ordered else self._met(call)
         variant = self._in_place(call, block, met) if met else None
         if met and variant is None and (copies := self._copies(call, met)) is not None:
             copies.refresh()
             return self.run(copies.call)
+        if met and variant is None and call.device == "cpu":
+            return self._in_order(met).run(call)
         if variant is None:
             variant = self._interpret(OVERLAP) if met else self._variant(call, block)
         if isinstance(variant, Interpreted):
@@ -89,10 +98,12 @@ class Specialisation:
     def bind(self, call: Call) -> Any:
         """The call, made ready: a `CpuLaunch`, a `CudaBound` or an `InterpretedLaunch`."""
         block = self._block(call)
-        met = {} if block.apart else self._met(call)
+        met = {} if block.apart or self.ordered else self._met(call)
         variant = self._in_place(call, block, met) if met else None
         if met and variant is None and (copies := self._copies(call, met, lasting=True)) is not None:
             return CopyingLaunch(self.bind(copies.call), copies)
+        if met and variant is None and call.device == "cpu":
+            return self._in_order(met).bind(call)
         if variant is None:
             variant = self._interpret(OVERLAP) if met else self._variant(call, block)
         if isinstance(variant, Interpreted):
@@ -130,6 +141,18 @@ class Specialisation:
             return None
         slow = known.record.meta["family"] == UNIVERSAL and self._copies_suffice(met)
         return None if slow else known
+
+    def _in_order(self, met: dict[str, list[str]]) -> Specialisation:
+        """What runs calls in which these inputs lie on these outputs in any way, in the order of the source."""
+        key = repr(sorted(met.items()))
+        found = self._orders.get(key)
+        if found is None:
+            with planning():
+                program = room("in_order").in_order(self.program, met)
+                text = f"# {key}\n{self.text}"
+                found = self._orders.setdefault(key, Specialisation(program, text, self.limit))
+                found.ordered = frozenset(frozenset((n, o)) for n, outs in met.items() for o in outs)
+        return found
 
     def _copies(self, call: Call, met: dict[str, list[str]], lasting: bool = False) -> Refreshing | None:
         """Copies of inputs that lie on an output, where reading these means the same; `lasting`: in memory of their
@@ -211,7 +234,7 @@ class Specialisation:
             return are_apart(a, b) if a in stored or b in stored else True
 
         arrays = {n: ArrayFacts(v.ptr, v.shape, v.strides) for n, v in views.items()}
-        return CallFacts(call.extents, arrays, matters)
+        return CallFacts(call.extents, arrays, matters, loose=self.ordered)
 
     def _choose(self, facts: CallFacts, place: Place) -> Variant | Interpreted:
         """The variant planned for the call's class; at the cap the one planned for the nearest class, or the universal
