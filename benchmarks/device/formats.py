@@ -32,7 +32,18 @@ from formats_kernels import (  # noqa: E402
     shifted,
     through,
 )
-from room import DEVICE, Checks, clock, described, exactly, interleaved, median, ran_as, synchronize  # noqa: E402
+from room import (  # noqa: E402
+    DEVICE,
+    Checks,
+    clock,
+    described,
+    exactly,
+    inside,
+    interleaved,
+    median,
+    ran_as,
+    synchronize,
+)
 
 import treadle as td  # noqa: E402
 from treadle import lib  # noqa: E402
@@ -226,6 +237,33 @@ def time_formats(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
         )
 
 
+def check_ragged(checks: Checks) -> None:
+    """Rows that no engine can copy: of odd lengths, with odd offsets, one operand of both or both."""
+    for m, n, k in ((4095, 4097, 4093), (129, 257, 65), (1, 3, 5), (1000, 24, 4099), (64, 4099, 4096)):
+        for odd in ((True, True), (True, False), (False, True)):
+            x, w = (torch.randint(-3, 4, s, device=DEVICE).bfloat16() for s in ((m, k), (k, n)))
+            y = inside(torch.empty(m, n, dtype=torch.bfloat16, device=DEVICE), odd=True)
+            want = (x.double() @ w.double()).bfloat16()
+            given = inside(x, odd=odd[0]), inside(w, odd=odd[1]), None
+            checks.call(f"ragged/{m}x{n}x{k}/{odd}", lib.linear, given, y, exactly(want), repeats=2)
+
+
+def time_ragged(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
+    """A product of odd sides, whole call against cuBLAS."""
+    for m, n, k in ((4095, 4097, 4093), (2047, 2049, 2051)):
+        x, w = (torch.randn(*s, device=DEVICE).bfloat16() for s in ((m, k), (k, n)))
+        y, z = (torch.empty(m, n, dtype=torch.bfloat16, device=DEVICE) for _ in range(2))
+        about = described(ran_as(lib.linear, (x, w, None, y), {}))
+        call = lib.linear.bind(x, w, None, y)
+        timed(
+            rows,
+            f"ragged {m}x{n}x{k}",
+            {"ours": call, "peer": lambda x=x, w=w, z=z: torch.mm(x, w, out=z)},
+            flush,
+            about,
+        )
+
+
 def time_small(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
     """Thin and small products, and batches of small ones."""
     for m, n, k in ((16, 8192, 8192), (64, 8192, 8192), (1, 8192, 8192), (512, 512, 512), (1024, 1024, 1024)):
@@ -352,12 +390,14 @@ def main(out: str, what: list[str]) -> None:
     if "check" in what:
         checks = Checks()
         report["formats"], report["universal"] = checks.rows, []
+        parts += [("ragged", lambda: check_ragged(checks))]
         parts += [
             ("formats", lambda: check_formats(checks)),
             ("universal", lambda: check_universal(report["universal"])),
         ]
     if "time" in what:
         report["times"] = []
+        parts += [("ragged times", lambda: time_ragged(report["times"], flush))]
         parts += [
             ("times", lambda: time_formats(report["times"], flush)),
             ("small", lambda: time_small(report["times"], flush)),

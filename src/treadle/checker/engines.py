@@ -19,7 +19,7 @@ from treadle.checker.terms import Cell, Num, Pieces, Undef, substituted, undefin
 from treadle.checker.verdict import Refused, Unsure, require
 from treadle.ir.core import Tensor
 from treadle.ir.guard import Aligned, Divisible, Guard, Pitch, Unit
-from treadle.machine.form import Buffer, Copy, MachineProgram, MemRef, StoreClaim, TensorMap
+from treadle.machine.form import Buffer, Copy, MachineProgram, MemRef, Store, StoreClaim, walk
 
 SPAN = 128
 """Bytes of the inner extent of a swizzled box. *Source*: PTX ISA 9.0, "Tensors": swizzling modes."""
@@ -73,26 +73,45 @@ class Engines:
 
     # ---- what both share
 
-    def _map(self, place: Place, stmt: Copy, memory: MemRef, ref: MemRef) -> tuple[Tensor, Buffer, TensorMap]:
-        """The tensor and buffer of a box, once its map agrees with them."""
+    def _tensor(self, name: str) -> Tensor | None:
+        return next((t for t in self.program.program.tensors if t.name == name), None)
+
+    def _room(self, name: str) -> Buffer | None:
+        """The workspace of this name."""
+        return next((b for b in self.program.host.workspace if b.name == name), None)
+
+    def _map(self, place: Place, stmt: Copy, memory: MemRef, ref: MemRef) -> Buffer:
+        """The buffer of a box, once its map agrees with it and with the tensor or workspace on the other side."""
         buffer = place.buffers.get(memory.name)
-        tensor = next((t for t in self.program.program.tensors if t.name == ref.name), None)
+        tensor, room = self._tensor(ref.name), self._room(ref.name)
+        far = tensor or room
         m = self.maps.get(stmt.map or "")
-        if buffer is None or tensor is None or buffer.place != "shared":
+        if buffer is None or far is None or buffer.place != "shared":
             raise Refused("J1", f"a box between {stmt.src.name} and {stmt.dst.name}", {})
-        if m is None or m.tensor != tensor.name:
-            raise Refused("J7", f"the tensor map {stmt.map} is none of {tensor.name}", {})
-        if m.box != stmt.box or m.dtype != tensor.dtype or buffer.dtype != tensor.dtype or m.swizzle != buffer.swizzle:
+        if m is None or m.tensor != far.name:
+            raise Refused("J7", f"the tensor map {stmt.map} is none of {far.name}", {})
+        if m.box != stmt.box or m.dtype != far.dtype or buffer.dtype != far.dtype or m.swizzle != buffer.swizzle:
             raise Refused("J7", f"the tensor map {m.name} has other boxes, elements or swizzle than the copy", {})
-        if m.fill != "zero" or len(m.box) != len(tensor.dims) or not 1 <= len(m.box) <= 5 or max(m.box) > 256:
+        rank = len(far.dims if isinstance(far, Tensor) else far.shape)
+        if m.fill != "zero" or len(m.box) != rank or not 1 <= len(m.box) <= 5 or max(m.box) > 256:
             raise Refused("J7", f"the tensor map {m.name} of {len(m.box)} axes, boxes {m.box}, fill {m.fill}", {})
-        inner = m.box[self._unit(tensor)] * tensor.dtype.itemsize
+        unit = self._unit(far) if isinstance(far, Tensor) else rank - 1
+        inner = m.box[unit] * far.dtype.itemsize
         if m.swizzle and (m.swizzle != SPAN or inner != SPAN) or inner % 16:
             raise Refused(
                 "J7", f"the tensor map {m.name}: {inner} inner bytes with swizzle {m.swizzle}", {"bytes": inner}
             )
-        self._pitches(self.program.guard, tensor)
-        return tensor, buffer, m
+        if isinstance(far, Tensor):
+            self._pitches(self.program.guard, far)
+        else:
+            self._row_pitch(far)
+        return buffer
+
+    def _row_pitch(self, room: Buffer) -> None:
+        """Workspace is row-major: whole chunks of 16 bytes a row, from the first on."""
+        count = CHUNK // room.dtype.itemsize
+        if room.align % CHUNK or room.versions or any(c % count for _, c in room.shape[-1].terms):
+            raise Unsure("J7", f"boxes of {room.name}", missing=f"rows of a multiple of {count} elements")
 
     def _unit(self, tensor: Tensor) -> int:
         """The one axis that the guard says is contiguous: the innermost of the tensor's maps."""
@@ -135,7 +154,8 @@ class Engines:
         extents = tuple(place.expr(e) for e in buffer.shape)
         here = self.statements.index(place, memory, facts, extents, "a box touches")
         # A box lies in shared memory as in the tensor: the contiguous axis last, the others in order.
-        unit = self._unit(next(t for t in self.program.program.tensors if t.name == ref.name))
+        tensor = self._tensor(ref.name)
+        unit = len(stmt.box) - 1 if tensor is None else self._unit(tensor)
         wide = sorted((i for i, extent in enumerate(stmt.box) if extent > 1), key=lambda i: (i == unit, i))
         lead = len(here) - len(wide)
         tail = [e.constant for e in extents[lead:]]
@@ -240,7 +260,12 @@ class Engines:
     # ---- loads and stores
 
     def _load(self, place: Place, stmt: Copy) -> None:
-        tensor, buffer, _ = self._map(place, stmt, stmt.dst, stmt.src)
+        buffer = self._map(place, stmt, stmt.dst, stmt.src)
+        room, tensor = self._room(stmt.src.name), self._tensor(stmt.src.name)
+        if tensor is None and room is not None:
+            self._load_room(place, stmt, room, buffer)
+            return
+        assert tensor is not None
         if tensor.name in self.statements.source.stored:
             raise Unsure(
                 "J2", f"boxes of {tensor.name}, which the program stores to", missing="a tensor that is only read"
@@ -250,6 +275,25 @@ class Engines:
         inside = self._inside(tensor, there, facts)
         cell = Cell(tensor.name, there, tensor.dtype)
         held: Pieces = ((inside, cell), ((), Num(0, tensor.dtype))) if inside else (((), cell),)
+        self._filled(place, stmt, buffer, here, held, facts, ())
+
+    def _load_room(self, place: Place, stmt: Copy, room: Buffer, buffer: Buffer) -> None:
+        """A box of workspace that earlier launches filled: what it holds, and zeros beyond its ends."""
+        for s in (s for role in place.kernel.roles for s in walk(role.body)):
+            if isinstance(s, Store | Copy) and s.dst.name == room.name:
+                raise Unsure("J2", f"boxes of {room.name}", missing="a launch of its own for its stores")
+        facts = place.slots(stmt.box)
+        here, there = self._places(place, stmt, stmt.dst, stmt.src, buffer, facts)
+        ends = tuple(place.expr(e) for e in room.shape)
+        inside = tuple(c for e, end in zip(there, ends) for c in (ge(e, 0), lt(e, end)) if not facts.implies(c))
+        within = facts.also(*inside)
+        held: Pieces = ()
+        if not within.contradictory:
+            held = tuple(
+                ((*inside, *conds), term) for conds, term in read(place.contents[room.name], there, within, room.name)
+            )
+        if inside:
+            held = (*held, ((), Num(0, room.dtype)))
         self._filled(place, stmt, buffer, here, held, facts, ())
 
     def _filled(
@@ -275,7 +319,9 @@ class Engines:
         place.contents[buffer.name] = contents.stored(written)
 
     def _store(self, place: Place, stmt: Copy) -> None:
-        tensor, buffer, _ = self._map(place, stmt, stmt.src, stmt.dst)
+        buffer, tensor = self._map(place, stmt, stmt.src, stmt.dst), self._tensor(stmt.dst.name)
+        if tensor is None:
+            raise Unsure("J2", f"a box stored to {stmt.dst.name}", missing="a rule for boxes into workspace")
         if not isinstance(stmt.claim, StoreClaim):
             raise Refused("J1", f"a box of {tensor.name} claims no store of the source", {})
         facts = place.slots(stmt.box)

@@ -430,6 +430,9 @@ def check_parts(kernel: Kernel, guarded: frozenset[str], workspace: tuple[Buffer
     """
     shared = {b.name for b in kernel.buffers if b.place == "shared"} - guarded
     owners: dict[str, set[tuple[str, int]]] = {}
+    # Of workspace that this launch only reads, earlier launches made what all agents find.
+    stmts = (s for role in kernel.roles for s in walk(role.body) if isinstance(s, Stmt))
+    changed = {ref.name for s in stmts for ref, writes in accesses(s) if writes} & {b.name for b in workspace}
     many = len(kernel.roles) > 1 or any(r.agents > 1 for r in kernel.roles)
     for role in kernel.roles:
         if any(isinstance(s, Tasks) and s.over in ("threads", "warps") for s in role.body):
@@ -438,7 +441,7 @@ def check_parts(kernel: Kernel, guarded: frozenset[str], workspace: tuple[Buffer
             if not isinstance(s, Stmt):
                 continue
             for ref, _ in accesses(s):
-                if many and ref.name in {b.name for b in workspace}:
+                if many and ref.name in changed:
                     return s
                 if ref.name not in shared:
                     continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from treadle.algebra.dims import Part
@@ -78,8 +79,20 @@ class Ring:
 class Fed(LaneLowering):
     """The lowering engine for streams, first part: resources, and where tiles lie."""
 
-    def __init__(self, program: Program, choices: Choices, uses: Uses, stream: Stream, feeding: Feeding) -> None:
+    def __init__(
+        self,
+        program: Program,
+        choices: Choices,
+        uses: Uses,
+        stream: Stream,
+        feeding: Feeding,
+        places: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(program, choices, uses, WARPGROUP, {})
+        self.moved: dict[str, str] = dict(places or {})
+        """Tensors that earlier launches copied -> the workspace with the outer and the inner axis of their tile."""
+        for name in self.moved.values():
+            self.parts.names.fresh(name)
         self.stream = stream
         self.feeding = feeding
         self.me = self.parts.fresh("w")
@@ -137,13 +150,24 @@ class Fed(LaneLowering):
             shape = tuple(const(n) for n in slot_shape(outer, inner, row))
             self.parts.buffers.append(Buffer(name, dtype, shape, "shared", 1024, versions, 128))
             self.slots_of_tiles[id(tile)] = name
-            box = [1] * len(tile.source.subs)
-            box[tile.axes[0]], box[tile.axes[1]] = outer, row
-            self.map_of(tile.tensor, dtype, tuple(box))
+            self.map_of(self.place_of(tile), dtype, self.box_of(tile))
             ring.bytes += outer * inner * dtype.bits // 8
         self.barriers.append(Barrier(ring.full, 1, versions, tx=True))
         self.barriers.append(Barrier(ring.empty, 4 * self.feeding.consumers, versions))
         return ring
+
+    def place_of(self, tile: Tile) -> str:
+        """The memory that a tile is copied from."""
+        return self.moved.get(tile.tensor, tile.tensor)
+
+    def box_of(self, tile: Tile) -> tuple[int, ...]:
+        """The box of a tile, one swizzled row wide."""
+        outer, row = self.extent(tile.outer), row_of(tile.value.type.dtype)
+        if tile.tensor in self.moved:
+            return outer, row
+        box = [1] * len(tile.source.subs)
+        box[tile.axes[0]], box[tile.axes[1]] = outer, row
+        return tuple(box)
 
     def map_of(self, tensor: str, dtype: DType, box: tuple[int, ...]) -> str:
         """The tensor map with this box."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from treadle.algebra.expr import Constraint, Expr, as_expr, const, lt, sym
+from treadle.ir.core import Sub
 from treadle.machine import form
 from treadle.machine.form import Body, Claim, MemRef, Sync
 from treadle.realise.batches import Batches
@@ -75,11 +76,10 @@ class Producing(Batches):
 
     def copy_tile(self, tile: Tile, ring: Ring, frame: Frame) -> None:
         """The boxes of one tile."""
-        outer, inner = self.extent(tile.outer), self.extent(tile.inner)
-        box = [1] * len(tile.source.subs)
+        inner, box = self.extent(tile.inner), self.box_of(tile)
         row = row_of(tile.value.type.dtype)
-        box[tile.axes[0]], box[tile.axes[1]] = outer, row
-        first, second = (sym(f"${a}") for a in tile.axes)
+        axes = (0, 1) if tile.tensor in self.moved else tile.axes
+        first, second = (sym(f"${a}") for a in axes)
         body = frame.body
         chunk: Expr | None = None
         if inner != row:
@@ -88,15 +88,15 @@ class Producing(Batches):
             frame.body.append(loop)
             body, chunk = loop.body, sym(loop.var)
         index: list[Expr] = []
-        for axis, sub in enumerate(tile.source.subs):
-            assert not isinstance(sub, tuple)
-            if axis == tile.axes[0]:
+        for axis in range(len(box)):
+            if axis == axes[0]:
                 index.append(self.start_of(tile.outer, frame) + first)
-            elif axis == tile.axes[1]:
+            elif axis == axes[1]:
                 step = as_expr(0) if chunk is None else chunk * row
                 index.append(self.start_of(tile.inner, frame) + step + second)
             else:
-                assert sub.index is not None
+                sub = tile.source.subs[axis]
+                assert isinstance(sub, Sub) and sub.index is not None
                 index.append(self.index(sub.index, frame))
         place = (first, second) if chunk is None else (chunk, first, second)
         number = sym(ring.counter)
@@ -104,10 +104,10 @@ class Producing(Batches):
             form.Copy(
                 engine="tma.load",
                 dst=MemRef(self.slots_of_tiles[id(tile)], place, number),
-                src=MemRef(tile.tensor, tuple(index)),
-                box=tuple(box),
+                src=MemRef(self.place_of(tile), tuple(index)),
+                box=box,
                 signal=MemRef(ring.full, (), number),
-                map=self.map_of(tile.tensor, tile.value.type.dtype, tuple(box)),
+                map=self.map_of(self.place_of(tile), tile.value.type.dtype, box),
                 by="elect",
                 origin=self.line(tile.source),
             )

@@ -23,6 +23,7 @@ from treadle.realise.frame import Frame, Got, Lane, PartKey, ends, positions
 from treadle.realise.items import Item
 from treadle.realise.lanes import Spot
 from treadle.realise.producer import Producing
+from treadle.realise.repack import Repacked
 from treadle.realise.ring import SWIZZLED, Stream, crossed
 from treadle.realise.threads import lay_out
 from treadle.realise.tidy import without_idle
@@ -224,12 +225,14 @@ def fed(
     stream: Stream,
     feeding: Feeding,
     engine: type[StreamLowering],
+    copies: Repacked | None = None,
 ) -> MachineProgram:
-    """The machine program of a stream: one kernel with a producer and consumers.
+    """The machine program of a stream: one kernel with a producer and consumers, behind the `copies` of operands.
 
     *Errors*: `realise/unsupported`.
     """
-    low = engine(program, choices, Uses(program), stream, feeding)
+    before = copies or Repacked([], [], [], {})
+    low = engine(program, choices, Uses(program), stream, feeding, before.places)
     top = Frame([], block=program.body)
     if feeding.turns and (feeding.consumers != 2 or len(stream.batches) != 2 or feeding.flight):
         raise low.refusal("turns of anything but two consumers with two batches an iteration")
@@ -273,8 +276,8 @@ def fed(
         total = total * count
     grid = maximum(1, minimum(feeding.workgroups, total))
     launch = Launch("main", grid=grid, threads=threads, shared_bytes=shared)
-    host = Host(dict(program.lets), [], list(low.maps.values()), [launch])
-    return MachineProgram(target, program, guard, host, [kernel], low.ledger())
+    host = Host(dict(program.lets), before.workspace, list(low.maps.values()), [*before.launches, launch])
+    return MachineProgram(target, program, guard, host, [*before.kernels, kernel], low.ledger())
 
 
 __all__ = ["StreamLowering", "fed"]

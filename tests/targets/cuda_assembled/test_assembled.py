@@ -68,7 +68,7 @@ CASES: dict[str, tuple[str, Callable[[], Plan]]] = {
     "product km kn": ("streams", lambda: linear_case(4096, 4096, 4096, True, False, False, None)),
     "product mk nk": ("streams", lambda: linear_case(4096, 4096, 4096, False, True, False, None)),
     "product km nk": ("streams", lambda: linear_case(264, 1000, 136, True, True, True, None)),
-    "product odd pitch": ("blocks", lambda: linear_case(257, 513, 1031, False, False, True, None)),
+    "product odd pitch": ("streams", lambda: linear_case(257, 513, 1031, False, False, True, None)),
     "gated": ("streams", lambda: gated_case(257, 520, 1032)),
     "chain 64 full": ("streams", lambda: attention_case(64, False)),
     "chain 128 full": ("streams", lambda: attention_case(128, False)),

@@ -21,7 +21,17 @@ from treadle.plan.family import Point
 from treadle.realise.ring import Stream, closing, row_of
 from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape
-from treadle.targets.cuda.stream_facts import atom_of, chained, depth_of, holds, in_place, store_facts, stored, varying
+from treadle.targets.cuda.stream_facts import (
+    atom_of,
+    chained,
+    copied,
+    depth_of,
+    holds,
+    in_place,
+    store_facts,
+    stored,
+    varying,
+)
 
 SLACK = 1024
 """Bytes lost to rounding the base of shared memory up."""
@@ -96,6 +106,9 @@ class StreamCost:
             s.part == stream.rows.part for op in results for s in flat_subs(op.subs[-1:])
         )
         self.follows = holds(Bound(Constraint(depth_of(stream) - 1)), shape) and in_place(stream)
+        again = copied(stream, shape)
+        self.packing = sum(2 * shape.bytes_of(t.source.tensor) / (0.6 * self.rate.memory) for t in again)
+        self.packing += len(again) * self.rate.launch
         self._closed: dict[tuple[int, int], bool] = {}
         self._atoms: dict[int, bool] = {}
 
@@ -170,6 +183,7 @@ class StreamCost:
             memory=max(self.bytes / flow + SLOW_START * self.bytes / flying, again / rate.cache / 1.6)
             + 0.1 * whole / rate.clock
             + 0.05 * again / rate.cache,
+            packing=self.packing,
             launch=rate.launch,
         )
 

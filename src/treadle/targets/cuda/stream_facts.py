@@ -9,7 +9,7 @@ from treadle.hardware.atoms import Atom, warpgroup_atom
 from treadle.ir.core import Sub, Tensor
 from treadle.ir.guard import Aligned, Bound, Divisible, Fact, Pitch, Unit
 from treadle.ir.ops.access import Store
-from treadle.realise.ring import Contraction, Stream, depth_of_atom
+from treadle.realise.ring import Contraction, Stream, Tile, depth_of_atom
 from treadle.targets.cuda.shape import Shape
 
 
@@ -109,6 +109,17 @@ def store_facts(op: Store) -> list[Fact]:
     extent = op.tensor.dims[-1].extent
     whole: list[Fact] = [] if extent.constant is not None and extent.constant % 8 == 0 else [Divisible(extent, 8)]
     return [*engine_facts(op.tensor), *whole]
+
+
+def copied(stream: Stream, shape: Shape) -> list[Tile]:
+    """Tiles of matrices that no engine can copy from where they are: they are copied to another pitch first."""
+    found: list[Tile] = []
+    for tile in stream.tiles:
+        plain = len(tile.source.subs) == 2 and tile.source.fill is None
+        fits = all(holds(f, shape) for f in engine_facts(tile.source.tensor, tile.axes[1]))
+        if plain and not fits and tile.tensor not in [t.tensor for t in found]:
+            found.append(tile)
+    return found
 
 
 def holds(fact: Fact, shape: Shape) -> bool:

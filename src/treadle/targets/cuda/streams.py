@@ -20,7 +20,8 @@ from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices
 from treadle.realise.feeding import Feeding
-from treadle.realise.ring import Stream, closing, find_stream, row_of
+from treadle.realise.repack import repacked
+from treadle.realise.ring import Stream, Tile, closing, find_stream, row_of
 from treadle.realise.roles import fed
 from treadle.realise.staged import StagedLowering
 from treadle.realise.universal import base_facts
@@ -31,6 +32,7 @@ from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
 from treadle.targets.cuda.stream_cost import StreamCost
 from treadle.targets.cuda.stream_facts import (
     chained,
+    copied,
     depth_of,
     engine_facts,
     holds,
@@ -81,7 +83,7 @@ class Streams:
         stream = self.stream(shape)
         if isinstance(stream, str):
             return [stream]
-        reasons = [str(f) for f in self.tile_facts(stream) if not holds(f, shape)]
+        reasons = [str(f) for f in self.tile_facts(stream, copied(stream, shape)) if not holds(f, shape)]
         if reasons:
             return [f"an engine needs {f}" for f in reasons]
         for axis, size in self.fixed(stream).items():
@@ -111,11 +113,12 @@ class Streams:
         wide = any(c.cols == stream.step for c in stream.contractions)
         return (128, 176, 160, 64) if wide else (row, 2 * row, 4 * row)
 
-    def tile_facts(self, stream: Stream) -> list[Fact]:
-        """What an engine needs of the tensors that it copies from."""
+    def tile_facts(self, stream: Stream, without: Sequence[Tile] = ()) -> list[Fact]:
+        """What an engine needs of the tensors that it copies from, those that are copied first left out."""
         found: list[Fact] = []
         for tile in stream.tiles:
-            found += engine_facts(tile.source.tensor, tile.axes[1])
+            if tile not in without:
+                found += engine_facts(tile.source.tensor, tile.axes[1])
             found += [Bound(Constraint(d.extent - 1)) for d in tile.source.tensor.dims if d.extent.constant is None]
         return list(dict.fromkeys(found))
 
@@ -157,7 +160,7 @@ class Streams:
     def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
         shape = shape_of(program, facts)
         stream = self.chosen(shape, point)
-        found = base_facts(program, shape.uses, disjoint=True) + self.tile_facts(stream)
+        found = base_facts(program, shape.uses, disjoint=True) + self.tile_facts(stream, copied(stream, shape))
         ends = closing(stream, 64 * int(point["consumers"]), int(point["step"]))
         assert not isinstance(ends, str)
         found += ends
@@ -167,6 +170,8 @@ class Streams:
             for op in stored(stream, 16):
                 found += store_facts(op)
                 found += [Bound(Constraint(d.extent - 1)) for d in op.tensor.dims if d.extent.constant is None]
+        for tile in copied(stream, shape):
+            found.append(Unit(tile.tensor, tile.axes[1]))
         for op in stored(stream, 0):
             found.append(Unit(op.tensor.name, len(op.tensor.dims) - 1))
         found += self.wide_access(shape, stream)
@@ -229,7 +234,9 @@ class Streams:
         choices = Choices(
             cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program, facts.target)
         )
-        return fed(program, choices, guard, facts.target, stream, feeding, StagedLowering)
+        most = 8 * rates(facts).processors
+        before = repacked(program, copied(stream, shape), guard, facts.target, workgroups=most)
+        return fed(program, choices, guard, facts.target, stream, feeding, StagedLowering, before)
 
 
 _found: list[tuple[Shape, bool, Stream | str]] = []

@@ -107,14 +107,18 @@ def _argument(argument: Argument, spec: KernelLaunchSpec, env: Mapping[str, int]
 def _map(plan: MapPlan, env: Mapping[str, int], call: Call) -> TensorMapSpec:
     """The map of one call. Axes of extent 0 or 1 take any legal pitch: no coordinate beyond the first is inside."""
     size = itemsize_of(plan.dtype)
-    strides = call.strides[plan.tensor]
+    if plan.start is None:
+        strides, address = call.strides[plan.tensor], call.pointers[plan.tensor]
+    else:
+        strides = [int(s.evaluate(env)) for s in plan.strides]
+        address = call.workspace + int(plan.start.evaluate(env))
     extents = [int(plan.extents[a].evaluate(env)) for a in plan.axes]
     pitches: list[int] = []
     for axis, extent in zip(plan.axes[1:], extents[1:]):
         pitches.append(int(strides[axis]) * size if extent > 1 else 16)
     return TensorMapSpec(
         dtype=plan.dtype,
-        address=call.pointers[plan.tensor],
+        address=address,
         extents=tuple(max(1, e) for e in extents),
         pitches=tuple(pitches),
         box=tuple(plan.box[a] for a in plan.axes),

@@ -55,7 +55,9 @@ class Argument:
 
 @dataclass(frozen=True)
 class MapPlan:
-    """A tensor map: the tensor's axes from the innermost dimension outward, and the fields that no call changes."""
+    """A tensor map: the tensor's axes from the innermost dimension outward, and the fields that no call changes.
+
+    `start`: of a workspace buffer, the byte where it begins; None for a tensor argument."""
 
     name: str
     tensor: str
@@ -66,6 +68,8 @@ class MapPlan:
     swizzle: int
     promotion: int
     fill: str
+    start: Expr | None = None
+    strides: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -214,6 +218,13 @@ class _Kernel:
 
     def _map(self, name: str) -> MapPlan:
         entry = next(m for m in self.program.host.maps if m.name == name)
+        own = self.workspace.get(entry.tensor)
+        if own is not None:
+            axes = tuple(reversed(range(len(own.shape))))
+            return MapPlan(
+                name, own.name, entry.dtype.name, axes, own.shape, tuple(entry.box), entry.swizzle, entry.promotion,
+                entry.fill, own.start, own.strides,
+            )  # fmt: skip
         tensor = self.program.program.tensor(entry.tensor)
         unit = unit_axis(self.guard, tensor)
         if unit is None or len(entry.box) != len(tensor.dims):
