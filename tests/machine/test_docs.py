@@ -1,4 +1,4 @@
-"""The worked example of the format's page reads, is well formed, prints and computes what the page says."""
+"""The worked example of the format's page reads, prints, is verified and computes what the page says."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from treadle.checker import check
 from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
 from treadle.machine.verify import form_problems
@@ -26,6 +27,11 @@ def test_the_example_reads_and_prints() -> None:
     assert form_problems(program) == []
     assert parse_machine(print_machine(program)).kernels == program.kernels
     assert len(print_machine(program).splitlines()) == len(example().splitlines())
+
+
+def test_the_example_is_verified() -> None:
+    verdict = check(parse_machine(example()))
+    assert verdict.status == "verified", str(verdict)
 
 
 def test_the_example_runs() -> None:
