@@ -1,0 +1,511 @@
+# ruff: noqa: E501 (lines of machine text)
+"""A grammar of small machine programs, right and wrong ones about as often.
+
+`random_machine(seed)` draws a shape (an exchange through shared memory, a ring, a ring in front of an exchange, staged
+boxes, products out of a ring, tasks of a pool, launches in a row) and then, at each place where such programs go wrong,
+the right line or another: barriers left out or of other threads, phases, counts, bytes, grains and depths off by one,
+releases before the reads, fences missing or at the wrong side, slots and pieces that collide. The extents at which the
+result is to be tried come with it: no steps, one, as many as there are slots, and two more.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A program's text, its shape, and the extents to try it at."""
+
+    kind: str
+    text: str
+    sizes: tuple[dict[str, int], ...]
+
+
+class Draw:
+    """Choices: the right one with probability `right`."""
+
+    def __init__(self, seed: int, right: float) -> None:
+        self.random = random.Random(seed)
+        self.right = right
+
+    def pick(self, right: str, *others: str) -> str:
+        """The right line, or one of the others ("" leaves it out)."""
+        return right if not others or self.random.random() < self.right else self.random.choice(others)
+
+    def one(self, *of: int) -> int:
+        """Any of these, all right."""
+        return self.random.choice(of)
+
+    def flip(self, chance: float = 0.5) -> bool:
+        return self.random.random() < chance
+
+
+def random_machine(seed: int) -> Drawn:
+    """The program of a seed."""
+    chooser = random.Random(seed * 7919 + 1)
+    kinds = ("exchange", "ring", "ring", "relay", "staged", "products", "pool", "launches")
+    kind = chooser.choice(kinds)
+    draw = Draw(seed, chooser.choice((0.8, 0.9, 0.95, 1.0)))
+    return SHAPES[kind](draw)
+
+
+ROWS = """  program rows
+    dim M
+    dim N
+    tensor X: f32[M, N]
+    tensor Y: f32[M, N] out
+    body
+      region R0 parallel (m in M)
+        %x: f32[m, N] = load X[m, N]
+        %y: f32[m, N] = abs %x
+        store Y[m, N] = %y
+"""
+DISJOINT = "  disjoint(X, Y)\n  injective(Y)\n"
+BOXES = "  unit({0}, 1)\n  pitch({0}, 0) % 4 == 0\n  align({0}) >= 16\n"
+
+
+def lines(text: str) -> str:
+    """Without empty lines."""
+    return "\n".join(line for line in text.splitlines() if line.strip()) + "\n"
+
+
+def assemble(target: str, program: str, guard: str, host: str, kernels: str, ledger: str = "") -> str:
+    """A machine text."""
+    return lines(
+        f"tdm 1\ntarget {target}\n{ledger}program {{\n{program}}}\nguard {{\n{guard}}}\nhost {{\n{host}}}\n{kernels}"
+    )
+
+
+# ---- an exchange through shared memory
+
+
+def exchange(draw: Draw) -> Drawn:
+    """Rows go through one or two shared buffers, each read by other threads than those that wrote it."""
+    warps, stages = draw.one(2, 3), draw.one(1, 1, 2)
+    size = 32 * warps
+    there = f"dist (lane 32 axis 0 stride 1, warp {warps} axis 0 stride 32)"
+    back = f"dist (warp {warps} axis 0 stride 1, lane 32 axis 0 stride {warps})"
+    inside = f"{size}*j + $0 < N"
+    meet = f"        sync barrier.sync (id = 0, threads = {size})\n"
+    some = f"        sync barrier.sync (id = 1, threads = {size - 32})\n"
+    body, held, frags = "", "x0", f"  frag x0 f32[{size}] {there}\n"
+    body += f"        x0 = load X[t, {size}*j + $0] where {inside} ; %x[t, {size}*j + $0] where {inside}\n"
+    for s in range(stages):
+        before = draw.pick(meet, "", some) if s == 0 or stages == 1 else draw.pick("", meet)
+        at = draw.pick("$0", f"{size - 1} - $0") if draw.flip(0.8) else "$0"
+        read = draw.pick(at, at, f"{size - 1} - ({at})")
+        shape = back if s % 2 == 0 else there
+        frags += f"  frag x{s + 1} f32[{size}] {shape}\n"
+        of = "$0" if at == "$0" else f"{size - 1} - $0"
+        claim = f"%x[t, {size}*j + {of}] where {size}*j + {of} < N"
+        body += before + f"        version S{s} ; {claim}\n        store S{s}[{at}] = {held} where {inside}\n"
+        body += draw.pick(meet, "", some)
+        held = f"x{s + 1}"
+        body += f"        {held} = load S{s}[{read}] where {inside} ; %x[t, {size}*j + $0] where {inside}\n"
+    body += f"        y = abs {held} where {inside} ; %y[t, {size}*j + $0] where {inside}\n"
+    body += f"        store Y[t, {size}*j + $0] = y where {inside} ; store 0 [t, {size}*j + $0]\n"
+    if draw.flip(0.3):
+        body += meet
+    frags += f"  frag y f32[{size}] {back if stages % 2 else there}\n"
+    buffers = "".join(
+        f"  buffer S{s} f32[{size}] shared align 16 @ {draw.pick(str(4 * size * s), '64')}\n" for s in range(stages)
+    )
+    over, grid = ("persistent", "max(1, min(M, 2))") if draw.flip() else ("grid", "M")
+    kernel = f"""kernel main {{
+{buffers}{frags}  role all agents 1 threads {size} {{
+    tasks (t < M) over {over} enters R0(m = t .. t + 1) {{
+      loop j = 0 .. (N + {size - 1}) // {size} step 1 {{
+{body}      }}
+    }}
+  }}
+}}
+"""
+    host = f"  launch main grid {grid} threads {size} shared {4 * size * stages}\n"
+    guard = DISJOINT + ("  1 <= M\n" if over == "grid" else "")
+    sizes = ({"M": 1, "N": size - 3}, {"M": 3, "N": 2 * size + 5})
+    return Drawn("exchange", assemble("cuda:sm_80", ROWS, guard, host, kernel), sizes)
+
+
+# ---- rings
+
+
+def ring(draw: Draw, relay: bool = False) -> Drawn:
+    """One producer and one role of consumers over rows that a copy engine brings; `relay`: the consumers exchange what
+    they read through shared memory before they store it."""
+    slots, agents = draw.one(1, 2, 2, 3), draw.one(1, 1, 1, 2) if relay else draw.one(1, 1, 2)
+    warps = 2 if relay else draw.one(1, 2)
+    threads = 32 * warps
+    rows = 2 * warps * agents
+    mine = 2 * warps
+    everyone = 32 + threads * agents
+    size = rows * 128
+    first = slots * size
+    grain = draw.one(0, 1, 2)
+    by = ("", " by warp", " by elect")[grain]
+    arrivals = (threads * agents, warps * agents, agents)[grain]
+    count = draw.pick(str(arrivals), str(max(1, arrivals // 2)), str(arrivals + 1), str(2 * arrivals))
+    index = " index w" if agents > 1 else ""
+    row = f"{mine} * w + $0" if agents > 1 else "$0"
+    part = draw.pick(row, row.replace("w", "(1 - w)")) if agents > 1 else row
+    told = draw.pick(str(size), str(size // 2), str(2 * size), str(size - 128 if rows > 1 else size + 16))
+    free = f"(p // {slots} + 1) % 2"
+    full = f"(c // {slots}) % 2"
+    free = draw.pick(free, f"(p // {slots}) % 2", f"(p // {slots + 1} + 1) % 2", f"(j // {slots} + 1) % 2")
+    full = draw.pick(full, f"(c // {slots} + 1) % 2", f"(c // {slots + 1}) % 2", f"(j // {slots}) % 2")
+    where = f"{rows} * t + {row} < M, 32 * j + $1 < N"
+    at = f"{rows} * t + {row}, 32 * j + $1"
+    slot = draw.pick("c", "c + 1", "c - 1") if slots > 1 else "c"
+    load = f"        x = load A{{{slot}}}[{part}, $1] ; %x[{at}] where {where}\n"
+    fence = "        sync fence.proxy.async"
+    fence = draw.pick(f"{fence}\n", "", *([f"{fence} by elect\n"] if warps > 1 else []))
+    own = (
+        f"        sync barrier.sync (id = {draw.pick('w + 1' if agents > 1 else '1', '1', '2')}, threads = {threads})\n"
+    )
+    # Lanes of a warp are apart to the judge and one thread to the simulator: one arrives for them only where they met.
+    join = draw.pick(own, "") if grain == 2 and warps > 1 else own if grain else ""
+    other_slot = ["c + 1"] if slots > 1 else []
+    release = draw.pick(f"        sync mbar.arrive empty{{{draw.pick('c', *other_slot)}}}{by}\n", "")
+    order = draw.pick(
+        "load fence join release", "release load fence join", "load release fence join", "load join release fence"
+    )
+    pieces = {"load": load, "fence": fence, "join": join, "release": release}
+    taken = "".join(pieces[word] for word in order.split())
+    advance = "        advance c\n"
+    # One thread of a single warp is that warp to the simulator: nothing is drawn that hangs on the difference.
+    waiting = f"        sync mbar.wait full{{c}} (phase = {full})"
+    waiting = draw.pick(f"{waiting}\n", "", *([f"{waiting} by elect\n"] if warps > 1 else []))
+    dist = f"dist (lane 32 axis 1 stride 1, warp {warps} axis 0 stride 1, slot 2 axis 0 stride {warps})"
+    turned = f"dist (lane 32 axis 1 stride 1, slot 2 axis 0 stride 1, warp {warps} axis 0 stride 2)"
+    exchange, buffers, frags, held = "", "", "", "x"
+    if relay:
+        meet = f"        sync barrier.sync (id = {'w + 1' if agents > 1 else '1'}, threads = {threads})\n"
+        alone = "w, " if agents > 1 else ""
+        box = f"{agents}, {mine}, 32" if agents > 1 else f"{mine}, 32"
+        buffers = f"  buffer S f32[{box}] shared align 16 @ {first + 16 * slots}\n"
+        frags = f"  frag z f32[{mine}, 32] {turned}\n"
+        # Of the buffer the agent's number is a coordinate, the row in it the next.
+        s = f"{rows} * t + {mine} * $0 + $1, 32 * j + $2" if agents > 1 else f"{rows} * t + $0, 32 * j + $1"
+        s_where = s.replace(", ", " < M, ") + " < N"
+        exchange = (
+            draw.pick(meet, "")
+            + f"        version S ; %x[{s}] where {s_where}\n        store S[{alone}$0, $1] = x where {where}\n"
+        )
+        exchange += (
+            draw.pick(meet, "", meet.replace("w + 1", "1"))
+            + f"        z = load S[{alone}$0, $1] where {where} ; %x[{at}] where {where}\n"
+        )
+        held = "z"
+    store = f"        y = abs {held} where {where} ; %y[{at}] where {where}\n        store Y[{at}] = y where {where} ; store 0 [{at}]\n"
+    expect = f"        sync mbar.expect full{{p}} (bytes = {told}) by elect\n"
+    wait = draw.pick(f"        sync mbar.wait empty{{p}} (phase = {free}) by elect\n", "")
+    copy = f"        copy tma.load A{{{draw.pick('p', *(['p + 1'] if slots > 1 else []))}}}[$0, $1] = X[{rows} * t + $0, 32 * j + $1] box ({rows}, 32) signal full{{p}} map mX by elect\n"
+    tasks = f"    tasks (t < MT) over persistent enters R0(m = {rows} * t .. min({rows} * t + {rows}, M)) {{\n      loop j = 0 .. NT step 1 {{\n"
+    trips = draw.pick(tasks, tasks, tasks.replace("NT step", "NT + 1 step"))
+    init = "    sync mbar.init full by elect\n    sync mbar.init empty by elect\n" + draw.pick(
+        "    sync fence.mbar_init by elect\n", ""
+    )
+    everybody = f"    sync barrier.sync (id = 0, threads = {everyone})\n"
+    start = draw.pick(init + everybody, everybody + init)
+    kernel = f"""kernel main {{
+  buffer A f32[{rows}, 32] shared align 128 versions {slots} @ 0
+{buffers}  frag x f32[{mine}, 32] {dist}
+{frags}  frag y f32[{mine}, 32] {turned if relay else dist}
+  barrier full count {draw.pick("1", "2")} versions {slots} tx @ {first}
+  barrier empty count {count} versions {slots} @ {first + 8 * slots}
+  role producer agents 1 threads 32 counters (p) {{
+{start}{tasks}{wait}{expect}        version A fill 0 ; %x[{rows} * t + $0, 32 * j + $1] where {rows} * t + $0 < M, 32 * j + $1 < N
+{copy}        advance p
+      }}
+    }}
+  }}
+  role consumer agents {agents} threads {threads}{index} counters (c) {{
+{everybody}{trips}{waiting}{taken}{advance}{exchange}{store}      }}
+    }}
+  }}
+}}
+"""
+    host = f"  let MT = (M + {rows - 1}) // {rows}\n  let NT = (N + 31) // 32\n  map mX of X f32 box ({rows}, 32) swizzle 0 fill zero promotion 256\n"
+    shared = first + 16 * slots + (rows * 128 if relay else 0)
+    host += f"  launch main grid max(1, min(MT, {draw.one(1, 2)})) threads {everyone} shared {shared}\n"
+    most = {"M": rows, "N": 32 * (slots + 2)} if warps * agents <= 2 else {"M": rows, "N": 32 * (slots + 1)}
+    sizes = ({"M": 2 * rows + 1, "N": 36}, most, {"M": 1, "N": 4})
+    return Drawn(
+        "relay" if relay else "ring", assemble("cuda:sm_90a", ROWS, DISJOINT + BOXES.format("X"), host, kernel), sizes
+    )
+
+
+# ---- boxes out of staging slots
+
+
+def staged(draw: Draw) -> Drawn:
+    """Results leave as boxes of a staging ring."""
+    slots, agents, warps = draw.one(1, 2, 2, 3), draw.one(1, 1, 2), 2
+    threads, mine = 32 * warps, 2 * warps
+    rows = mine * agents
+    row = f"{mine} * w + $0" if agents > 1 else "$0"
+    base = f"{mine} * w" if agents > 1 else "0"
+    alone = "w, " if agents > 1 else ""
+    own = "w + 1" if agents > 1 else "1"
+    dist = f"dist (lane 32 axis 1 stride 1, warp {warps} axis 0 stride 1, slot 2 axis 0 stride {warps})"
+    where = f"{rows} * t + {row} < M, 32 * j + $1 < N"
+    at = f"{rows} * t + {row}, 32 * j + $1"
+    meet = f"        sync barrier.sync (id = {own}, threads = {threads})\n"
+    depth = draw.pick(str(slots - 1), str(slots), "0", str(slots + 1))
+    free = draw.pick(f"        sync bulk.wait (depth = {depth}, read = {draw.one(0, 1)}) by elect\n", "")
+    fence = draw.pick("        sync fence.proxy.async\n", "", "        sync fence.proxy.async by elect\n")
+    first, second = draw.pick(meet, ""), draw.pick(meet, "", meet.replace("w + 1", "1"))
+    joined = draw.pick(fence + second, second + fence)
+    s = f"{rows} * t + {mine} * $0 + $1, 32 * j + $2" if agents > 1 else f"{rows} * t + $0, 32 * j + $1"
+    claim = f"%y[{s}] where " + s.replace(", ", " < M, ") + " < N"
+    slot = draw.pick("e", "j")
+    box = f"        copy tma.store Y[{rows} * t + {base} + $0, 32 * j + $1] = S{{{slot}}}[{alone}$0, $1] box ({mine}, 32) map mY by elect ; store 0 [{rows} * t + {base} + $0, 32 * j + $1]\n"
+    commit = draw.pick("        sync bulk.commit by elect\n", "")
+    last = draw.pick("    sync bulk.wait (depth = 0) by elect\n", "", "    sync bulk.wait (depth = 1) by elect\n")
+    shape = f"{agents}, {mine}, 32" if agents > 1 else f"{mine}, 32"
+    size = rows * 128
+    other = ""
+    if agents > 1:  # one role of several agents has no rule: a second role stands beside it
+        other = "  role idle agents 1 threads 32 {\n    tasks (u < MT) over persistent {\n      let nothing = u\n    }\n  }\n"
+    kernel = f"""kernel main {{
+  buffer S f32[{shape}] shared align 128 versions {slots} @ 0
+  frag x f32[{mine}, 32] {dist}
+  frag y f32[{mine}, 32] {dist}
+{other}  role all agents {agents} threads {threads}{" index w" if agents > 1 else ""} counters (e) {{
+    tasks (t < MT) over persistent enters R0(m = {rows} * t .. min({rows} * t + {rows}, M)) {{
+      loop j = 0 .. NT step 1 {{
+        x = load X[{at}] where {where} ; %x[{at}] where {where}
+        y = abs x where {where} ; %y[{at}] where {where}
+{free}{first}        version S ; {claim}
+        store S{{{slot}}}[{alone}$0, $1] = y
+{joined}{box}{commit}        advance e
+      }}
+    }}
+{last}  }}
+}}
+"""
+    host = f"  let MT = (M + {rows - 1}) // {rows}\n  let NT = (N + 31) // 32\n  map mY of Y f32 box ({mine}, 32) swizzle 0 fill zero promotion 256\n"
+    host += f"  launch main grid max(1, min(MT, 1)) threads {threads * agents + (32 if agents > 1 else 0)} shared {slots * size}\n"
+    guard = DISJOINT + BOXES.format("Y") + "  N % 4 == 0\n"
+    sizes = ({"M": 1, "N": 4}, {"M": rows + 1, "N": 32 * slots + 4}, {"M": rows, "N": 32 * (slots + 2)})
+    return Drawn("staged", assemble("cuda:sm_90a", ROWS, guard, host, kernel), sizes)
+
+
+# ---- products out of a ring
+
+PRODUCT = """  program product
+    dim M
+    dim N
+    dim K
+    tensor X: bf16[M, K]
+    tensor W: bf16[K, N]
+    tensor Y: f32[M, N] out
+    body
+      region R0 parallel (m in M, n in N)
+        %start: f32[m, n] = full 0.0
+        region R1 reduce (k in K) carry (%acc: f32[m, n] = %start) -> (%sum)
+          %x: bf16[m, k] = load X[m, k]
+          %w: bf16[k, n] = load W[k, n]
+          %next: f32[m, n] = mma %x, %w, %acc
+          yield %next
+        store Y[m, n] = %sum
+"""
+
+
+def products(draw: Draw) -> Drawn:
+    """A contraction of 64 x 64 tiles by asynchronous products out of a ring."""
+    slots = draw.one(1, 2, 2)
+    behind = slots > 1 and draw.flip()
+    size = 64 * 64 * 2
+    first = slots * 2 * size
+    where = "64 * tm + $0 < M, 64 * tn + $1 < N"
+    grain = draw.one(0, 1, 1)
+    by, arrivals = (("", 128), (" by warp", 4))[grain]
+    count = draw.pick(str(arrivals), str(arrivals // 2), str(arrivals + 1))
+    told = draw.pick(str(2 * size), str(size), str(2 * size + 16))
+    full = draw.pick(f"(c // {slots}) % 2", f"(c // {slots} + 1) % 2", f"(k0 // 64 // {slots}) % 2")
+    free = draw.pick(f"(p // {slots} + 1) % 2", f"(p // {slots}) % 2")
+    wait = draw.pick(
+        f"        sync wgmma.wait (depth = {1 if behind else 0})\n",
+        f"        sync wgmma.wait (depth = {2 if behind else 1})\n",
+        "",
+    )
+    back = f"        sync mbar.arrive empty{{c}}{by}\n"
+    if behind:
+        back = f"        if 1 <= k0 scope workgroup {{\n          sync mbar.arrive empty{{c - 1}}{by}\n        }}\n"
+    turn = draw.pick(wait + back, back + wait)
+    after = "      sync wgmma.wait (depth = 0)\n" if behind else draw.pick("", "      sync wgmma.wait (depth = 0)\n")
+    after = draw.pick(after, "") + (draw.pick(f"      sync mbar.arrive empty{{c - 1}}{by}\n", "") if behind else "")
+    fenced = draw.pick("        sync wgmma.fence\n", "")
+    acc = "dist (slot 2 axis 1 stride 1, slot 2 axis 0 stride 8, slot 8 axis 1 stride 8, lane 4 axis 1 stride 2, lane 8 axis 0 stride 1, warp 4 axis 0 stride 16)"
+    over = "64 * tm + $0, 64 * tn + $1"
+    tasks = "    tasks (tm < MT, tn < NT) over persistent enters R0(m = 64 * tm .. min(64 * tm + 64, M), n = 64 * tn .. min(64 * tn + 64, N)) {\n"
+    waiting = draw.pick(f"        sync mbar.wait full{{c}} (phase = {full})\n", "")
+    kernel = f"""kernel main {{
+  buffer A bf16[64, 64] shared align 1024 versions {slots} swizzle 128 @ 0
+  buffer B bf16[64, 64] shared align 1024 versions {slots} swizzle 128 @ {slots * size}
+  frag acc f32[64, 64] {acc}
+  barrier full count 1 versions {slots} tx @ {first}
+  barrier empty count {count} versions {slots} @ {first + 8 * slots}
+  role producer agents 1 threads 128 counters (p) {{
+    sync mbar.init full by elect
+    sync mbar.init empty by elect
+{draw.pick("    sync fence.mbar_init by elect" + chr(10), "")}    sync barrier.sync (id = 0, threads = 256)
+{tasks}      loop k0 = 0 .. K step 64 enters R1(k = k0 .. min(k0 + 64, K)) {{
+{draw.pick(f"        sync mbar.wait empty{{p}} (phase = {free}) by elect" + chr(10), "")}        sync mbar.expect full{{p}} (bytes = {told}) by elect
+        version A fill 0 ; %x[64 * tm + $0, k0 + $1] where 64 * tm + $0 < M, k0 + $1 < K
+        version B fill 0 ; %w[k0 + $0, 64 * tn + $1] where k0 + $0 < K, 64 * tn + $1 < N
+        copy tma.load A{{p}}[$0, $1] = X[64 * tm + $0, k0 + $1] box (64, 64) signal full{{p}} map mX by elect
+        copy tma.load B{{p}}[$0, $1] = W[k0 + $0, 64 * tn + $1] box (64, 64) signal full{{p}} map mW by elect
+        advance p
+      }}
+    }}
+  }}
+  role consumer agents 1 threads 128 counters (c) {{
+    sync barrier.sync (id = 0, threads = 256)
+{tasks}      acc = copy 0.0 ; %start[{over}]
+      loop k0 = 0 .. K step 64 enters R1(k = k0 .. min(k0 + 64, K)) {{
+        invariant acc ; %acc[{over}] where {where}
+{waiting}{fenced}        loop kk = 0 .. 4 step 1 unroll 4 {{
+          invariant acc ; %next[{over}] where {where} over (k) : k0 <= k, k < k0 + 16 * kk, k < K
+          acc = mma wgmma.m64n64k16.bf16 A{{c}}[$0, 16 * kk + $2], B{{c}}[16 * kk + $2, $1] onto acc contract (16) ; %next[{over}] where {where} over (k) : k0 <= k, k < k0 + 16 * kk + 16, k < K
+        }}
+        sync wgmma.commit
+{turn}        advance c
+      }}
+{after}      store Y[{over}] = acc where {where} ; store 0 [{over}]
+    }}
+  }}
+}}
+"""
+    host = "  let MT = (M + 63) // 64\n  let NT = (N + 63) // 64\n  map mX of X bf16 box (64, 64) swizzle 128 fill zero promotion 256\n  map mW of W bf16 box (64, 64) swizzle 128 fill zero promotion 256\n"
+    host += f"  launch main grid max(1, min(MT * NT, 1)) threads 256 shared {first + 16 * slots}\n"
+    some = "  1 <= K\n" if behind or draw.flip(0.8) else ""
+    guard = (
+        some
+        + "  injective(Y)\n  disjoint(X, Y)\n  disjoint(W, Y)\n"
+        + "".join(f"  unit({n}, 1)\n  pitch({n}, 0) % 8 == 0\n  align({n}) >= 16\n" for n in "XW")
+    )
+    sizes = ({"M": 2, "N": 8, "K": 64 * (slots + 1) + 8}, {"M": 65, "N": 8, "K": 72})
+    return Drawn("products", assemble("cuda:sm_90a", PRODUCT, guard, host, kernel), sizes)
+
+
+# ---- tasks of a pool, and launches in a row
+
+TOTAL = """  program total
+    dim N
+    tensor X: f32[N]
+    tensor Y: f32[] out
+    body
+      %x: f32[N] = load X[N]
+      %s: f32[] = reduce add %x over N
+      store Y[] = %s
+"""
+SUMS = """  program sums
+    dim M
+    dim N
+    tensor X: f32[M, N]
+    tensor Y: f32[M] out
+    body
+      region R0 parallel (m in M)
+        %x: f32[m, N] = load X[m, N]
+        %s: f32[m] = reduce add %x over N
+        store Y[m] = %s
+"""
+PERMUTE = 'numerics "permute %s: a sum in pieces"\n'
+
+
+def pool(draw: Draw) -> Drawn:
+    """A sum in pieces by tasks of a pool, joined afterwards by the caller or by a second fork."""
+    parts = draw.one(2, 3, 4)
+    slot = draw.pick("t", "t // 2", f"{parts - 1} - t", "0")
+    of = "$0" if slot != f"{parts - 1} - t" else f"{parts - 1} - $0"
+    step = draw.pick(str(parts), str(parts + 1), str(max(1, parts - 1)))
+    start = draw.pick("t", "0", "t + 1")
+    sign = f"n == {parts}*e0 + t"
+    read = draw.pick(of, "$0")
+    tasks = draw.pick(str(parts), str(parts - 1))
+    make = f"""    tasks (t < {tasks}) over workers {{
+      p = copy -0.0 ; %s[] over (n) : 0 <= n, n < 0
+      loop j = {start} .. N step {step} {{
+        invariant p ; %s[] over (n) : 0 <= n, n < j, {sign}
+        x = load X[j] ; %x[j]
+        p = fold add x onto p ; %s[] over (n) : 0 <= n, n <= j, {sign}
+      }}
+      store T[{slot}] = p ; %s[] over (n) : 0 <= n, n < N, {sign}
+    }}
+"""
+    claim = f"%s[] over (n) : 0 <= n, n < N, n == {parts}*e0 + {read}"
+    join = f"    q = load T[$0] ; {claim}\n    s = fold add q axes (0) ; %s[]\n    store Y[] = s ; store 0 []\n"
+    if draw.flip(0.3):
+        inner = "".join(f"  {line}\n" for line in join.splitlines())
+        join = f"    tasks (u < {draw.pick('1', '2')}) over workers {{\n{inner}    }}\n"
+    version = f"    version T ; %s[] over (n) : 0 <= n, n < N, n == {parts}*e0 + {of}\n"
+    body = draw.pick(version + make + join, version + join + make)
+    kernel = f"kernel main {{\n  frag x f32[]\n  frag p f32[]\n  frag q f32[{parts}]\n  frag s f32[]\n  role worker agents 1 threads 1 {{\n{body}  }}\n}}\n"
+    host = f"  buffer T f32[{parts}] workspace align 64\n  launch main grid 1 threads 1\n"
+    text = assemble("cpu:avx2", TOTAL, "  disjoint(X, Y)\n", host, kernel, PERMUTE)
+    return Drawn("pool", text, ({"N": 0}, {"N": 1}, {"N": 2 * parts + 1}))
+
+
+def launches(draw: Draw) -> Drawn:
+    """A sum in pieces by threads or warps of one launch, joined in the next."""
+    parts = draw.one(2, 4)
+    slot = draw.pick("t, i", "t, 0", "0, i", f"t, {parts - 1} - i")
+    turned = slot.endswith("- i")
+    step, start = draw.pick(str(parts), str(parts + 1)), draw.pick("i", "0")
+    count = draw.pick(str(parts), str(parts - 1))
+    sign = f"n == {parts}*e0 + i"
+    of = f"{parts - 1} - $1" if turned else "$1"
+    claim = f"%s[u] over (n) : 0 <= n, n < N, n == {parts}*e0 + {of.replace('$1', '$0')}"
+    first = f"""kernel parts {{
+  frag x f32[]
+  frag p f32[]
+  role all agents 1 threads {32 * draw.one(1, 2)} {{
+    version T ; %s[$0] over (n) : 0 <= n, n < N, n == {parts}*e0 + {of}
+    tasks (t < M, i < {count}) over threads {{
+      p = copy -0.0 ; %s[t] over (n) : 0 <= n, n < 0
+      loop j = {start} .. N step {step} {{
+        invariant p ; %s[t] over (n) : 0 <= n, n < j, {sign}
+        x = load X[t, j] ; %x[t, j]
+        p = fold add x onto p ; %s[t] over (n) : 0 <= n, n <= j, {sign}
+      }}
+      store T[{slot}] = p ; %s[t] over (n) : 0 <= n, n < N, {sign}
+    }}
+  }}
+}}
+"""
+    threads = int(first.split("threads ")[1].split(" ")[0])
+    second = f"""kernel join {{
+  frag q f32[{parts}]
+  frag s f32[]
+  role all agents 1 threads 32 {{
+    tasks (u < M) over threads enters R0(m = u .. u + 1) {{
+      q = load T[u, $0] ; {claim}
+      s = fold add q axes (0) ; %s[u]
+      store Y[u] = s ; store 0 [u]
+    }}
+  }}
+}}
+"""
+    calls = [
+        f"  launch parts grid max(1, (M*{parts} + {threads - 1}) // {threads}) threads {threads}\n",
+        "  launch join grid max(1, (M + 31) // 32) threads 32\n",
+    ]
+    order = draw.pick("right", "swapped", "twice", "once")
+    named = {"right": calls, "swapped": calls[::-1], "twice": [*calls, calls[1]], "once": calls[1:]}[order]
+    host = f"  buffer T f32[M, {parts}] workspace align 16\n" + "".join(named)
+    text = assemble("cuda:sm_80", SUMS, DISJOINT, host, first + second, PERMUTE)
+    return Drawn("launches", text, ({"M": 1, "N": 0}, {"M": 3, "N": 2 * parts + 1}))
+
+
+SHAPES = {
+    "exchange": exchange,
+    "ring": ring,
+    "relay": lambda draw: ring(draw, relay=True),
+    "staged": staged,
+    "products": products,
+    "pool": pool,
+    "launches": launches,
+}
