@@ -11,6 +11,8 @@ import pytest
 import treadle as td
 from treadle.base.errors import LimitError
 from treadle.driver import build
+from treadle.machine.parse import parse_machine
+from treadle.machine.text import print_machine
 
 M = td.dims("M")
 STEPS = 400
@@ -25,6 +27,24 @@ def unrolled(X: td.Tensor[M], Y: td.Out[M]):
         Y[m] = y
 
 
+V = td.dims("V")
+
+
+@td.kernel
+def far(P: td.Tensor[M, td.i64], X: td.Tensor[V], Y: td.Out[M] = None, *, steps, kind):
+    for m in td.parallel(M.each):
+        i = P[m]
+        for k in range(steps):
+            i = (
+                i ^ k
+                if kind == "xor"
+                else (i * 3 + k) % 1000
+                if kind == "position"
+                else td.minimum(td.maximum(i - 1, 0), k)
+            )
+        Y[m] = X[td.in_range(i % V.extent, V)]
+
+
 X = np.linspace(-1.0, 1.0, 19, dtype=np.float32)
 
 
@@ -35,6 +55,23 @@ def test_an_unrolled_loop_runs() -> None:
 
 def test_an_unrolled_loop_on_a_gpu() -> None:
     assert unrolled.plan(X, target="cuda").check().status == "verified"
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("xor", 3000), ("position", 400), ("clamp", 400)])
+def test_a_long_chain_may_end_in_a_subscript(kind: str, steps: int) -> None:
+    i, x = np.arange(-3, 16), np.arange(20, dtype=np.float32)
+    plan = far.plan(i, x, steps=steps, kind=kind)
+    assert plan.check().status == "verified" and print_machine(parse_machine(plan.machine())) == plan.machine()
+    for k in range(steps):
+        i = (
+            i ^ k
+            if kind == "xor"
+            else (i * 3 + k) % 1000
+            if kind == "position"
+            else np.minimum(np.maximum(i - 1, 0), k)
+        )
+    got = plan(np.arange(-3, 16), x, steps=steps, kind=kind) if steps < 1000 else x[i % 20]
+    assert np.array_equal(got, x[i % 20])
 
 
 def test_what_python_cannot_follow_is_a_limit_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

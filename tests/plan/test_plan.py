@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -29,8 +30,24 @@ GUARD = Guard(
     )
 )
 PLAN = Plan(
-    "linear", "cpu:avx512", "tiled contraction", {"rows": 14, "held": True, "lanes": "N"}, GUARD, 2, frozenset("ba")
+    "linear",
+    "cpu:avx512",
+    "tiled contraction",
+    {"rows": 14, "held": True, "lanes": "N"},
+    GUARD,
+    2,
+    frozenset("ba"),
+    {"M": 40, "K": 3},
+    frozenset({("X", 1), ("Y", 0)}),
+    {"X": 64},
 )
+
+
+def test_plans_of_the_format_before_load() -> None:
+    data = json.loads(PLAN.to_json()) | {"format": [1, 0]}
+    for name in ("extents", "unit", "aligned"):
+        del data[name]
+    assert Plan.from_json(json.dumps(data)) == replace(PLAN, extents={}, unit=frozenset(), aligned={})
 
 
 def test_a_plan_survives_saving() -> None:

@@ -169,6 +169,16 @@ class Expr:
         return frozenset(a.name for a in self.atoms() if isinstance(a, Sym))
 
     @cached_property
+    def weight(self) -> int:
+        """How much text it is: its terms' atoms, inner ones too, repeats included."""
+        return sum(1 + sum(inner.weight for inner in _inner(a)) for m, _ in self.terms for a in m) + 1
+
+    @cached_property
+    def depth(self) -> int:
+        """How deep atoms stand in one another."""
+        return 1 + max((inner.depth for m, _ in self.terms for a in m for inner in _inner(a)), default=0)
+
+    @cached_property
     def functions(self) -> frozenset[str]:
         """Names of the opaque functions that occur anywhere."""
         return frozenset(a.name for a in self.atoms() if isinstance(a, Fn))

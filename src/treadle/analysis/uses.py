@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 from treadle.algebra.expr import Expr
@@ -139,7 +139,7 @@ class Uses:
         readers = [u for u in users if isinstance(u, Extract) and self.forwarded(u) is not None]
         return len(writers) == 1 and len(writers) + len(readers) == len(users)
 
-    def weight(self, value: Value, known: frozenset[str] = frozenset(), seen: dict[str, int] | None = None) -> int:
+    def weight(self, value: Value, known: Set[str] = frozenset(), seen: dict[str, int] | None = None) -> int:
         """Rough cost of computing one element again from loads and values in `known`.
 
         *Units*: simple vector instructions.

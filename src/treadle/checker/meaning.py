@@ -7,6 +7,7 @@ invariants.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Atom, Constraint, Expr, Fn, Sym, ge, lt
@@ -39,9 +40,16 @@ from treadle.ir.ops.access import Extract, Insert, Load
 from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full, Index
 from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
 
+_LONG = (600, 40)
+"""Weight and depth of what is still written out in full."""
+
 
 class Meaning(Scopes):
     """The embedded program and the meaning of its elements."""
+
+    @cached_property
+    def _settled(self) -> dict[object, dict[Term, Term]]:
+        return {}
 
     # ---- elements
 
@@ -147,18 +155,41 @@ class Meaning(Scopes):
         return have is not None and have.is_int and dtype.is_int and keeps_values(have, dtype)
 
     def settle(self, term: Term, view: View) -> Term:
-        """The term unfolded as long as one case decides, its arguments too (for index arithmetic and conditions)."""
+        """The term unfolded as long as one case decides, its arguments too (for index arithmetic and conditions).
+
+        An element whose meaning is a long chain of operations stays that element: it is opaque under its own name.
+        """
+        known = self._settled.setdefault(view.key, {})
+        parts: dict[Term, tuple[Term, ...]] = {}
+        todo = [term]
+        while todo:  # chains are longer than Python's stack
+            one = todo[-1]
+            if one not in known:
+                if one not in parts:
+                    parts[one] = self._parts(one, view)
+                left = [p for p in parts[one] if p not in known]
+                if left:
+                    todo += left
+                    continue
+                known[one] = self._joined(one, tuple(known[p] for p in parts[one]))
+            todo.pop()
+        return known[term]
+
+    def _parts(self, term: Term, view: View) -> tuple[Term, ...]:
+        """What a term is made of: an element's own meaning, the arguments of a function."""
         if isinstance(term, Elem):
             pieces = self.unfold(term, view)
-            if pieces is not None and len(pieces) == 1:
-                return self.settle(pieces[0][1], view)
-            return term
+            return (pieces[0][1],) if pieces is not None and len(pieces) == 1 else ()
+        return term.args if isinstance(term, App) else ()
+
+    def _joined(self, term: Term, parts: tuple[Term, ...]) -> Term:
+        if isinstance(term, Elem):
+            return parts[0] if parts and all(a <= b for a, b in zip(parts[0].size, _LONG)) else term
         if isinstance(term, App):
-            args = tuple(self.settle(a, view) for a in term.args)
-            have = self.dtype(args[0]) if term.fn in ("cast", "cast.saturate") else None
+            have = self.dtype(parts[0]) if term.fn in ("cast", "cast.saturate") else None
             if have is not None:
-                return converted(args[0], have, term.dtype, term.fn == "cast.saturate")
-            return app(term.fn, args, term.dtype)
+                return converted(parts[0], have, term.dtype, term.fn == "cast.saturate")
+            return app(term.fn, parts, term.dtype)
         return term
 
     # ---- one step of meaning

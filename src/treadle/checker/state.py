@@ -173,8 +173,19 @@ class Place:
     def constraints(
         self, cs: Sequence[Constraint], facts: Facts | None = None, ghost: bool = False
     ) -> tuple[Constraint, ...]:
-        """Conditions of a statement (of a claim: `ghost`)."""
-        return tuple(Constraint(self.expr(c.expr, facts, ghost), c.equality) for c in cs)
+        """Conditions of a statement (of a claim: `ghost`): all must hold, so those that elements of fragments decide
+        matter only where the others do; some value they must have everywhere, though.
+
+        *Errors*: those of `expr`.
+        """
+        known = self.facts if facts is None else facts
+        plain = [c for c in cs if not c.expr.functions]
+        inner = known.also(*(Constraint(self.expr(c.expr, known, ghost), c.equality) for c in plain))
+        if inner is not known and not ghost:
+            for c in cs:
+                if c.expr.functions:
+                    self.expr(c.expr, known, ghost)
+        return tuple(Constraint(self.expr(c.expr, inner, ghost), c.equality) for c in cs)
 
     # ---- claims
 

@@ -25,6 +25,13 @@ class Term:
         """The term with every index expression changed."""
         return self
 
+    @cached_property
+    def size(self) -> tuple[int, int]:
+        """Its weight and depth: how much text it is, and how deep its parts stand in one another."""
+        inner = [*(a.size for a in self.args)] if isinstance(self, App) else []
+        inner += [(e.weight, e.depth) for e in expressions(self)]
+        return 1 + sum(w for w, _ in inner), 1 + max((d for _, d in inner), default=0)
+
     def substitute(self, env: Mapping[str, ExprLike]) -> Term:
         """The term with symbols replaced."""
         return self.map(lambda e: e.substitute(env))
@@ -146,6 +153,19 @@ class Undef(Term):
 
     def __str__(self) -> str:
         return f"nothing ({self.why})"
+
+
+def expressions(term: Term) -> tuple[Expr, ...]:
+    """The index expressions of a term itself, those of its arguments not."""
+    match term:
+        case Idx(expr):
+            return (expr,)
+        case Cell(_, index, _):
+            return index
+        case Elem(_, coords, inst) | Part(_, coords, inst, _, _):
+            return (*coords, *(e for _, e in inst))
+        case _:
+            return ()
 
 
 @dataclass(frozen=True)

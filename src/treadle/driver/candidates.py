@@ -92,6 +92,7 @@ def candidates(
     # The universal plan decides nothing and never loses its right to run: it comes after every other.
     for one in sorted(found, key=lambda c: c.plan.family == UNIVERSAL):
         plan = replace(one.plan, guard=in_place(one.plan.guard, facts.same)) if facts.same else one.plan
+        plan = replace(plan, extents=planned.extents, unit=planned.unit, aligned=planned.aligned)
         if facts.loose:
             plan = replace(plan, guard=apart_but(plan.guard, program, facts.loose))
         yield Candidate(plan, _builder(plan, program, planned, known), choice)
@@ -180,10 +181,15 @@ def _whatever_the_call(program: Program, planned: PlanFacts, facts: CallFacts) -
 
 
 def saved_candidate(plan: Plan, program: Program) -> Candidate:
-    """A saved plan as a candidate: its family builds it from its point and guard alone."""
-    disjoint = any(isinstance(f, Disjoint | Same) for f in plan.guard.facts)
+    """A saved plan as a candidate: its family builds it from its point, its guard and what was known of its call."""
     facts = PlanFacts(
-        plan.target, disjoint=disjoint, features=plan.features, workers=plan.workers, unit=_units(plan.guard)
+        plan.target,
+        extents=plan.extents,
+        unit=plan.unit | _units(plan.guard),
+        aligned=plan.aligned,
+        disjoint=any(isinstance(f, Disjoint | Same) for f in plan.guard.facts),
+        features=plan.features,
+        workers=plan.workers,
     )
     return Candidate(plan, _builder(plan, program, facts, families(plan.target)))
 

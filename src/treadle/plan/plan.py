@@ -13,7 +13,7 @@ from treadle.ir.guard import Absent, Aligned, Bound, Disjoint, Divisible, Fact, 
 from treadle.plan.cost import CostVector
 from treadle.plan.family import Setting
 
-FORMAT = (1, 0)
+FORMAT = (1, 1)
 """Version of the saved form: a newer minor one loads, a newer major one does not."""
 
 
@@ -25,7 +25,11 @@ class PlanUnreadable(UserError):
 
 @dataclass(frozen=True)
 class Plan:
-    """Decisions: the family, its point, the guard under which it holds. `workers`, `features` belong to the target."""
+    """Decisions: the family, its point, the guard under which it holds. `workers`, `features` belong to the target.
+
+    `extents`, `unit` and `aligned` are what was known of the call that it was made for (`plan.facts`): families decide
+    by them what no point says, such as how often a loop is cut.
+    """
 
     program: str
     target: str
@@ -34,6 +38,9 @@ class Plan:
     guard: Guard
     workers: int = 1
     features: frozenset[str] = frozenset()
+    extents: Mapping[str, int] = field(default_factory=dict[str, int])
+    unit: frozenset[tuple[str, int]] = frozenset()
+    aligned: Mapping[str, int] = field(default_factory=dict[str, int])
     cost: CostVector | None = field(default=None, compare=False)
 
     def line(self) -> str:
@@ -58,6 +65,9 @@ class Plan:
             "workers": self.workers,
             "features": sorted(self.features),
             "guard": guard_out(self.guard),
+            "extents": dict(sorted(self.extents.items())),
+            "unit": sorted(map(list, self.unit)),
+            "aligned": dict(sorted(self.aligned.items())),
         }
         return json.dumps(data, indent=1) + "\n"
 
@@ -76,10 +86,13 @@ class Plan:
                 guard=guard_in(data["guard"]),
                 workers=int(data["workers"]),
                 features=frozenset(map(str, data["features"])),
+                extents={str(n): int(e) for n, e in data.get("extents", {}).items()},  # not in format 1.0
+                unit=frozenset((str(t), int(axis)) for t, axis in data.get("unit", [])),
+                aligned={str(t): int(n) for t, n in data.get("aligned", {}).items()},
             )
         except PlanUnreadable:
             raise
-        except (KeyError, ValueError, TypeError, IndexError, UserError) as error:
+        except (KeyError, ValueError, TypeError, IndexError, AttributeError, UserError) as error:
             raise _unreadable(str(error).splitlines()[0]) from error
 
 

@@ -51,6 +51,8 @@ class Lowering(Carried):
         for op in self.program.body.walk():
             if isinstance(op, Extract) and op.fill is not None:
                 kept.add(op.source.name)
+        weights: dict[str, int] = {}  # what becomes kept does so before anything that reads it is met
+        ends: dict[str, tuple[Op, ...]] = {}
         for op in self.program.body.walk():
             if not isinstance(op, PURE) or isinstance(op, Full | Coords | Index) or not op.results:
                 continue
@@ -59,7 +61,7 @@ class Lowering(Carried):
                 kept.add(value.name)
             elif isinstance(op, Load) and self.choices.snapshots and self.uses.stored:
                 kept.add(value.name)
-            elif self.uses.weight(value, frozenset(kept)) >= HEAVY and self.readers(value) > 1:
+            elif self.uses.weight(value, kept, weights) >= HEAVY and self.read_again(value, ends):
                 kept.add(value.name)
         kept |= gathered(self.program, self.uses, kept)
         kept |= {
@@ -67,20 +69,24 @@ class Lowering(Carried):
         }
         return {n for n in kept if isinstance(self.uses.definition.get(n), PURE)}
 
-    def readers(self, value: Value) -> int:
-        """How many places read a value, a place inside a region it is not defined in counting twice."""
+    def read_again(self, value: Value, ends: dict[str, tuple[Op, ...]]) -> bool:
+        """Whether several places read a value, or one inside a region that it is not defined in. `ends`: of each value,
+        places that read it or what is computed from it, two at most."""
+        todo = [value]
+        while todo:  # chains are longer than Python's stack
+            one = todo[-1]
+            users = self.uses.users.get(one.name, [])
+            inner = [u.result for u in users if isinstance(u, PURE) and u.results]
+            left = [v for v in inner if v.name not in ends]
+            if left:
+                todo += left
+                continue
+            todo.pop()
+            found = {id(u): u for u in users if not isinstance(u, PURE)}
+            found |= {id(u): u for v in inner for u in ends[v.name]}
+            ends[one.name] = tuple(found.values())[:2]
         home = self.uses.home[id(self.uses.definition[value.name])]
-        found: dict[int, int] = {}
-        todo, seen = [value], {value.name}
-        while todo:
-            for user in self.uses.users.get(todo.pop().name, []):
-                if isinstance(user, PURE):
-                    if user.results and user.result.name not in seen:
-                        seen.add(user.result.name)
-                        todo.append(user.result)
-                else:
-                    found[id(user)] = 1 if self.uses.home[id(user)] is home else 2
-        return sum(found.values())
+        return len(ends[value.name]) > 1 or any(self.uses.home[id(u)] is not home for u in ends[value.name])
 
     # ---- items and groups
 

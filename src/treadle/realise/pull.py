@@ -54,12 +54,13 @@ class Pull(Axes):
 
         return expr.rewrite(change)
 
-    def element(self, value: Value, coords: tuple[Expr, ...], frame: Frame) -> Expr:
-        """An element of an integer value as an index expression."""
+    def element(self, value: Value, coords: tuple[Expr, ...], frame: Frame, everywhere: bool = False) -> Expr:
+        """An element of an integer value as an index expression; `everywhere`: 0 where its axes end, so that conditions
+        may ask for it in slots that are masked."""
         op = self.uses.definition.get(value.name)
         if isinstance(op, Elementwise) and self.countable(value):
             at = dict(zip(value.type.dims, coords, strict=True))
-            left, right = (self.element(a, tuple(at[d] for d in a.type.dims), frame) for a in op.args)
+            left, right = (self.element(a, tuple(at[d] for d in a.type.dims), frame, everywhere) for a in op.args)
             return left + right if op.fn == "add" else left - right if op.fn == "sub" else left * right
         if isinstance(op, Coords):
             return coords[0]
@@ -70,6 +71,8 @@ class Pull(Axes):
         if value.name in self.parameters:
             return of(Fn(value.name))
         got = self.fetch(value, coords, frame)
+        if everywhere and isinstance(got.source, str) and (live := frame.live(got.slots)):
+            got = self.compute(value, coords, "copy", [got], frame, slots=got.slots, where=live, fill=0)
         return got.element() if isinstance(got.source, str) else const(int(got.source))
 
     def countable(self, value: Value) -> bool:
@@ -85,23 +88,29 @@ class Pull(Axes):
         return isinstance(op, Coords | Index) or (isinstance(op, Full) and op.number is not None)
 
     def subscripts(
-        self, subs: tuple[AxisSub, ...], dims: tuple[Dim, ...], at: dict[Dim, Expr], frame: Frame
+        self,
+        subs: tuple[AxisSub, ...],
+        dims: tuple[Dim, ...],
+        at: dict[Dim, Expr],
+        frame: Frame,
+        everywhere: bool = False,
     ) -> tuple[Expr, ...]:
-        """The index along each axis of what is subscripted, at coordinates `at` of the result."""
-        return tuple(self._subscript(s, d, at, frame) for s, d in zip(subs, dims, strict=True))
+        """The index along each axis of what is subscripted, at coordinates `at` of the result; `everywhere` as for
+        `element`."""
+        return tuple(self._subscript(s, d, at, frame, everywhere) for s, d in zip(subs, dims, strict=True))
 
-    def _subscript(self, sub: AxisSub, dim: Dim, at: dict[Dim, Expr], frame: Frame) -> Expr:
+    def _subscript(self, sub: AxisSub, dim: Dim, at: dict[Dim, Expr], frame: Frame, everywhere: bool) -> Expr:
         if isinstance(sub, tuple):
             if len(sub) == 1:
-                return self._subscript(sub[0], dim, at, frame)
+                return self._subscript(sub[0], dim, at, frame, everywhere)
             total = const(0)
             for one, factor in zip(sub, dim.factors, strict=True):
-                total = total * factor.extent + self._subscript(one, factor, at, frame)
+                total = total * factor.extent + self._subscript(one, factor, at, frame, everywhere)
             return total
         if sub.index is not None:
             return self.index(sub.index, frame)
         if sub.tile is not None:
-            return self.element(sub.tile, tuple(at[d] for d in sub.tile.type.dims), frame)
+            return self.element(sub.tile, tuple(at[d] for d in sub.tile.type.dims), frame, everywhere)
         assert sub.part is not None
         return at[sub.part.dim]
 
@@ -281,7 +290,7 @@ class Pull(Axes):
         self, value: Value, op: Load, coords: tuple[Expr, ...], at: dict[Dim, Expr], frame: Frame, pad: Number | None
     ) -> Got:
         """Reads a tensor; slots outside the axes are not touched."""
-        index = self.subscripts(op.subs, op.tensor.dims, at, frame)
+        index = self.subscripts(op.subs, op.tensor.dims, at, frame, op.fill is not None)
         slots = self.slots_of([*coords, *index], frame)
         live = frame.live(slots)
         where, fill = live, "undef" if pad is None else pad
@@ -327,7 +336,7 @@ class Pull(Axes):
         if stored is not None:
             return self.fetch(stored, tuple(at[d] for d in stored.type.dims), frame)
         source = op.source
-        index = self.subscripts(op.subs, source.type.dims, at, frame)
+        index = self.subscripts(op.subs, source.type.dims, at, frame, op.fill is not None)
         place = frame.kept(source.name)
         if op.fill is None:
             if place is None or frame.held((source.name, index)) is not None:
