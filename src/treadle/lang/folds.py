@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from treadle.algebra.dims import Dim, Part
-from treadle.algebra.expr import ONE
+from treadle.algebra.expr import ONE, Constraint
 from treadle.dtype import promote as rules
 from treadle.dtype.formats import DType, bool_, f32, f64, i32, i64
 from treadle.ir.core import Order
@@ -168,7 +168,17 @@ def argfold(ctx: Context, monoid: str, x: Tile, over: Sequence[Any], nan: str) -
             hint="a scalar has no coordinate; leave it out",
             span=ctx.span,
         )
-    return ctx.tile(ctx.builder.argreduce(x.value, dims, monoid, nan=nan))
+    found = ctx.tile(ctx.builder.argreduce(x.value, dims, monoid, nan=nan))
+    axis = x.type.axis(dims[0])
+    return found if len(dims) > 1 or axis is None else coordinates(ctx, found, axis)
+
+
+def coordinates(ctx: Context, found: Tile, axis: Part) -> Tile:
+    """A tile of coordinates of an axis, known to be some: a call in which there are none to find is refused."""
+    if found.expr is None:
+        return found
+    ctx.promises += [Constraint(found.expr - axis.lo), Constraint(axis.hi - 1 - found.expr)]
+    return Tile(found.type, found.block, value=found.known_value, expr=found.expr, safe=True, fact=found.fact)
 
 
 def tile_operand(ctx: Context, doing: str, v: Any) -> Tile:

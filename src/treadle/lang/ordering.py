@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 def sort(ctx: Context, x: Any, over: Any, descending: bool) -> tuple[Tile, Tile]:
     """The sorted elements along a dimension, and the coordinates they come from."""
     tile, dim = _operand(ctx, "computing td.sort", x, over)
-    values, coordinates = ctx.builder.sort(
+    values, places = ctx.builder.sort(
         tile.value, dim, descending=staged_flag("computing td.sort", "descending", descending)
     )
-    return ctx.tile(values), ctx.tile(coordinates)
+    axis = tile.type.axis(dim)
+    assert axis is not None
+    return ctx.tile(values), folds.coordinates(ctx, ctx.tile(places), axis)
 
 
 def topk(ctx: Context, x: Any, over: Any, to: Any) -> tuple[Tile, Tile]:
@@ -50,8 +52,8 @@ def topk(ctx: Context, x: Any, over: Any, to: Any) -> tuple[Tile, Tile]:
     axis = tile.type.axis(dim)
     assert axis is not None
     _enough(ctx, doing, axis, to.part)
-    values, coordinates = ctx.builder.sort(tile.value, dim, to=to.part, descending=True)
-    return ctx.tile(values), ctx.tile(coordinates)
+    values, places = ctx.builder.sort(tile.value, dim, to=to.part, descending=True)
+    return ctx.tile(values), folds.coordinates(ctx, ctx.tile(places), axis)
 
 
 def _operand(ctx: Context, doing: str, x: Any, over: Any) -> tuple[Tile, Dim]:
