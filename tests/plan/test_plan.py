@@ -15,6 +15,7 @@ from treadle.ir.guard import Absent, Aligned, Bound, Disjoint, Divisible, Guard,
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts, contiguous
 from treadle.plan.family import Axis, points
+from treadle.plan.pins import in_short
 from treadle.plan.plan import Plan, PlanUnreadable
 
 GUARD = Guard(
@@ -99,3 +100,14 @@ def test_facts_of_contiguous_arguments() -> None:
     assert ("X", 1) in facts.unit and ("bias", 0) in facts.unit and ("X", 0) not in facts.unit
     assert facts.value(sym("M") * 2) == 6 and facts.value(of(Fn("%n")), default=9) == 9
     assert CallFacts("cpu").value(sym("M") - 1000) == 0
+
+
+def test_reasons_that_differ_in_a_number_are_one_with_the_nearest_first() -> None:
+    sizes = (266, 140, 14, 128, 16, 63, 128)
+    reasons = [f"R0.m is cut by {n}, not 64" for n in sizes] + ["no tiles", "R0.n is cut by 8, not 9"]
+    assert in_short(reasons) == [
+        "R0.m is cut by 63, 16, 14 or 3 other sizes, not 64",
+        "no tiles",
+        "R0.n is cut by 8, not 9",
+    ]
+    assert in_short([f"m is cut by {n}, not 3" for n in (1, 2, 4)]) == ["m is cut by 2, 4 or 1, not 3"]

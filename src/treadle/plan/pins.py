@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.base.errors import LimitError
@@ -84,3 +85,28 @@ class NoPlan(LimitError):
     """No family admits the program under these facts."""
 
     code = "plan/none"
+
+
+_NUMBER = re.compile(r"\d+(?=, not (\d+)$)")
+_SHOWN = 3
+
+
+def in_short(reasons: Sequence[str]) -> list[str]:
+    """Reasons that differ only in a number before the wanted one (`..., not 64`) as one, the nearest numbers first."""
+    numbers: dict[str, list[int]] = {}
+    for reason in reasons:
+        found = _NUMBER.search(reason)
+        key = reason if found is None else f"{reason[: found.start()]}{{}}{reason[found.end() :]}"
+        numbers.setdefault(key, []).extend([] if found is None else [int(found[0])])
+    out: list[str] = []
+    for key, tried in numbers.items():
+        if not tried:
+            out.append(key)
+            continue
+        wanted = int(key.rpartition(" ")[2])
+        near = sorted(dict.fromkeys(tried), key=lambda n: (abs(n - wanted), n))
+        more = len(near) - _SHOWN
+        names = [*map(str, near[:_SHOWN]), *([f"{more} other sizes"] if more > 0 else [])]
+        text = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+        out.append(key.format(text))
+    return out

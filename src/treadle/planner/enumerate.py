@@ -15,7 +15,7 @@ from treadle.ir.core import Program
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
 from treadle.plan.family import Family, Point, Setting
-from treadle.plan.pins import NoPlan, Pin, PinRefused
+from treadle.plan.pins import NoPlan, Pin, PinRefused, in_short
 from treadle.plan.plan import Plan
 from treadle.planner.ablation import staged_points, stages, worth
 
@@ -155,7 +155,9 @@ def _best(
 def _nothing(
     program: Program, rejected: list[Rejected], refused: dict[str, list[str]], pins: Sequence[Pin]
 ) -> PinRefused | NoPlan:
-    text = "\n".join(f"{r.family}: {'; '.join(r.reasons)}" for r in rejected) or "no family of this target"
+    # First the families that would run the program but for the pins: one of their sizes is what to ask for.
+    order = sorted(rejected, key=lambda r: r.family not in refused)
+    text = "\n".join(f"{r.family}: {'; '.join(in_short(r.reasons))}" for r in order) or "no family of this target"
     if refused and pins:
         return PinRefused(
             doing=f"planning {program.name}",
