@@ -256,9 +256,13 @@ class _Finder:
             # Only elements of 16 bits are turned by the tensor cores, and only those are packed as they are held.
             if left_tile is None:
                 raise Refusal(f"{left} of {left.type.dtype} is computed in registers")
-            turned = [t for t in (left_tile, right_tile) if t.inner.dim not in op.contracted]
-            if turned:
-                raise Refusal(f"{turned[0].tensor} of {left.type.dtype} is not contiguous along {deep.dim}")
+            for tile in (left_tile, right_tile):
+                if tile.inner.dim in op.contracted:
+                    continue
+                if len(tile.source.subs) != 2:
+                    raise Refusal(f"{tile.tensor} of {left.type.dtype} is not contiguous along {deep.dim}")
+                # A matrix is turned on its way to a place of its own.
+                tile.outer, tile.inner, tile.axes = tile.inner, tile.outer, (tile.axes[1], tile.axes[0])
         return Contraction(op, rows, cols, deep, left, right, left_tile, right_tile)
 
     def refuse_formats(self, op: Mma, left: DType, right: DType) -> None:

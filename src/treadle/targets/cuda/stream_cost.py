@@ -107,8 +107,13 @@ class StreamCost:
         )
         self.follows = holds(Bound(Constraint(depth_of(stream) - 1)), shape) and in_place(stream)
         again = copied(stream, shape)
-        self.packing = sum(2 * shape.bytes_of(t.source.tensor) / (0.6 * self.rate.memory) for t in again)
-        self.packing += len(again) * self.rate.launch
+        self.packing = len(again) * self.rate.launch
+        for tile in again:
+            size = shape.bytes_of(tile.source.tensor)
+            turned = (tile.tensor, tile.axes[1]) not in shape.facts.unit
+            # Lanes that step along another axis than the contiguous one read a sector for each element.
+            self.packing += 2 * size / (0.6 * self.rate.memory)
+            self.packing += 32 * size / (tile.value.type.dtype.bits // 8) / self.rate.cache if turned else 0.0
         self._closed: dict[tuple[int, int], bool] = {}
         self._atoms: dict[int, bool] = {}
 

@@ -171,7 +171,7 @@ class Streams:
                 found += store_facts(op)
                 found += [Bound(Constraint(d.extent - 1)) for d in op.tensor.dims if d.extent.constant is None]
         for tile in copied(stream, shape):
-            found.append(Unit(tile.tensor, tile.axes[1]))
+            found += [Unit(tile.tensor, axis) for axis in tile.axes if (tile.tensor, axis) in facts.unit]
         for op in stored(stream, 0):
             found.append(Unit(op.tensor.name, len(op.tensor.dims) - 1))
         found += self.wide_access(shape, stream)
