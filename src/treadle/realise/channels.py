@@ -95,7 +95,6 @@ class Channelling:
         self.takes: list[str] = []
         self.leaves: list[str] = []
         self.fills: Body = []
-        self.giving: Body = []
 
     def fresh(self, hint: str) -> str:
         """A name that nothing else has."""
@@ -140,27 +139,23 @@ class Channelling:
     def rewritten(self, tasks: Tasks) -> Kernel | None:
         """The kernel with its channels; None where it has no row for one."""
         body: Body = []
-        for stmt in joined_apart(tasks.body):
+        for stmt in tasks.body:
             run = None
             if isinstance(stmt, Load) and self.channels.slots and stmt.src.name not in self.stored:
                 run = self.run(stmt.dst, stmt.src, stmt.where, tasks)
-                body += [stmt] if run is None else self.taken(stmt, run)
+                body += [stmt] if run is None else self.taken(stmt, run, tasks)
             elif isinstance(stmt, Store) and self.channels.stages and plain(stmt):
                 run = self.run(stmt.src.name, stmt.dst, stmt.where, tasks)
                 claim = None if run is None else self.held(stmt.src.name, tasks.body)
-                self.leave(body, stmt, run, claim)
-            elif is_join(stmt):
-                body += [stmt, *self.given_back()]
+                body += [stmt] if run is None or claim is None else self.left(stmt, run, claim)
             else:
                 body.append(stmt)
-        if self.giving:
-            body += [self.own(), *self.given_back()]
         if not self.takes:
             return None
         consumer = replace(
             self.worker,
             name="consumer",
-            body=[self.meet(), replace(tasks, body=body), *self.ended()],
+            body=[self.meet(), replace(tasks, body=joined_apart(body)), *self.ended()],
             counters=(*self.takes, *self.leaves),
         )
         filling: Body = [*self.prepared(), replace(tasks, body=self.fills)]
@@ -192,14 +187,9 @@ class Channelling:
         self.buffers.append(Buffer(name, dtype, (const(width),), "shared", 128, versions))
         return name
 
-    def given_back(self) -> Body:
-        """The ends of the steps whose rows all threads have taken: they have just met."""
-        found, self.giving = self.giving, []
-        return found
-
-    def taken(self, load: Load, run: Run) -> Body:
-        """A load through a ring: the producer's step goes to `fills`, the consumer's is returned; its end waits for the
-        next meeting of the threads."""
+    def taken(self, load: Load, run: Run, tasks: Tasks) -> Body:
+        """A load through a ring: the producer's step goes to `fills`, the consumer's is returned."""
+        del tasks
         versions = self.channels.slots
         buffer = self.slot(f"in_{run.tensor.name}", run.tensor.dtype, run.width, versions)
         full, empty = (self.fresh(f"{word}_{run.tensor.name}") for word in ("full", "empty"))
@@ -234,12 +224,14 @@ class Channelling:
             ),
             Advance(counter=counter),
         ]
-        self.giving += [Sync(kind="mbar.arrive", object=at[empty], by="elect"), Advance(counter=counter)]
         return [
             Sync(kind="mbar.wait", object=at[full], args=(("phase", phase(counter, versions, 0)),)),
             replace(load, src=MemRef(buffer, (sym("$0"),), number), tags=()),
             # The values are in registers when the fence is passed: only then may the engine write over them.
             Sync(kind="fence.proxy.async"),
+            self.own(),
+            Sync(kind="mbar.arrive", object=at[empty], by="elect"),
+            Advance(counter=counter),
         ]
 
     def held(self, fragment: str, body: Body) -> Claim | None:
@@ -248,30 +240,22 @@ class Channelling:
         claim = found[-1].claim if found else None
         return claim if isinstance(claim, Claim) else None
 
-    def leave(self, body: Body, store: Store, run: Run | None, claim: Claim | None) -> None:
-        """A store through a staging ring, if it is a row of that kind: its slot is waited for before the last meeting
-        of the threads."""
-        if run is None or claim is None:
-            body.append(store)
-            return
+    def left(self, store: Store, run: Run, claim: Claim) -> Body:
+        """A store through a staging ring."""
         versions = self.channels.stages
         buffer = self.slot(f"out_{run.tensor.name}", run.tensor.dtype, run.width, versions)
         counter = self.fresh(f"left_{run.tensor.name}")
         self.leaves.append(counter)
         stored = store.claim
         assert isinstance(stored, StoreClaim)
-        free = Sync(kind="bulk.wait", args=(("depth", const(versions - 1)), ("read", const(1))), by="elect")
-        met = max((i for i, stmt in enumerate(body) if is_join(stmt)), default=None)
-        if met is None:
-            body += [free, self.own(), *self.given_back()]
-        else:
-            body.insert(met, free)
-        body += [
+        free = (("depth", const(versions - 1)), ("read", const(1)))
+        return [
+            Sync(kind="bulk.wait", args=free, by="elect"),
+            self.own(),
             Version(buffer=buffer, claim=claim),
             replace(store, dst=MemRef(buffer, (sym("$0"),), sym(counter)), claim=claim),
             Sync(kind="fence.proxy.async"),
             self.own(),
-            *self.given_back(),
             Copy(
                 engine="bulk.store",
                 dst=MemRef(run.tensor.name, run.index(store.dst.index)),
@@ -307,16 +291,11 @@ def whole_chunks(guard: Guard, length: Expr, count: int) -> bool:
     return some and any(isinstance(f, Divisible) and f.expr == length and f.by % count == 0 for f in guard.facts)
 
 
-def is_join(stmt: object) -> bool:
-    """Whether all threads of the consumer meet here."""
-    return isinstance(stmt, Sync) and stmt.kind == "barrier.sync"
-
-
 def joined_apart(body: Body) -> Body:
-    """The body with the consumer's own barrier where the workgroup's was."""
+    """The consumer's own barrier where the workgroup's was."""
     changed: Body = []
     for stmt in body:
-        if isinstance(stmt, Sync) and is_join(stmt):
+        if isinstance(stmt, Sync) and stmt.kind == "barrier.sync":
             stmt = replace(stmt, args=(("id", const(1)), *(a for a in stmt.args if a[0] != "id")))
         changed.append(stmt)
     return changed

@@ -12,7 +12,8 @@ from treadle.checker import check
 from treadle.ir.core import Program
 from treadle.machine.form import Fold, MachineProgram, Sync
 from treadle.plan.facts import CallFacts, contiguous
-from treadle.targets.cuda.rows import Rows, even, rounded
+from treadle.planner.enumerate import choose
+from treadle.targets.cuda.rows import Rows, even, least, rounded
 
 
 def built(source: Program, sizes: dict[str, int], warps: int, held: bool, aligned: int = 64) -> MachineProgram:
@@ -83,3 +84,26 @@ def test_executors_are_the_fewest_of_their_rounds(tasks: int, most: int) -> None
     assert 1 <= chosen <= most
     assert -(-tasks // chosen) == rounds
     assert chosen == 1 or -(-tasks // (chosen - 1)) > rounds
+
+
+def test_engines_bring_rows_that_leave_one_workgroup_alone_and_close_ones_ask_for_room() -> None:
+    source = program("softmax_bf16")
+    found = {}
+    for target in ("cuda:sm_90a", "cuda:sm_80"):
+        for columns in (8192, 32768):
+            facts = contiguous(source, target, {"M": 4096, "N": columns})
+            plan = choose(source, facts, [Rows()], []).plan
+            machine = Rows().build(source, facts, plan.point, plan.guard)
+            found[target, columns] = machine
+            assert check(machine).status == "verified"
+    brought = found["cuda:sm_90a", 32768]
+    assert [r.name for r in brought.kernels[0].roles] == ["producer", "consumer"]
+    close = found["cuda:sm_90a", 8192].host.launches[0]
+    assert (close.threads, close.resident) == (128, 5)
+    assert all(len(found["cuda:sm_80", n].kernels[0].roles) == 1 for n in (8192, 32768))  # it has no such engines
+
+
+@given(st.integers(1, 16), st.integers(1, 16))
+def test_registers_fit_the_workgroups_that_share_them(workgroups: int, warps: int) -> None:
+    registers = least(workgroups, 32 * warps)
+    assert registers % 8 == 0 and workgroups * 32 * warps * registers <= 65536
