@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from treadle.base.errors import TreadleError
 
 COMMANDS = {
+    "run": "run a kernel on made-up arrays, or a Python file, and profile it",
     "plan": "plan a kernel of a file, and show why, or its machine text or emitted text",
     "explain": "plan a kernel and say why this plan",
     "show": "draw a plan or a machine text as one HTML page",
     "check": "judge a machine text (exit 0 verified, 1 rejected, 2 unknown), or its mutants",
     "simulate": "run a machine text under adversarial schedules",
     "sanitize": "look for broken promises of a kernel on random arguments",
+    "tune": "measure the planner's candidates for a kernel; calls use the fastest then",
     "bench": "time kernels against other libraries",
     "cache": "show or clear the cache of compiled plans",
     "doctor": "what this machine has and can run",

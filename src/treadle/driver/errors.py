@@ -111,3 +111,9 @@ class PinName(UserError):
     """A constraint of a plan on a name that the kernel does not have."""
 
     code = "plan/pin-name"
+
+
+class TuningUnsupported(LimitError):
+    """A call that the measured search cannot try plans for."""
+
+    code = "tune/unsupported"

@@ -189,6 +189,30 @@ class Kernel:
         special, call = asked.prepare(args, staged, allocate=False, kind=kind)
         return room("plan").plan_call(asked, special, call, target, where)
 
+    def tune(self, *args: Any, budget: float = 60.0, **staged: Any) -> Any:
+        """The fastest plan that a measured search of `budget` seconds finds for these arguments, as a `Tuned`; calls
+        of their class use it from now on, in later processes too. The arguments stay as they are.
+
+        `print(kernel.tune(...))` shows all trials; `.plan` is the plan, to run, show, save. Ctrl-C keeps the best so
+        far. *Errors*: `tune/unsupported`; `capture/argument` for a budget that is no number of seconds.
+        """
+        seconds = plain_number(budget)
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
+            raise BadArgument(
+                doing=f"tuning {self.definition.name}",
+                found=f"budget={budget!r}",
+                expected="seconds, more than 0",
+                hint="leave budget= out for a minute",
+                span=user_position(),
+            )
+        asked = self._asked(staged)
+        special, call = asked.prepare(args, staged)
+        with room("tuning_progress").progress_bar(self.definition.name) as progress:
+            tuned = room("tuning").tune_call(special, call, kernel=asked, budget=float(seconds), progress=progress)
+        self._ready.clear()
+        asked._ready.clear()
+        return tuned
+
     @property
     def variants(self) -> list[Variant | Interpreted]:
         """The variants that calls have made so far; last, what ran in the reference interpreter, and why."""

@@ -16,6 +16,8 @@ _HEAVY = {
     "build": "treadle.driver.build",
     "plan": "treadle.driver.plan",
     "in_order": "treadle.driver.in_order",
+    "tuning": "treadle.driver.tuning",
+    "tuning_progress": "treadle.driver.tuning_progress",
     "checks": "treadle.evaluate.machine",
     "interpreter": "treadle.evaluate.interpreter",
     "stepping": "treadle.evaluate.stepping",

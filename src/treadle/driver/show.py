@@ -80,9 +80,11 @@ def alternatives(plan: Plan, choice: Choice | None, notes: list[str]) -> tuple[A
     """The plan taken and everything else that the planner looked at, the cheapest first, refusals last."""
     if choice is None:
         return (Alternative(plan.family, "taken", plan.line(), plan.cost, reasons=tuple(notes)),)
+    known = (choice.best, *choice.others)
+    same = [c for c in known if c.plan.line() == plan.line()] or [c for c in known if c.plan.family == plan.family]
     found: list[Alternative] = []
-    for one in (choice.best, *choice.others):
-        here = one.plan.family == plan.family
+    for one in known:
+        here = one in same[:1]
         why = tuple(n[len(one.plan.line()) + 2 :] for n in notes if n.startswith(f"{one.plan.line()}: "))
         state = "taken" if here else "not taken" if why else "dearer"
         found.append(Alternative(one.plan.family, state, one.plan.line(), one.cost, one.searched, why))
