@@ -162,6 +162,14 @@ def unlike_list(patch: Patch, tmp: Path) -> None:
     w.of_devices([X, X[1:]])
 
 
+def tuning_repeatable(patch: Patch, tmp: Path) -> None:
+    w.scale.under(td.Numerics(repeatable="run")).tune(X, 1.0, by=1)
+
+
+def tuning_overlap(patch: Patch, tmp: Path) -> None:
+    w.scale.tune(X, 1.0, X)
+
+
 def several_gpus(patch: Patch, tmp: Path) -> None:
     views = {f"X_{k}": ArrayView(4096, (3,), (1,), "f32", f"cuda:{k}", True, None) for k in range(2)}
     on_one_device(w.of_devices.definition, views)
@@ -200,6 +208,7 @@ CASES: dict[str, list[Callable[[Patch, Path], None]]] = {
     "call/overlap": [overlap],
     "call/devices": [no_list, unlike_list],
     "limit/devices": [several_gpus],
+    "tune/unsupported": [tuning_repeatable, tuning_overlap],
     "plan/guard": [guard_fact, guard_program],
     "plan/target": [target],
     "plan/target-absent": [target_absent, target_of_no_kernel, arrays_elsewhere],
