@@ -22,6 +22,7 @@ sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from formats_kernels import (  # noqa: E402
+    across,
     changed,
     counted,
     flipped,
@@ -106,6 +107,23 @@ def check_formats(checks: Checks) -> None:
                 print(row["case"], row["right"], row["plan"], flush=True)
                 continue
             checks.call(f"format/{name}/{m}x{n}x{k}", kernel, (x, w), y, exactly(want), repeats=2, acc=getattr(td, acc))
+
+
+def check_across(rows: list[dict[str, Any]]) -> None:
+    """Operands of 8 and 32 bits that the tensor cores cannot turn."""
+    for name in ("tf32", "i8", "fp8"):
+        left, right, acc, permissions = FORMATS[name]
+        for m, n, k in ((256, 384, 512), (100, 333, 77), (2048, 2048, 2048)):
+            x, _, y, exact_x, _ = matrices(name, m, n, k)
+            w = torch.randint(-3, 4, (k, n), device=DEVICE).float()
+            kernel, staged = across.under(td.Numerics(**permissions)), {"acc": getattr(td, acc)}
+            args = x, seen(w.to(TORCH[right]), right), y
+            kernel(*args, **staged)
+            want = (exact_x.double() @ w.double()).to(y.dtype)
+            rows.append(
+                {"case": f"across/{name}/{m}x{n}x{k}", **described(ran_as(kernel, args, staged)), **exactly(want)(y)}
+            )
+            print(rows[-1]["case"], rows[-1]["right"], rows[-1]["plan"], flush=True)
 
 
 def check_universal(rows: list[dict[str, Any]]) -> None:
@@ -265,30 +283,28 @@ def time_ragged(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
 
 
 def time_small(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
-    """Thin and small products, and batches of small ones."""
+    """Thin and small products, and batches of small ones; each kernel anew, so that its plan is for that call."""
     for m, n, k in ((16, 8192, 8192), (64, 8192, 8192), (1, 8192, 8192), (512, 512, 512), (1024, 1024, 1024)):
         x, w = (torch.randn(*s, device=DEVICE).bfloat16() for s in ((m, k), (k, n)))
         y, z = (torch.empty(m, n, dtype=torch.bfloat16, device=DEVICE) for _ in range(2))
-        call = lib.linear.bind(x, w, None, y)
+        kernel = td.kernel(lib.linear.definition.fn)
+        about = described(ran_as(kernel, (x, w, None, y), {}))
         peer = lambda x=x, w=w, z=z: torch.mm(x, w, out=z)  # noqa: E731
-        timed(
-            rows,
-            f"product {m}x{n}x{k}",
-            {"ours": call, "peer": peer},
-            flush,
-            described(ran_as(lib.linear, (x, w, None, y), {})),
-        )
+        calls = {"ours": kernel.bind(x, w, None, y), "peer": peer}
+        timed(rows, f"product {m}x{n}x{k}", calls, flush, about)
     x, w = (torch.randn(32, 512, 64, device=DEVICE).bfloat16(), torch.randn(32, 64, 512, device=DEVICE).bfloat16())
     y, z = (torch.empty(32, 512, 512, dtype=torch.bfloat16, device=DEVICE) for _ in range(2))
-    call = lib.batched_matmul.bind(x, w, y)
-    peer = lambda: torch.bmm(x, w, out=z)  # noqa: E731
-    timed(
-        rows,
-        "batched 32x(512,512,64)",
-        {"ours": call, "peer": peer},
-        flush,
-        described(ran_as(lib.batched_matmul, (x, w, y), {})),
-    )
+    about = described(ran_as(lib.batched_matmul, (x, w, y), {}))
+    calls = {"ours": lib.batched_matmul.bind(x, w, y), "peer": lambda: torch.bmm(x, w, out=z)}
+    timed(rows, "batched 32x(512,512,64)", calls, flush, about)
+    for name in ("i8", "fp8"):
+        left, right, acc, permissions = FORMATS[name]
+        a, b = (torch.randint(-3, 4, (4096, 4096), device=DEVICE).float() for _ in range(2))
+        y = torch.empty(4096, 4096, dtype=TORCH[acc], device=DEVICE)
+        args = seen(a.to(TORCH[left]), left), seen(b.to(TORCH[right]), right), y
+        kernel, staged = across.under(td.Numerics(**permissions)), {"acc": getattr(td, acc)}
+        about = described(ran_as(kernel, args, staged))
+        timed(rows, f"{name} across 4096", {"ours": kernel.bind(*args, **staged)}, flush, about)
 
 
 Choice = tuple[int, int, int, int, int, bool]
@@ -390,7 +406,7 @@ def main(out: str, what: list[str]) -> None:
     if "check" in what:
         checks = Checks()
         report["formats"], report["universal"] = checks.rows, []
-        parts += [("ragged", lambda: check_ragged(checks))]
+        parts += [("ragged", lambda: check_ragged(checks)), ("across", lambda: check_across(checks.rows))]
         parts += [
             ("formats", lambda: check_formats(checks)),
             ("universal", lambda: check_universal(report["universal"])),

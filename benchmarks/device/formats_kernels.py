@@ -19,6 +19,16 @@ def product(X: td.Tensor[M, K], W: td.Tensor[N, K], Y: td.Out[M, N] = None, *, a
         Y[m, n] = s.to(Y.dtype)
 
 
+@td.kernel
+def across(X: td.Tensor[M, K], W: td.Tensor[K, N], Y: td.Out[M, N] = None, *, acc=f32):
+    """The second operand lies across the depth."""
+    for m, n in td.parallel(M, N):
+        s = td.zeros(m, n, dtype=acc)
+        for k in td.reduce(K):
+            s = td.mma(X[m, k], W[k, n], s)
+        Y[m, n] = s.to(Y.dtype)
+
+
 @td.kernel(numerics=td.Numerics(contract=False))
 def rounded(X: td.Tensor[M, K], W: td.Tensor[K, N], Y: td.Out[M, N] = None):
     for m, n in td.parallel(M, N):
