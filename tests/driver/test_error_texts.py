@@ -175,6 +175,10 @@ def several_gpus(patch: Patch, tmp: Path) -> None:
     on_one_device(w.of_devices.definition, views)
 
 
+def no_text(patch: Patch, tmp: Path) -> None:
+    w.own.plan(X, target="cpu")
+
+
 def argument_dimension(patch: Patch, tmp: Path) -> None:
     described_plan(f"{ROOT}/tests/driver/wrong.py:scale", [], [], ["K=4"], [], None)
 
@@ -209,6 +213,7 @@ CASES: dict[str, list[Callable[[Patch, Path], None]]] = {
     "call/devices": [no_list, unlike_list],
     "limit/devices": [several_gpus],
     "tune/unsupported": [tuning_repeatable, tuning_overlap],
+    "limit/intrinsic": [no_text],
     "plan/guard": [guard_fact, guard_program],
     "plan/target": [target],
     "plan/target-absent": [target_absent, target_of_no_kernel, arrays_elsewhere],

@@ -56,3 +56,15 @@ R = td.dims("R")
 def of_devices(X: td.Tensor[R.device, M], Y: td.Out[R.device, M] = None):
     for r in td.parallel(R.each, scope="device"):
         Y[r, M] = X[r, M]
+
+
+def twice(x):
+    return x + x
+
+
+twice_on_gpus = td.intrinsic(twice, emit={"cuda": "__device__ float twice(float x) { return x + x; }"})
+
+
+@td.kernel
+def own(X: td.Tensor[M], Y: td.Out[M] = None):
+    Y[M] = twice_on_gpus(X[M])

@@ -86,6 +86,14 @@ class Computing(Reading):
                 raise Refused("J1", "an index is an i64 expression", {})
             return only(Idx(place.expr(stmt.expr, facts)))
         have = [self.operand_dtype(place, a) for a in stmt.args]
+        own = next((m for m in self.source.program.intrinsics if m.name == stmt.fn), None)
+        if own is not None:
+            wanted = [p.type.dtype for p in own.params]
+            if dtype != own.result or len(have) != len(wanted) or any(d not in (None, w) for d, w in zip(have, wanted)):
+                raise Refused("J1", f"{stmt.fn} of {', '.join(map(str, have))} into {dtype}", {})
+            self.spent.names.add(f"intrinsic {stmt.fn} ({own.numerics})")  # the author's word
+            terms = tuple(self.operand(place, a, facts, w) for a, w in zip(stmt.args, wanted))
+            return combined(terms, lambda ts: app(stmt.fn, ts, dtype))
         known = next((d for d in (have[1:] if stmt.fn == "where" else have) if d is not None), dtype)
         lists = tuple(
             self.operand(place, a, facts, bool_ if stmt.fn == "where" and i == 0 else known)

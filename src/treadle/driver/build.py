@@ -18,6 +18,7 @@ from treadle.driver import cuda_variant
 from treadle.driver.candidates import UNIVERSAL, Candidate, candidates, saved_candidate
 from treadle.driver.errors import PlanUnverified, UniversalUnknown, UniversalUnverified
 from treadle.driver.facts import CallFacts
+from treadle.driver.intrinsics import require_texts
 from treadle.driver.pipeline import Timeline
 from treadle.driver.record import Record
 from treadle.driver.targets import features_of
@@ -64,6 +65,7 @@ def choose(
 
     *Errors*: `plan/none`, `plan/universal-unverified`, `plan/universal-unknown`, `plan/*` for a pin that cannot be met.
     """
+    require_texts(program, target)
     timeline = Timeline()
     with timeline.stage("verify"):
         verify(program, pass_name="capture")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from treadle.algebra.dims import Dim
 from treadle.dtype.convert import bitcast, convert
-from treadle.evaluate import folds, scalar
+from treadle.evaluate import folds, pointwise, scalar
 from treadle.evaluate.cuts import Cuts, Even
 from treadle.evaluate.machine import CheckFailed, Machine
 from treadle.evaluate.naming import variable_of
@@ -25,6 +25,7 @@ from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full, Index
 from treadle.ir.ops.fold import ArgReduce, Fold, Mma, Reduce, Scan, Sort
+from treadle.ir.ops.intrinsic import Intrinsic
 
 Array = NDArray[Any]
 
@@ -78,7 +79,7 @@ def _index(m: Machine, op: Index) -> None:
 def _elementwise(m: Machine, op: Elementwise) -> None:
     dims = op.result.type.dims
     arrays = [m.values[a.name].aligned(dims) for a in op.args]
-    m.tile(op.result, scalar.apply(op.fn, op.args[-1].type.dtype, *arrays), _known_elements(m, op, dims))
+    m.tile(op.result, pointwise.apply(op, arrays), _known_elements(m, op, dims))
 
 
 def _known_elements(m: Machine, op: Elementwise, dims: tuple[Dim, ...]) -> NDArray[np.bool_] | None:
@@ -269,6 +270,7 @@ _RULES: dict[type[Op], Callable[[Machine, Any], None]] = {
     Coords: _coords,
     Index: _index,
     Elementwise: _elementwise,
+    Intrinsic: _elementwise,
     Cast: _cast,
     Bitcast: _bitcast,
     Load: _load,

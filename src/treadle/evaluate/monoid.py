@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treadle.dtype.convert import bitcast, convert
-from treadle.evaluate import scalar
+from treadle.evaluate import pointwise
 from treadle.evaluate.tiles import Tile, spread
 from treadle.ir.core import Block, Merge, Op, Value
 from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full, Index
@@ -78,7 +78,7 @@ class Monoid:
     def pointwise_op(self, op: Op, dims: tuple[Any, ...], found: Known) -> Array:
         match op:
             case Elementwise():
-                return scalar.apply(op.fn, op.args[-1].type.dtype, *(self.read(found, a, dims) for a in op.args))
+                return pointwise.apply(op, [self.read(found, a, dims) for a in op.args])
             case Cast():
                 return convert(self.read(found, op.source, dims), op.source.type.dtype, op.dtype, op.saturate)
             case Bitcast():

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Constraint, Expr, Fn, of, sym
 from treadle.base.source import Span
 from treadle.dtype.formats import DType
+
+if TYPE_CHECKING:
+    from treadle.ir.ops.intrinsic import Meaning
 
 
 @dataclass(frozen=True)
@@ -284,7 +287,8 @@ class Hidden:
     """A tensor that the caller of an expanded program adds to the user's arguments, zero-filled, and reads afterwards.
 
     `kind` "check": an i32 element for each `td.check`, not 0 where it failed; `messages` and `spans` are theirs.
-    "print": the values of a `td.print`, whose label is the message; the next one is of kind "shown": 1 where one is to be shown.
+    "print": the values of a `td.print`, whose label is the message; the next one is of kind "shown": 1 where one is to
+    be shown.
     """
 
     tensor: Tensor
@@ -299,7 +303,8 @@ class Program:
 
     `lets` are extents defined by `td.let` (name -> expression); `requires` are facts checked at the call;
     `staged` records staged values for messages and the cache key; `numerics` is the kernel's numerical contract.
-    `hidden` are tensors that `expand` added; a captured program has none.
+    `hidden` are tensors that `expand` added; a captured program has none. `intrinsics` are the meanings of operations
+    of the user's own.
     """
 
     name: str
@@ -313,6 +318,7 @@ class Program:
     numerics: dict[str, str | bool | None] = field(default_factory=dict[str, str | bool | None])
     span: Span | None = None
     hidden: list[Hidden] = field(default_factory=list[Hidden])
+    intrinsics: list[Meaning] = field(default_factory=list["Meaning"])
 
     def tensor(self, name: str) -> Tensor:
         """The tensor parameter of that name."""

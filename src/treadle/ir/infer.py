@@ -11,6 +11,7 @@ from treadle.ir.errors import IRType
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.elementwise import ELEMENTWISE, Bitcast, Cast, Coords, Elementwise, Index
 from treadle.ir.ops.fold import ArgReduce, Fold, Mma, Reduce, Scan, Sort
+from treadle.ir.ops.intrinsic import Intrinsic
 
 
 def join_axes(groups: Iterable[Sequence[Part]]) -> tuple[Part, ...]:
@@ -55,6 +56,10 @@ def result_type(op: Op) -> TileType | None:
             return TileType(i64, (op.part,))
         case Index():
             return TileType(i64)
+        case Intrinsic():
+            if [a.type.dtype for a in op.args] != [p.type.dtype for p in op.meaning.params]:
+                raise wrong(f"typing {op.fn}", f"operands of {', '.join(str(a.type.dtype) for a in op.args)}")
+            return TileType(op.meaning.result, join_axes(a.type.axes for a in op.args))
         case Elementwise():
             return _elementwise(op)
         case Cast() | Bitcast():

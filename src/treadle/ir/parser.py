@@ -27,6 +27,7 @@ from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import ELEMENTWISE, Bitcast, Cast, Coords, Elementwise, Full, Index
 from treadle.ir.ops.fold import ArgReduce, Fold, Mma, Reduce, Scan, Sort
+from treadle.ir.ops.intrinsic import Intrinsic, Meaning
 from treadle.ir.references import References
 
 ORDERS = ("unordered", "ordered", "fold_left", "fold_right")
@@ -59,6 +60,7 @@ class _Reader(References):
     def __init__(self, lines: Lines) -> None:
         super().__init__()
         self.lines = lines
+        self.meanings: dict[str, Meaning] = {}
 
     # ---- the head
 
@@ -74,6 +76,9 @@ class _Reader(References):
             if word == "body":
                 tokens.end()
                 program.body = self.block(line)
+                continue
+            if word == "intrinsic":
+                program.intrinsics.append(self.meaning(line, tokens))
                 continue
             self.head_line(program, word, tokens)
             tokens.end()
@@ -108,6 +113,24 @@ class _Reader(References):
                 program.scalars.append(ScalarParam(name, value))
             case _:
                 raise tokens.error("numerics, staged, dim, let, require, tensor, scalar or body", found=repr(word))
+
+    def meaning(self, line: Line, tokens: Tokens) -> Meaning:
+        """An operation of the user's own; the values of its meaning are seen by nothing else."""
+        outer, self.values = self.values, {}
+        name, symbol = tokens.name("the name of an intrinsic"), tokens.string()
+        tokens.expect("(")
+        params = self.typed_list(tokens)
+        tokens.expect(")")
+        tokens.expect("numerics")
+        made = Meaning(name, symbol, params, Block(), tokens.string())
+        while tokens.accept("emit"):
+            target = tokens.string()
+            made.emit[target] = tokens.string()
+        tokens.end()
+        made.body = self.block(line)
+        self.values = outer
+        self.meanings[name] = made
+        return made
 
     def setting(self, tokens: Tokens) -> str | bool | None:
         if tokens.peek().kind == "string":
@@ -286,6 +309,8 @@ class _Reader(References):
 
     def simple(self, line: Line, tokens: Tokens, type: TileType | None) -> Op:
         word = tokens.name("an operation")
+        if word in self.meanings:
+            return Intrinsic(fn=word, args=tuple(self.value_list(tokens)), meaning=self.meanings[word])
         if word in ELEMENTWISE:
             return Elementwise(fn=word, args=tuple(self.value_list(tokens)))
         match word:

@@ -38,6 +38,7 @@ from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full, Index
 from treadle.ir.ops.fold import ArgReduce, Fold, Mma, Reduce, Scan, Sort
+from treadle.ir.ops.intrinsic import Meaning
 
 
 def print_program(program: Program) -> str:
@@ -117,8 +118,18 @@ class _Printer:
                 self.out.line(f"tensor {t.name}: {t.dtype}[{', '.join(map(str, t.dims))}]{flags}")
             for s in p.scalars:
                 self.out.line(f"scalar {s.name}: {s.value.type.dtype} = {s.value}")
+            for meaning in p.intrinsics:
+                self.meaning(meaning)
             with self.out.indent("body"):
                 self.block(p.body)
+
+    def meaning(self, meaning: Meaning) -> None:
+        """An operation of the user's own."""
+        params = ", ".join(map(self.typed, meaning.params))
+        texts = "".join(f" emit {quoted(target)} {quoted(text)}" for target, text in meaning.emit.items())
+        head = f"intrinsic {meaning.name} {quoted(meaning.symbol)} ({params}) numerics {quoted(meaning.numerics)}"
+        with self.out.indent(head + texts):
+            self.block(meaning.body)
 
     def block(self, block: Block, stages: list[tuple[str, int]] | None = None) -> None:
         starts = stages or []

@@ -13,8 +13,9 @@ from treadle.ir.errors import IRDominance, IRStructure, IRType
 from treadle.ir.infer import flat_subs, join_axes, result_type, result_types, sub_axes
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.debug import Check
-from treadle.ir.ops.elementwise import Full
+from treadle.ir.ops.elementwise import Bitcast, Cast, Elementwise, Full
 from treadle.ir.ops.fold import Fold, Scan, Sort
+from treadle.ir.ops.intrinsic import Intrinsic, Meaning
 from treadle.ir.printer import print_program
 from treadle.ir.rewrite import expressions, has_effect, operand_names
 
@@ -68,7 +69,26 @@ class _Verifier:
                 raise self.fail(IRStructure, f"tensor {tensor} of devices", "a first axis whose extent is a number")
         for scalar in self.p.scalars:
             self.define(scalar.value)
+        names = [m.name for m in self.p.intrinsics]
+        for meaning in self.p.intrinsics:
+            self.meaning(meaning)
+        self.names = {s.value.name for s in self.p.scalars}
+        if len(set(names)) != len(names):
+            raise self.fail(IRStructure, f"intrinsics {', '.join(names)}", "different names")
         self.block(self.p.body, [])
+
+    def meaning(self, meaning: Meaning) -> None:
+        """A function of scalars by pointwise operations, that sees nothing else."""
+        outer, self.visible, self.names = self.visible, {}, set()
+        for value in meaning.params:
+            self.define(value)
+        for op in meaning.body.ops:
+            if type(op) not in (Elementwise, Cast, Bitcast, Full) or any(r.type.axes for r in op.results):
+                raise self.fail(IRStructure, f"{op.keyword} in {meaning.name}", "pointwise operations on scalars")
+        if len(meaning.body.yields) != 1:
+            raise self.fail(IRStructure, f"{len(meaning.body.yields)} results of {meaning.name}", "one")
+        self.block(meaning.body, [v.type for v in meaning.body.yields])
+        self.visible = outer
 
     # ---- walking
 
@@ -213,6 +233,8 @@ class _Verifier:
             self.store(op)
             if op.tensor.devices and any(s.tile is not None for s in flat_subs(op.subs[:1])):
                 raise self.fail(IRStructure, f"a tile that picks devices of {op.tensor}", "a part or an index")
+        if isinstance(op, Intrinsic) and (op.meaning not in self.p.intrinsics or op.fn != op.meaning.name):
+            raise self.fail(IRStructure, f"the intrinsic {op.fn}", "one of the program's")
         if isinstance(op, Check) and not op.cond.type.dtype.is_bool:
             raise self.fail(IRType, f"check of {op.cond.type}", "bool")
 

@@ -17,6 +17,7 @@ from treadle.base.source import Span
 from treadle.dtype.formats import DType, bool_, i64, u64
 from treadle.ir.builder import Builder
 from treadle.ir.core import Block, Region, ScalarParam, Tensor, TileType, Value
+from treadle.ir.ops.intrinsic import Meaning
 from treadle.ir.ranges import EXTENT, LIMIT, Range, reach
 from treadle.lang import folds, pointwise, subscript
 from treadle.lang.dims import Dimension, PartRef
@@ -85,6 +86,8 @@ class Context:
         self.applications: list[Application] = []
         """Monoids of the user applied inside `td.reduce`, in order."""
         self.quiet = 0
+        self.meanings: dict[Any, Meaning] = {}
+        """Meanings of the user's intrinsics, by intrinsic and dtypes."""
 
     # ---- positions and scopes
 

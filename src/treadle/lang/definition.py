@@ -14,6 +14,7 @@ from treadle.base.errors import TreadleError
 from treadle.base.source import Span, source_line
 from treadle.dtype.formats import DType, f32
 from treadle.ir.core import Program, ScalarParam, Tensor, TileType, Value
+from treadle.ir.ops.intrinsic import Intrinsic
 from treadle.ir.ranges import large_numbers
 from treadle.ir.rewrite import drop_dead, rename
 from treadle.ir.trail import keep_trail
@@ -300,6 +301,8 @@ class Definition:
             )
         order = trail.order(program)
         drop_dead(program)
+        used = {op.meaning.name for op in program.body.walk() if isinstance(op, Intrinsic)}
+        program.intrinsics = [m for m in ctx.meanings.values() if m.name in used]
         before = values_by_name(program)
         rename(program)
         keep_trail(program, trail.settled(order, before))

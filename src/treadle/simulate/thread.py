@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from treadle.algebra.expr import Constraint, Expr
 from treadle.dtype.convert import bitcast, convert
 from treadle.dtype.formats import DType, bool_
+from treadle.evaluate.pointwise import computed
 from treadle.ir.ops.elementwise import ELEMENTWISE
 from treadle.machine.form import (
     Advance,
@@ -377,15 +378,19 @@ class Thread:
         if item.fn in ("cast", "cast.saturate", "bitcast", "copy"):
             fn = "cast.saturate" if item.fn == "cast" and "saturate" in item.tags else item.fn
             return self._convert(fn, parts[0], out), states
-        if not arithmetic.is_function(item.fn):
+        meaning = next((m for m in self.world.program.program.intrinsics if m.name == item.fn), None)
+        if meaning is None and not arithmetic.is_function(item.fn):
             raise self.fatal("form", f"no function {item.fn}")
         dtype = typed[-1] if typed else out
         arrays: list[Array] = []
         for i, (values, _, own) in enumerate(parts):
             wanted = bool_ if item.fn == "where" and i == 0 else dtype
+            wanted = wanted if meaning is None else meaning.params[i].type.dtype
             if own is not None and own != wanted:
                 raise self.fatal("form", f"operand {i} of {item.fn} is {own} beside {wanted}")
             arrays.append(values if own is not None else np.full(count, values, wanted.numpy))
+        if meaning is not None:
+            return np.broadcast_to(computed(meaning, arrays), (count,)), states
         gives = bool_ if item.fn in ELEMENTWISE and ELEMENTWISE[item.fn][2] == "bool" else dtype
         if gives != out:
             raise self.fatal("form", f"{item.fn} gives {gives} and {item.dst} is {out}")

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from treadle.dtype.formats import DType, bool_, f32, f64
+from treadle.ir.ops.intrinsic import Meaning
 from treadle.targets.cpu.emit.casts import Casts
 from treadle.targets.cpu.emit.errors import ill_formed, unsupported
 from treadle.targets.cpu.emit.functions import expanded
-from treadle.targets.cpu.emit.lanes import Lanes, Vec, constant, vector
+from treadle.targets.cpu.emit.lanes import Lanes, Vec, constant, lane_type, vector
 from treadle.targets.cpu.emit.remainder import float_divmod
 from treadle.targets.cpu.emit.text import Function
 
@@ -52,6 +53,28 @@ class Arith:
                 raise ill_formed(f"{name} of {dtype}", "a dtype with arithmetic")
             return self._in_f32(name, args, dtype)
         return self._float(name, args) if dtype.is_float else self._integer(name, args)
+
+    def own(self, meaning: Meaning, args: Sequence[Vec]) -> Vec:
+        """A function of the user's own, called for each lane."""
+        n = next((a.lanes for a in args if a.lanes is not None), None)
+        kind = lane_type(meaning.result)
+
+        def called(lane: int | None) -> str:
+            texts = [f"{lane_type(a.dtype)} {self._lane(a, lane)}" for a in args]
+            return self.fn.value(f"call {kind} @{meaning.symbol}({', '.join(texts)})")
+
+        if n is None:
+            return Vec(called(None), meaning.result)
+        text = "poison"
+        for lane in range(n):
+            text = self.fn.value(f"insertelement {vector(kind, n)} {text}, {kind} {called(lane)}, i64 {lane}")
+        return Vec(text, meaning.result, n)
+
+    def _lane(self, value: Vec, lane: int | None) -> str:
+        """One lane's element; of a scalar, itself."""
+        if value.lanes is None:
+            return value.text
+        return self.fn.value(f"extractelement {value.type} {value.text}, i64 {lane}")
 
     def _in_f32(self, name: str, args: Sequence[Vec], dtype: DType) -> Vec:
         if name in ("neg", "abs"):  # bits only: no rounding, a NaN keeps what it has

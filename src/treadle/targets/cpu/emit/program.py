@@ -82,6 +82,9 @@ class _Program:
         bits = 32 * width
         self.attributes = f'nounwind "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
         self.module = Module()
+        self.module.intrinsics = {m.name: m for m in self.source.intrinsics if m.text(program.target) is not None}
+        for meaning in self.module.intrinsics.values():
+            self.module.own(meaning.symbol, meaning.text(program.target) or "")
         name = identifier(self.source.name, "kernel")
         self.entry = f"treadle_{name}"
         absent = {f.tensor for f in program.guard.facts if isinstance(f, Absent)}

@@ -169,6 +169,10 @@ class Statements:
             condition, *rest = stmt.args
             chosen = self._operand(condition, self._first_dtype(condition, dtype), point)
             return self.scope.arith.apply("where", [chosen, *(self._operand(a, dtype, point) for a in rest)])
+        meaning = self.scope.fn.module.intrinsics.get(stmt.fn)
+        if meaning is not None:
+            given = zip(stmt.args, meaning.params, strict=True)
+            return self.scope.arith.own(meaning, [self._operand(a, p.type.dtype, point) for a, p in given])
         args = [self._operand(a, other or dtype, point) for a in stmt.args]
         return self.scope.arith.apply(stmt.fn, args)
 

@@ -6,7 +6,10 @@ operation folds what is known, so constant subscripts cost no text. Nothing here
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
+
+from treadle.ir.ops.intrinsic import Meaning
 
 Int = int | str
 """A 64-bit integer: known now, or the name of an SSA value."""
@@ -24,6 +27,8 @@ class Module:
         self._raw: list[str] = []
         self._metadata: list[str] = []
         self._nodes: dict[str, str] = {}
+        self.intrinsics: dict[str, Meaning] = {}
+        """The user's own operations that have a text for the target, by name."""
 
     def function(self, name: str, result: str, params: Sequence[Typed], attributes: str) -> Function:
         """A new function, printed in the order of creation."""
@@ -40,6 +45,14 @@ class Module:
         """Adds a whole support function, once."""
         if name not in self._declared:
             self._declared[name] = text
+
+    def own(self, name: str, text: str) -> None:
+        """Adds a function of the user's own; what it declares is declared once."""
+        declared = re.findall(r"^\s*(declare [^\n]*@([\w.]+)\([^\n]*)$", text, flags=re.M)
+        for line, called in declared:
+            self.support(called, line)
+            text = text.replace(line, "")
+        self.support(name, text.strip())
 
     def metadata(self, node: str) -> str:
         """A metadata node of that text; equal texts share one."""

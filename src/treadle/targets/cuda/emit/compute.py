@@ -193,16 +193,23 @@ def _value(scope: Scope, stmt: Compute, made: Layout, slot: int) -> Val:
     typed = [v.dtype for v in (given[1:] if stmt.fn == "where" else given) if v is not None]
     dtype = typed[-1] if typed else out
     args: list[Val] = []
-    for raw, value in zip(stmt.args, given):
+    meaning = prelude.intrinsics.get(stmt.fn)
+    for i, (raw, value) in enumerate(zip(stmt.args, given)):
         if value is None:
             assert isinstance(raw, int | float)
-            value = number(raw, dtype)
+            value = number(raw, dtype if meaning is None else meaning.params[i].type.dtype)
         args.append(value)
     match stmt.fn:
         case "cast" | "cast.saturate":
             return cast(args[0], out, prelude, stmt.fn == "cast.saturate" or "saturate" in stmt.tags)
         case "bitcast":
             return bitcast(args[0], out, prelude)
+        case _ if meaning is not None:
+            text = meaning.text(f"cuda:{scope.setting.arch}")
+            if text is None:
+                raise unsupported(f"the intrinsic {meaning.symbol}", "a text of its author's for this target")
+            called = prelude.define(meaning.symbol, text + "\n")
+            result = Val(f"{called}({', '.join(a.text for a in args)})", meaning.result)
         case _:
             result = arith.apply(stmt.fn, args, "approx" in stmt.tags)
     if result.dtype != out:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from treadle.ir.ops.intrinsic import Meaning
+
 HEAD = """#pragma nv_diag_suppress 177, 550
 typedef unsigned char u8;
 typedef signed char i8;
@@ -525,6 +527,7 @@ class Prelude:
     def __init__(self) -> None:
         self.parts: dict[str, None] = {}
         self.own: dict[str, str] = {}
+        self.intrinsics: dict[str, Meaning] = {}  # operations of the user's own
 
     def use(self, name: str) -> str:
         """Has the part in the text; returns its name."""

@@ -111,6 +111,7 @@ def emit(program: MachineProgram) -> EmittedCuda:
     if family != "cuda" or not arch:
         raise ill_formed(f"the target {program.target}", "cuda:sm_90a or another architecture")
     prelude = Prelude()
+    prelude.intrinsics = {m.name: m for m in program.program.intrinsics}
     accuracy = str(program.program.numerics.get("functions") or "2ulp")
     approximate, near = (_by_hardware(program.numerics, words) for words in ("by the hardware (", "by the hardware's "))
     arith = Arith(prelude, accuracy, approximate, near, arch)
