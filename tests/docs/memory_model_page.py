@@ -5,20 +5,49 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from treadle.hardware.memory_model import FAMILIES, ROWS, Ordering
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "memory_model.md"
+RESULTS = FILE.parents[1] / "benchmarks" / "results"
 HEAD = """# What orders memory
 
 The judge rests on these promises and on no others: one row a word of machine text ([its format](machine_format.md)).
 *Status* says what stands behind a row: **documented** by the source named, **observed** on a device, or **assumed**.
 Rows in italics are vocabulary to come: what they would promise is written down, no rule rests on them yet, and a text
-that uses them is `unknown`. Litmus tests are kernels of `benchmarks/device/litmus.py`, run on an H200; a count of 0
-wrong results is an observation, never a permission to leave something out. Made by
+that uses them is `unknown`. Litmus tests are kernels of [benchmarks/device/litmus.py](../benchmarks/device/litmus.py),
+run on an H200: counts stand at the end. Made by
 `python -m tests.docs.memory_model_page` from [the table](../src/treadle/hardware/memory_model.py).
 """
+
+
+TAIL = """## Litmus tests
+
+Wrong values of those checked, with the synchronisation and with it left out. What is left out may be right by luck: a 0
+is an observation, never a permission. *Stuck*: waits that did not end.
+
+| test | what it tries | kept | left out |
+|---|---|---|---|"""
+
+
+def results() -> dict[str, dict[str, Any]]:
+    """What the tests gave on the device when they last ran."""
+    return json.loads(max(RESULTS.glob("*-litmus.json")).read_text())["tests"]
+
+
+def outcome(name: str, found: dict[str, Any]) -> str:
+    """A row of the table of litmus tests."""
+
+    def told(part: dict[str, Any] | None) -> str:
+        if part is None:
+            return ""
+        more = "".join(f"; {n} {k}" for k, n in part.items() if k not in ("wrong", "checked", "seconds") and n)
+        return f"{part['wrong']} of {part['checked']}{more}"
+
+    return f"| `{name}` | {found['what']} | {told(found['kept'])} | {told(found.get('left'))} |"
 
 
 def line(row: Ordering) -> str:
@@ -42,7 +71,9 @@ def page() -> str:
         out.append("|---|---|---|---|---|---|---|")
         out += [line(row) for row in rows]
         out.append("")
-    return "\n".join(out)
+    out.append(TAIL)
+    out += [outcome(name, found) for name, found in results().items()]
+    return "\n".join([*out, ""])
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from tests.docs.memory_model_page import FILE, page
+from tests.docs.memory_model_page import FILE, page, results
 
 from treadle.hardware.atoms import ATOMS, Atom, find_atom
 from treadle.hardware.memory_model import ROWS, Ordering, find_ordering
@@ -82,6 +84,15 @@ def test_every_word_of_machine_text_has_its_row() -> None:
 
 def test_the_page_of_the_memory_model_is_the_table() -> None:
     assert FILE.read_text() == page(), "run python -m tests.docs.memory_model_page"
+
+
+def test_litmus_tests_are_named_by_rows() -> None:
+    script = (FILE.parents[1] / "benchmarks" / "device" / "litmus.py").read_text()
+    written = set(re.findall(r'^    Litmus\(\n        "(\w+)"', script, flags=re.M))
+    named = {name for row in ROWS for name in row.litmus}
+    assert all(outcome["kept"]["wrong"] == 0 == outcome["kept"]["stuck"] for outcome in results().values())
+    assert set(results()) == written
+    assert written and named == written, (sorted(named - written), sorted(written - named))
 
 
 def test_orderings_belong_to_their_targets() -> None:

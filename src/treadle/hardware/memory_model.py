@@ -268,7 +268,6 @@ _COPIES: tuple[Ordering, ...] = (
         "as tma.load, of a run of bytes: addresses and length are multiples of 16",
         _PTX.format("cp.async.bulk: .shared::cta.global.mbarrier::complete_tx::bytes"),
         litmus=("bytes_hold_the_phase",),
-        judged=False,
     ),
     Ordering(
         "bulk.store",
@@ -277,7 +276,6 @@ _COPIES: tuple[Ordering, ...] = (
         "as tma.store, of a run of bytes: addresses and length are multiples of 16",
         _PTX.format("cp.async.bulk: .global.shared::cta.bulk_group"),
         litmus=("store_then_bulk_store",),
-        judged=False,
     ),
     Ordering(
         "bulk.commit",
