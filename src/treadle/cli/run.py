@@ -30,7 +30,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of made-up arrays")
     parser.add_argument("--profile", action="store_true", help="where time goes, by kernel, against the limit")
     parser.add_argument("rest", nargs="*", metavar="ARG", help="arguments of a Python file")
-    given = parser.parse_args(argv)
+    given = parser.parse_intermixed_args(argv)
     if Path(given.what).is_file():
         return _file(given.what, given.rest, given.profile)
     call = made_up(given.what, given.arg, given.absent, given.dim, given.set, files=given.files, seed=given.seed)
@@ -114,7 +114,7 @@ def table(profile: Profile, whole: bool) -> str:
     head = ("us a call", "of time", "of limit", "bound by", "first ms")
     lines = [f"{'kernel':<24}{'calls':>7}{head[0]:>12}" + "".join(f"{h:>10}" for h in head[1:]) + "  plan"]
     for row in rows:
-        each = row.seconds / max(1, row.timed)
+        each = row.median
         limit, by = limits.of(row)
         share = limit / max(1, row.timed) / each if each else 0.0
         plan = (row.plans or ["-"])[0].partition(": ")[2] or "-"

@@ -5,6 +5,7 @@ Times are those of the host: on a CPU a call is over when it returns; on a GPU i
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ from treadle.driver.kernel import Kernel
 from treadle.dtype.formats import DType, f32
 from treadle.ir.core import Block, Program, Region
 from treadle.ir.ops.fold import Mma
+
+SAMPLES = 4096
+"""Calls of a kernel whose times are kept for a median."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,13 @@ class Row:
     bytes: float = 0.0
     flops: dict[str, float] = field(default_factory=dict[str, float])
     timed: int = 0
+    samples: list[float] = field(default_factory=list[float], repr=False)
     kernel: Any = field(default=None, repr=False)
+
+    @property
+    def median(self) -> float:
+        """Seconds of a call in the middle (of the first few thousand)."""
+        return statistics.median(self.samples) if self.samples else 0.0
 
     @property
     def plans(self) -> list[str]:
@@ -66,12 +76,14 @@ class Profile:
         row.calls += 1
         if row.calls == 1:
             row.first, row.seconds, row.timed = seconds, seconds, 1
-            row.bytes, row.flops = work.bytes, {work.dtype.name: work.flops}
+            row.bytes, row.flops, row.samples = work.bytes, {work.dtype.name: work.flops}, [seconds]
             return
         if row.calls == 2:  # the first call planned and compiled: it says nothing of the others
-            row.seconds, row.timed, row.bytes, row.flops = 0.0, 0, 0.0, {}
+            row.seconds, row.timed, row.bytes, row.flops, row.samples = 0.0, 0, 0.0, {}, []
         row.seconds += seconds
         row.timed += 1
+        if len(row.samples) < SAMPLES:
+            row.samples.append(seconds)
         row.bytes += work.bytes
         row.flops[work.dtype.name] = row.flops.get(work.dtype.name, 0.0) + work.flops
 
