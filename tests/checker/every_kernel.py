@@ -173,4 +173,5 @@ def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))  # as conftest.py does
     sys.exit(min(1, sum(main(t) for t in sys.argv[1:] or TARGETS)))

@@ -351,7 +351,7 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("a run-time value of another iteration", CPU, STORE, PARITY, "J1"),
     ("a value that nothing assigned decides", CPU, STORE, UNDEFINED, "J1"),
     ("a bound that the body moves", CPU.replace(STORE, LET), "0 .. h", "0 .. r()", "J5"),
-    ("what a program shows", CPU, "        store Y[m] = %y", '        print "y" %y\n        store Y[m] = %y', "J1"),
+    ("what a program shows", CPU, "        store Y[m] = %y", '        print "y" %y\n        store Y[m] = %y', "J7"),
     ("a permission that nobody gave", CPU, "program {", LEDGER, "J6"),
     ("a permission that nobody knows", CPU, "program {", 'numerics "wish: faster"\nprogram {', "J6"),
     ("a number that one dtype rounds", ROUNDED, "b = copy 0.1\n      y = cast b ;", "y = copy 0.1 ;", "J1"),

@@ -245,11 +245,18 @@ class Invariants:
 
     # ---- what a control does to storage
 
-    def collector(self, place: Place, wanted: Set[str]) -> Collector:
+    def collector(self, place: Place, wanted: Set[str], body: Body | None = None) -> Collector:
+        """`body`: of the control that is looked at; a fragment that it does not assign is what it was before it."""
         free = place.inner(known=None)
+        moving = place.frags.keys() if body is None else assigned(body)
 
         def resolve(e: Expr) -> Expr | None:
-            return None if e.functions & place.frags.keys() else free.expr(e)
+            if e.functions & moving:
+                return None
+            try:
+                return free.expr(e)
+            except Finding:
+                return None
 
         return Collector(lambda name: place.frag(name).shape, wanted, resolve)
 
@@ -264,7 +271,7 @@ class Invariants:
                     inner.contents[name],
                     layers=inner.contents[name].forgotten(f"{name} gets a new version in the loop").layers,
                 )
-        for name, written in self.collector(place, inner.contents.keys()).loop(control, until=sym(control.var)):
+        for name, written in self.collector(place, inner.contents.keys(), body).loop(control, until=sym(control.var)):
             inner.contents[name] = inner.contents[name].after(written, opened=name in opened)
 
     def leave(self, place: Place, inner: Place, control: Loop | Tasks) -> None:
@@ -281,7 +288,9 @@ class Invariants:
         local = (
             {n for n, b in place.buffers.items() if b.place == "local"} if isinstance(control, Tasks) else set[str]()
         )
-        collector = self.collector(place, place.contents.keys() - local)
+        collector = self.collector(
+            place, place.contents.keys() - local, control.body if isinstance(control, Loop) else None
+        )
         events = collector.loop(control) if isinstance(control, Loop) else collector.tasks(control)
         for name, written in events:
             place.contents[name] = place.contents[name].after(written, opened=name in opened)
