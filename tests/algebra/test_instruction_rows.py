@@ -1,0 +1,143 @@
+"""Rows for instructions that move fragments: each covers its tile exactly, as the manual's formulas have it; a row with
+two lanes exchanged does not.
+
+*Source*: PTX ISA 9.0, "Warp-level matrix load instruction: ldmatrix", "Matrix fragments for mma.m16n8k16" and
+"Register fragments and shared memory matrix layouts" of wgmma.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from treadle.algebra.bits import BitLayout, pack
+from treadle.algebra.layouts import Layout, compose, divide
+
+Row = tuple[Layout, Callable[[int, int], tuple[int, int]], int, int]
+
+
+def fragment(*digits: tuple[tuple[int, int], ...]) -> Layout:
+    """(thread, value) -> column-major position, from (extent, stride) digits of both."""
+    return Layout(tuple(tuple(e for e, _ in d) for d in digits), tuple(tuple(s for _, s in d) for d in digits))
+
+
+def matrices(count: int, transposed: bool) -> Row:
+    """`ldmatrix.xN`: matrix i in register pair i, rows 8 i .. of a column-major stack of 8x8 matrices."""
+    rows = 8 * count
+    row, column = (1, rows) if not transposed else (rows, 1)
+    values = ((2, column), (count, 8)) if count > 1 else ((2, column),)
+    layout = fragment(((4, 2 * column), (8, row)), values)
+
+    def formula(lane: int, value: int) -> tuple[int, int]:
+        a, b = lane // 4, 2 * (lane % 4) + value % 2
+        return (8 * (value // 2) + (b if transposed else a), a if transposed else b)
+
+    return layout, formula, rows, 8
+
+
+def accumulator(columns: int) -> Row:
+    """`wgmma.m64nNk16`: 64 rows, N columns, 128 threads."""
+    layout = fragment(((4, 128), (8, 1), (4, 16)), ((2, 64), (2, 8), (columns // 8, 512)))
+
+    def formula(thread: int, value: int) -> tuple[int, int]:
+        row = 16 * (thread // 32) + 8 * (value // 2 % 2) + thread % 32 // 4
+        return row, 8 * (value // 4) + 2 * (thread % 4) + value % 2
+
+    return layout, formula, 64, columns
+
+
+def left_operand() -> Row:
+    """A of `mma.m16n8k16`: 16 x 16, eight values a lane."""
+    layout = fragment(((4, 32), (8, 1)), ((2, 16), (2, 8), (2, 128)))
+
+    def formula(lane: int, value: int) -> tuple[int, int]:
+        row = lane // 4 + 8 * (value // 2 % 2)
+        return row, 2 * (lane % 4) + value % 2 + 8 * (value // 4)
+
+    return layout, formula, 16, 16
+
+
+def right_operand() -> Row:
+    """B of `mma.m16n8k16`: 16 x 8, four values a lane."""
+    layout = fragment(((4, 2), (8, 16)), ((2, 1), (2, 8)))
+
+    def formula(lane: int, value: int) -> tuple[int, int]:
+        return 2 * (lane % 4) + value % 2 + 8 * (value // 2), lane // 4
+
+    return layout, formula, 16, 8
+
+
+ROWS: dict[str, Row] = {
+    **{f"ldmatrix.x{n}{'.trans' if t else ''}": matrices(n, t) for n in (1, 2, 4) for t in (False, True)},
+    "mma.m16n8k16 a": left_operand(),
+    "mma.m16n8k16 b": right_operand(),
+    **{f"wgmma.m64n{n}k16": accumulator(n) for n in (8, 64, 256)},
+}
+
+
+def fits(layout: Layout, row: Row) -> bool:
+    """Whether a layout is that of a row's instruction: each element once, where the manual says."""
+    _, formula, rows, columns = row
+    threads = layout[0].size
+    if sorted(layout.values()) != list(range(rows * columns)):
+        return False
+    for thread in range(threads):
+        for value in range(layout[1].size):
+            at = layout(thread + threads * value)
+            if (at % rows, at // rows) != formula(thread, value):
+                return False
+    return True
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_cover_their_tiles(name: str) -> None:
+    assert fits(ROWS[name][0], ROWS[name])
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_with_two_lanes_exchanged_do_not_fit(name: str) -> None:
+    layout = ROWS[name][0]
+    shape, stride = layout.shape, layout.stride
+    assert isinstance(shape, tuple) and isinstance(stride, tuple)
+    (four, eight, *warps), values = shape
+    (a, b, *rest), steps = stride
+    turned = Layout(((eight, four, *warps), values), ((b, a, *rest), steps))
+    assert sorted(turned.values()) == sorted(layout.values()) and not fits(turned, ROWS[name])
+
+
+def test_a_matrix_load_decomposes_into_eight_by_eight_tiles() -> None:
+    """A 16x16 tile of 16x16 elements in 8x8 pieces: each piece an instruction's matrix, all of them the tile."""
+    tile = Layout((16, 16), (1, 16))
+    pieces = divide(compose(tile, Layout((8, 2, 16), (1, 8, 16))), Layout((8, 8), (1, 16)))
+    inside, over = pieces[0], pieces[1]
+    found = sorted(inside(i) + over(j) for i in range(inside.size) for j in range(over.size))
+    assert (inside.size, over.size) == (64, 4) and found == list(range(256))
+
+
+def test_one_nest_binds_operands_that_lie_unalike() -> None:
+    """C += A B for one instruction: the lanes of A, B and the accumulator agree where the contraction needs them to."""
+    a, b = (
+        BitLayout.of((("row", 4), ("col", 4)), **ins)
+        for ins in (_bits(ROWS["mma.m16n8k16 a"], 8), _bits(ROWS["mma.m16n8k16 b"], 4))
+    )
+    for lane in range(32):
+        rows = {a(lane=lane, value=v)["row"] for v in range(8)}
+        columns = {b(lane=lane, value=v)["col"] for v in range(4)}
+        assert rows == {lane // 4, lane // 4 + 8} and columns == {lane // 4}
+        assert {a(lane=lane, value=v)["col"] for v in range(8)} == {b(lane=lane, value=v)["row"] for v in range(4)}
+    assert pack(a.ins, {"lane": 31, "value": 7}) == 255
+
+
+def _bits(row: Row, values: int) -> dict[str, list[dict[str, int]]]:
+    """Images of the bits of lane and value, from the layout at powers of two."""
+    layout, _, rows, _ = row
+
+    def place(lane: int, value: int) -> dict[str, int]:
+        at = layout(lane + 32 * value)
+        return {"row": at % rows, "col": at // rows}
+
+    return {
+        "lane": [place(1 << k, 0) for k in range(5)],
+        "value": [place(0, 1 << k) for k in range(values.bit_length() - 1)],
+    }
