@@ -16,7 +16,7 @@ FILE = Path(__file__).resolve().parents[2] / "docs" / "conversions.md"
 INTRODUCTION = """\
 Made by `python -m tests.algebra.conversion_table` from `algebra.emission`: instructions of one thread, bytes of shared
 memory, and the most words that one bank gives to an access (writing / reading; 1 is none). The last column is what the
-linear layouts of Triton 3.8.0 emit for sm_90. They may use `ldmatrix`, which moves fragments across lanes while it loads;
+linear layouts of Triton 3.8.0 emit for sm_90. They may use `ldmatrix`, which moves fragments across lanes as it loads;
 nothing here does, so that transposes and accumulators are read in more pieces.
 """
 
