@@ -19,6 +19,7 @@ _ROOMS = {
     **dict.fromkeys(("Plan", "load"), "treadle.driver.plan"),
     **dict.fromkeys(("like",), "treadle.driver.arguments"),
     **dict.fromkeys(("tile", "place", "atom", "versions"), "treadle.plan.pins"),
+    **dict.fromkeys(("rewrite",), "treadle.driver.rewriting"),
     **dict.fromkeys(("set_workers",), "treadle.runtime.pool"),
     **dict.fromkeys(("TreadleError", "UserError", "LimitError", "InternalError"), "treadle.base.errors"),
 }
