@@ -110,6 +110,16 @@ def groups(X: T2, V: td.Tensor[AB], start: td.Tensor[N, td.i32], Y: td.Out[AB] =
     Y[AB] = f
 
 
+@td.kernel
+def raised(X: td.Tensor[N], start: td.Tensor[A, td.i32], Y: td.Out[N] = None):
+    f = td.empty(N)
+    f[N] = X[N]
+    for a in td.parallel(A.each):
+        for i in td.parallel(N[start[a] : start[a] + 2]):
+            f[i] = f[i] + 1
+    Y[N] = f
+
+
 THREE = (planes, lines, middles, lasts, tiles, elements)
 SHAPES = ((1, 1, 1), (2, 3, 4), (5, 1, 3), (3, 17, 2), (0, 3, 2), (2, 0, 3))
 
@@ -140,6 +150,7 @@ def test_groups_of_a_product() -> None:
     x = np.arange(12, dtype=np.float32)
     want = x + np.isin(x, (1, 2, 6, 7, 11)).astype(np.float32)
     np.testing.assert_array_equal(called(groups, x.reshape(3, 4), x, np.array([1, 6, 11], np.int32)), want)
+    np.testing.assert_array_equal(called(raised, x, np.array([1, 6, 11], np.int32)), want)
 
 
 def text_of(kernel: Kernel) -> str:
@@ -151,6 +162,8 @@ def text_of(kernel: Kernel) -> str:
 
 
 TWINS = {
+    "a neighbour's element": (raised, "f = load b_f[i0]", "f = load b_f[N - 1 - i0]", "J2"),
+    "an element of another group": (raised, "store b_f[i0] = _7", "store b_f[N - 1 - i0] = _7", "J1"),
     "a row backwards": (rows, "store b_f[B*a_i + b] = _2", "store b_f[B*a_i + B - 1 - b] = _2", "J1"),
     "another row": (rows, "store b_f[B*a_i + b] = _2", "store b_f[B*A - B*a_i - B + b] = _2", "J1"),
     "a row short of one element": (rows, "loop b = 0 .. B step 1", "loop b = 0 .. B - 1 step 1", "J1"),

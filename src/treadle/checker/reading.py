@@ -7,7 +7,7 @@ and by computation where there is no claim.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from treadle.algebra.dims import Dim
@@ -54,6 +54,7 @@ class Scattering(Protocol):
         self, place: Place, stmt: Store, layer: Layer, want: Elem, held: Pieces, inside: Facts, position: int
     ) -> bool: ...
     def apart(self, place: Place, stmt: Store, want: Elem) -> bool: ...
+    def own(self, place: Place, stmt: Load, inside: Facts) -> bool: ...
     def whole(self, place: Place, name: str, index: tuple[Expr, ...], inside: Facts) -> Pieces | None: ...
 
 
@@ -157,7 +158,13 @@ class Reading:
         buffer = place.buffers[stmt.src.name]
         if buffer.dtype != place.frag(stmt.dst).dtype:
             raise Refused("J1", f"{buffer.name} is {buffer.dtype}, {stmt.dst} is not: a load does not convert", {})
-        return self.element(place, stmt.src, inside)
+        contents = place.contents[buffer.name]
+        if contents.elsewhere and self.scatters.own(place, stmt, inside):
+            place.contents[buffer.name] = replace(contents, elsewhere=())
+        try:
+            return self.element(place, stmt.src, inside)
+        finally:
+            place.contents[buffer.name] = contents
 
     def element(self, place: Place, ref: MemRef, inside: Facts) -> Pieces:
         """What the element of a buffer holds that an access names: of a slot of a ring, what its producer put there."""

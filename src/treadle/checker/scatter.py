@@ -23,10 +23,10 @@ from treadle.checker.state import Frame, Place
 from treadle.checker.storage import Contents, Layer, read
 from treadle.checker.terms import Elem, Pieces, substituted
 from treadle.checker.verdict import Finding
-from treadle.ir.core import AxisSub, Region, Value
+from treadle.ir.core import AxisSub, If, Op, Region, Value
 from treadle.ir.infer import sub_axes
-from treadle.ir.ops.access import Insert
-from treadle.machine.form import Claim, Store, Tasks, walk
+from treadle.ir.ops.access import Extract, Insert
+from treadle.machine.form import Claim, Load, Store, Tasks, walk
 
 
 @dataclass(eq=False)
@@ -142,6 +142,61 @@ class Scatters:
         return True
 
     # ---- reading
+
+    def own(self, place: Place, stmt: Load, inside: Facts) -> bool:
+        """Whether a load is what the instance in force reads of a tile that parallel regions assemble, and the tasks
+        around it are instances of these: no other one writes the element, by the regions' promise."""
+        op = self.source.defs.get(stmt.claim.value) if isinstance(stmt.claim, Claim) else None
+        bindings = place.view.bindings
+        if not isinstance(op, Extract) or op.fill is not None or not self.source.in_force(op, bindings, bindings):
+            return False
+        assert isinstance(stmt.claim, Claim)
+        axes, dims = op.result.type.axes, tuple(a.dim for a in op.source.type.axes)
+        at = {a.dim: place.expr(c, inside, ghost=True) for a, c in zip(axes, stmt.claim.coords, strict=True)}
+        index = [place.expr(e, inside) for e in stmt.src.index]
+        wanted = self.source.subscripts(op.subs, dims, at, bindings)
+        if len(index) != len(wanted) or not all(inside.equal(i, w) for i, w in zip(index, wanted)):
+            return False
+        for a in axes:
+            lo, hi = self.source.expr_at(a.lo, bindings), self.source.expr_at(a.hi, bindings)
+            if not (inside.implies(ge(at[a.dim], lo)) and inside.implies(lt(at[a.dim], hi))):
+                return False
+        for scope, branch in self.source.scopes[id(op)]:
+            if isinstance(scope, If):
+                taken = place.view.branches.get(self.source.element(scope.cond, {}, bindings))
+                if taken != branch:
+                    return False
+        symbols, entry = self._assembling(op.source)
+        for f in place.frames:
+            if not isinstance(f.control, Tasks):
+                continue
+            if not f.entering(symbols) >= {r.var for r in f.ranges}:
+                return False
+            for s in walk(f.control.body):
+                if isinstance(s, Store) and s.dst.name == stmt.src.name:
+                    made = self.source.defs.get(s.claim.value) if isinstance(s.claim, Claim) else None
+                    if not isinstance(made, Insert) or self._assembling(made.result)[1] is not entry:
+                        return False
+        return bool(symbols)
+
+    def _assembling(self, made: Value) -> tuple[set[str], Value]:
+        """The arguments of the parallel regions inside which a version of a tile stands, and the tile before them."""
+        symbols: set[str] = set()
+        while True:
+            op = self.source.defs.get(made.name)
+            if isinstance(op, Insert) and self._inside(op):
+                made = op.source
+            elif isinstance(op, Region) and made in op.results and self._inside(op):
+                made = op.inits[next(i for i, v in enumerate(op.results) if v is made)]
+            else:
+                region = next((r for r in self.source.regions.values() if any(v is made for v in r.carried)), None)
+                if region is None or region.kind != "parallel":
+                    return symbols, made
+                symbols |= {s for arg in region.args for s in argument_symbols(arg)}
+                made = region.inits[next(i for i, v in enumerate(region.carried) if v is made)]
+
+    def _inside(self, op: Op) -> bool:
+        return any(isinstance(s, Region) and s.kind == "parallel" for s, _ in self.source.scopes[id(op)])
 
     def whole(self, place: Place, name: str, index: tuple[Expr, ...], inside: Facts) -> Pieces | None:
         """What an element of a buffer holds whose newest version is a tile with a scattered update, all stored."""
