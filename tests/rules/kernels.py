@@ -153,6 +153,37 @@ def largest(X: td.Tensor[M, N], Y: td.Out[M], Z: td.Out[M]):
         Z[m] = low
 
 
+@td.kernel
+def last_one(X: td.Tensor[N], Y: td.Out[N]):
+    for i in td.serial(N.each):
+        Y[i] = X[i] - X[N.extent - 1]
+
+
+@td.kernel
+def backwards(X: td.Tensor[N], Y: td.Out[N]):
+    s = td.zeros()
+    for n in td.serial(N.by(3).reversed):
+        s = s * 0.5 + X[n].sum(n)
+        Y[n] = s
+
+
+@td.kernel
+def in_turn(X: td.Tensor[M], Y: td.Out[M], Z: td.Out[M]):
+    for m in td.parallel(M.each):
+        Y.add_at(m // 2, X[m], order=td.ordered)
+        Z[m] = X[m]
+    for m in td.parallel(M.each):
+        Y.add_at(m // 2, X[m] * 0.5, order=td.ordered)
+
+
+@td.kernel
+def counts(X: td.Tensor[M], Y: td.Out[M]):
+    for m in td.parallel(M.each):
+        Y.add_at(m // 2, X[m])
+    for m in td.parallel(M.each):
+        Y.add_at(m // 2, X[m] * 2.0)
+
+
 def program(kernel, **extents) -> Program:
     """The program for contiguous f32 arguments."""
     given = {"M": 8, "N": 9, "K": 10} | extents

@@ -44,6 +44,8 @@ RIGHT = {
     "chunks of blocks": (kernels.largest, [(factor, ("R1", "n", 8, "halves")), (split, ("R1", "n", 4))]),
     "chunks in order": (kernels.ordered_sum, [(factor, ("R0", "n", 2))]),
     "a split undone": (kernels.contract, [(split, ("R0", "n", 5)), (fuse, ("R0",)), (specialise, ("R0", ["M >= 2"]))]),
+    "blocks from the end": (kernels.backwards, [(split, ("R0", "n", 6)), (fuse, ("R0",))]),
+    "colliding stores of nobody's order": (kernels.counts, [(fuse_scopes, ("R0", "R1"))]),
     "a chain in blocks": (kernels.recurrence, [(split, ("R0", "n", 4)), (fuse, ("R0",))]),
     "siblings through memory": (
         kernels.siblings,

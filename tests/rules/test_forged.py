@@ -206,6 +206,20 @@ def test_a_forged_copy_of_what_changes() -> None:
     assert verdict.status == "rejected" and "stored to before" in verdict.reason, verdict
 
 
+def test_a_forged_load_that_is_outside_where_the_region_does_not_run() -> None:
+    p = kernels.program(kernels.last_one)
+    lines: list[str] = []
+    for line in print_program(p).splitlines():
+        if "region R0" in line:
+            lines.append("    %last: f32[] = load X[N - 1]")
+        lines.append(line.replace("%1: f32[] = load X[N - 1]", "%1: f32[] = extract %last[]"))
+    after = parse_program("\n".join(lines) + "\n", "a forgery")
+    forward = (("0", "1"), *((f"0.0.{k}", f"1.0.{k}") for k in range(4)))
+    verdict = validate(p, Step("distribute", {"value": "%1", "disjoint": [["X", "Y"]]}, forward), after)
+    assert verdict.status == "rejected" and "may leave N" in verdict.reason, verdict
+    assert verdict.counterexample == {"N": 0}
+
+
 def test_rules_do_not_decide() -> None:
     """A record that names another step of the same outcome is judged as what it says."""
     d = Derivation(kernels.program(kernels.tiles)).then(recompute, "%3")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.checker.derivation_match import Match, effects, wrong
+from treadle.algebra.dims import Dim
+from treadle.algebra.expr import Constraint, Expr, ge, lt
+from treadle.checker.derivation_match import Match, around, effects, wrong
 from treadle.checker.derivation_nests import region_of
 from treadle.checker.derivation_order import accesses
 from treadle.checker.scopes import index_expressions
+from treadle.checker.verdict import require
 from treadle.ir.core import Block, Op, Program, Region, Sub, Value
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 
@@ -123,12 +126,13 @@ def _same_elements(m: Match, owner: Region, load: Load, wide: Load, read: Extrac
     if wide.tensor.name != load.tensor.name or len(wide.subs) != len(load.subs):
         wrong(f"the tile in front of {owner.name} is not one of {load.tensor.name}")
     inner = iter(read.subs)
-    for mine, theirs in zip(load.subs, wide.subs, strict=True):
+    for position, (mine, theirs) in enumerate(zip(load.subs, wide.subs, strict=True)):
         if not isinstance(mine, Sub) or not isinstance(theirs, Sub) or mine.promised or mine.tile is not None:
             wrong(f"a subscript of {load.result.name} is none that can be widened")
         if theirs.part is None:
             if mine.index is None or not m.same(mine, theirs):
                 wrong(f"{load.tensor.name}[{theirs}] is not what {load.result.name} reads")
+            _inside(m, owner, mine.index, load.tensor.dims[position])
             continue
         if not m.same(mine, next(inner, None)):
             wrong(f"{load.result.name} reads other elements of the tile")
@@ -142,6 +146,22 @@ def _same_elements(m: Match, owner: Region, load: Load, wide: Load, read: Extrac
         )
         if not m.same(mine.part if arg is None else arg.domain, theirs.part):
             wrong(f"the tile has {theirs.part}, and instances read {mine}")
+
+
+def _inside(m: Match, owner: Region, index: Expr, dim: Dim) -> None:
+    """An index is inside its axis whether the region has an instance or not: the load is made in either case."""
+    block = next(b for b in _blocks(m.before.body) if any(op is owner for op in b.ops))
+    known: list[Constraint] = []
+    for arg in around(m.before, block):
+        if arg.kind == "each":
+            known += [ge(arg.index, arg.domain.lo), lt(arg.index, arg.domain.hi)]
+    facts = m.facts.also(*known)
+    for c in (ge(index, 0), lt(index, dim.extent)):
+        require(facts, c, "step", f"{index} may leave {dim} where {owner.name} has no instance")
+
+
+def _blocks(block: Block) -> list[Block]:
+    return [block, *(inner for op in block.ops for b in op.blocks for inner in _blocks(b))]
 
 
 # ---- recompute

@@ -39,6 +39,22 @@ def effects(op: Op) -> bool:
     return isinstance(op, Store | Print | Check) or any(effects(o) for b in op.blocks for o in b.ops)
 
 
+def around(program: Program, block: Block) -> list[RegionArg]:
+    """The arguments of the regions around a block, outermost first."""
+
+    def path(at: Block) -> list[RegionArg] | None:
+        if at is block:
+            return []
+        for op in at.ops:
+            for inner in op.blocks:
+                found = path(inner)
+                if found is not None:
+                    return [*(op.args if isinstance(op, Region) else ()), *found]
+        return None
+
+    return path(program.body) or []
+
+
 def extent_facts(program: Program) -> Facts:
     """What is known of the extents of every call."""
     symbols = sorted({s for d in program.dims for s in d.extent.symbols})
@@ -202,7 +218,7 @@ class Match:
         if len(x.carried) == len(y.carried):
             return list(range(len(x.carried)))
         kept = [i for i, v in enumerate(x.carried) if v.name in {w.name for w in y.carried}]
-        if not self.drops or len(kept) != len(y.carried):
+        if not self.drops or x.merges or len(kept) != len(y.carried):
             wrong(f"{x.name} carries {len(y.carried)} values instead of {len(x.carried)}")
         return kept
 

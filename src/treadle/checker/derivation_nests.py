@@ -49,6 +49,8 @@ def only_region(m: Match, y: Region) -> Region:
         wrong(f"the body of {y.name} is not one new region")
     if (inner.kind, inner.order) != (y.kind, y.order):
         wrong(f"{inner.name} in {y.name} is {inner.kind} {inner.order}, not {y.kind} {y.order}")
+    if inner.scope is not None or inner.versions is not None:
+        wrong(f"{inner.name} is constrained, and nothing says why")
     if inner.inits != y.carried or y.body.yields != inner.results:
         wrong(f"the carried values of {y.name} do not go through {inner.name}")
     return inner

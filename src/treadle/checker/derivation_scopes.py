@@ -24,7 +24,8 @@ from treadle.ir.paths import op_at
 def fuse_scopes(m: Match) -> None:
     """Two regions of one block became one, whose instances do both."""
     a, b = region_of(m.before, m.step.args["first"]), region_of(m.before, m.step.args["second"])
-    if (a.kind, a.order, len(a.args)) != (b.kind, b.order, len(b.args)) or a.merges or b.merges:
+    mine, theirs = ((r.kind, r.order, r.scope, r.versions, len(r.args)) for r in (a, b))
+    if mine != theirs or a.merges or b.merges:
         wrong(f"{a.name} and {b.name} are not regions of one kind")
     if a.kind == "pipeline":
         wrong(f"{a.name} is a pipeline")
@@ -108,7 +109,8 @@ def _independent(m: Match, a: Region, b: Region) -> None:
             if not x.writes and not y.writes:
                 continue
             atomic = isinstance(x.op, Store) and isinstance(y.op, Store) and x.op.effect == y.op.effect != "set"
-            if atomic and not x.op.results and not y.op.results:
+            told = source.used & {v.name for f in (x, y) for v in f.op.results}
+            if atomic and not told and _unordered(x, y):
                 continue
             mine, theirs = _object(source, x, a, b), _object(source, y, a, b)
             if mine != theirs:
@@ -124,6 +126,11 @@ def _independent(m: Match, a: Region, b: Region) -> None:
             pair = f"{x.op.keyword} in {a.name} and {y.op.keyword} in {b.name}"
             what = f"{pair} touch one element of {mine} in two instances"
             never_meet(x, y, wrong_orders, m.facts, what)
+
+
+def _unordered(*touches: Family) -> bool:
+    """Whether the order of colliding stores is nobody's."""
+    return all(isinstance(t.op, Store) and t.op.order == "unordered" for t in touches)
 
 
 def _object(source: Source, x: Family, a: Region, b: Region) -> str:
@@ -154,8 +161,8 @@ def split_scopes(m: Match) -> None:
 def _split(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tuple[int, int]:
     x = xs[i]
     assert isinstance(x, Region)
-    if x.kind != "parallel" or x.merges:
-        wrong(f"{x.name} is {x.kind}: its instances are one chain")
+    if x.kind != "parallel" or x.merges or ordered(x):
+        wrong(f"{x.name} is {x.kind}, or has effects in order: its instances are one chain")
     y = counterpart(m, x, ys, j)
     rest = ys[j + 1] if j + 1 < len(ys) else None
     if not isinstance(rest, Region) or id(rest) in m.claimed or rest.kind != "parallel" or rest.merges:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from treadle.algebra.expr import sym
+from treadle.algebra.expr import Constraint, ge, lt, sym
 from treadle.ir.clone import Cloner
 from treadle.ir.core import Block, Op, Program, Region, Sub, TileType, Value
 from treadle.ir.ops.access import Extract, Insert, Load, Store
@@ -17,7 +17,7 @@ from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full,
 from treadle.ir.ops.fold import Mma, Reduce
 from treadle.ir.rewrite import has_effect, operand_names, replace
 from treadle.plan.steps import Step
-from treadle.rules.accesses import stored_in
+from treadle.rules.accesses import extents_known, stored_in
 from treadle.rules.draft import Draft, named
 from treadle.rules.refusals import FormUnsupported, NameUnknown, Overwritten
 
@@ -131,6 +131,7 @@ def distribute(program: Program, value: str, disjoint: list[list[str]] | None = 
         )
     _unchanged(d, load, [owner])
     wide: list[Sub] = []
+    facts = extents_known(d.program).also(*_ranges(d, owner))
     made = {v.name for op in owner.body.walk() for v in op.results} | {v.name for v in owner.carried}
     for sub in load.subs:
         one = _widened(owner, sub) if isinstance(sub, Sub) else None
@@ -140,6 +141,16 @@ def distribute(program: Program, value: str, disjoint: list[list[str]] | None = 
                 f"the subscript {sub} of {load.tensor}",
                 f"arguments of {owner.name}, or what is the same in all its instances",
                 "subscripts of another form stay where they are",
+                load,
+            )
+        dim = load.tensor.dims[len(wide)]
+        inside = (ge(one.index, 0), lt(one.index, dim.extent)) if one.index is not None else ()
+        if not all(facts.implies(c) for c in inside):
+            raise d.no(
+                FormUnsupported,
+                f"{one.index} may leave {dim} where {owner.name} has no instance",
+                "an index that is inside whether the region runs or not",
+                "the load stays where it is",
                 load,
             )
         wide.append(one)
@@ -154,6 +165,17 @@ def distribute(program: Program, value: str, disjoint: list[list[str]] | None = 
     at = owner.body.ops.index(load)
     owner.body.ops[at] = Extract(source=whole.result, subs=inner, results=load.results, span=load.span)
     return d.finish()
+
+
+def _ranges(d: Draft, owner: Region) -> Iterator[Constraint]:
+    """Where the arguments of the regions around one range."""
+    for region in program_regions(d.program):
+        if any(op is owner for op in region.body.walk()):
+            for arg in region.args:
+                symbols = (arg.index, arg.index + 1) if arg.kind == "each" else (arg.part.lo, arg.part.hi)
+                yield ge(symbols[0], arg.domain.lo)
+                yield ge(arg.domain.hi, symbols[1])
+                yield ge(symbols[1], symbols[0] + 1)
 
 
 def program_regions(program: Program) -> Iterator[Region]:

@@ -80,7 +80,7 @@ def _still_needed(d: Draft, a: Region, b: Region) -> None:
 
 def _alike(d: Draft, a: Region, b: Region) -> None:
     def key(r: Region) -> object:
-        return (r.kind, r.order, [(x.domain, x.kind, x.size, x.reversed) for x in r.args])
+        return (r.kind, r.order, r.scope, r.versions, [(x.domain, x.kind, x.size, x.reversed) for x in r.args])
 
     if key(a) != key(b) or a.merges or b.merges or a.kind == "pipeline" or a.stages or b.stages:
         raise d.no(
@@ -127,11 +127,12 @@ def _independent(d: Draft, a: Region, b: Region) -> None:
                 b,
             )
     facts = extents_known(d.program)
+    used = {n for op in d.program.body.walk() for n in _reads(op)}
     pairs: set[tuple[str, ...]] = set()
     for x in mine:
         for y in theirs:
             seen = _tile_of(y, result, a, b)
-            if not (x.writes or y.writes) or (x.atomic and x.atomic == y.atomic and not _answers(x, y)):
+            if not (x.writes or y.writes) or _commute(x, y, used):
                 continue
             if x.name != y.name and x.name != seen:
                 if isinstance(x.op, Load | Store) and isinstance(y.op, Load | Store):
@@ -142,8 +143,11 @@ def _independent(d: Draft, a: Region, b: Region) -> None:
         d.args["disjoint"] = [list(p) for p in sorted(pairs)]
 
 
-def _answers(x: Touch, y: Touch) -> bool:
-    return bool(x.op.results or y.op.results)
+def _commute(x: Touch, y: Touch, used: set[str]) -> bool:
+    """Whether two colliding stores may change places: of one kind, in nobody's order, and nobody is told."""
+    orders = [t.op.order for t in (x, y) if isinstance(t.op, Store)]
+    told = any(v.name in used for t in (x, y) for v in t.op.results)
+    return x.atomic is not None and x.atomic == y.atomic and not told and orders == ["unordered", "unordered"]
 
 
 def _tile_of(y: Touch, result: dict[str, str], a: Region, b: Region) -> str | None:
@@ -205,7 +209,7 @@ def split_scopes(program: Program, at: str, first: int) -> tuple[Program, Step]:
     """
     d = Draft(program, "split_scopes", {"at": at, "first": first})
     region = d.region(at)
-    if region.kind != "parallel" or region.stages:
+    if region.kind != "parallel" or region.stages or is_ordered(region):
         raise d.no(OrderBroken, f"{at} is {region.kind}", "a parallel region", "chains stay together", region)
     if not 0 < first < len(region.body.ops):
         raise d.no(
