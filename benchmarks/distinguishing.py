@@ -43,7 +43,7 @@ def main(out: str | None) -> None:
     td.set_workers(1)
     found: dict[str, Any] = {"target": host_target(), "workers": 1}
     for name, pair in sides().items():
-        timings = interleaved(pair, rounds=40, settled=True)
+        timings = interleaved(pair, rounds=40, settled=False)
         found[name] = {side: list(t.samples) for side, t in timings.items()}
         first, second = timings.values()
         shown = ", ".join(
