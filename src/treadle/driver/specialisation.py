@@ -150,8 +150,9 @@ class Specialisation:
             with planning():
                 program = room("in_order").in_order(self.program, met)
                 text = f"# {key}\n{self.text}"
-                found = self._orders.setdefault(key, Specialisation(program, text, self.limit))
-                found.ordered = frozenset(frozenset((n, o)) for n, outs in met.items() for o in outs)
+                made = Specialisation(program, text, self.limit)
+                made.ordered = frozenset(frozenset((n, o)) for n, outs in met.items() for o in outs)
+                found = self._orders.setdefault(key, made)
         return found
 
     def _copies(self, call: Call, met: dict[str, list[str]], lasting: bool = False) -> Refreshing | None:
