@@ -1,13 +1,14 @@
-"""`treadle check FILE.tdm [--source FILE:KERNEL] [--json] [--mutate]`."""
+"""`treadle check FILE.tdm [--source FILE:KERNEL] [--derivation FILE.json] [--json] [--mutate]`, or of a derivation."""
 
 from __future__ import annotations
 
 import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from treadle.cli.parser import Parser, argument_options, machine_file
-from treadle.driver.check import Judged, judge_file
+from treadle.driver.check import Derived, Judged, judge_derivation, judge_file, same_program
 from treadle.driver.locate import captured, dtypes_of, locate, numbers, numbers_in, settings
 from treadle.ir.core import Program
 
@@ -17,8 +18,11 @@ STATUS = {"verified": 0, "rejected": 1, "unknown": 2}
 def run(argv: Sequence[str]) -> int:
     """Judges a machine text. Exit status 0 verified, 1 rejected, 2 unknown."""
     parser = Parser(prog="treadle check", description="The independent judge's verdict on a machine text.")
-    parser.add_argument("file", type=machine_file, help="a .tdm file")
+    parser.add_argument("file", type=machine_file, help="a .tdm file, or the .json of a derivation")
     parser.add_argument("--source", metavar="FILE:KERNEL", help="the kernel whose program the text must embed")
+    parser.add_argument(
+        "--derivation", type=Path, help="the saved steps that lead from the source to the text's program"
+    )
     argument_options(parser)
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.add_argument("--mutate", action="store_true", help="judge every mutant of the text, and simulate survivors")
@@ -30,9 +34,32 @@ def run(argv: Sequence[str]) -> int:
         # The mutation study runs the simulator, which judging alone must not need.
         study = importlib.import_module("treadle.driver.mutation")
         return int(study.report(given.file, given.dim, given.schedules, given.sample, given.seed, given.json))
-    judged = judge_file(given.file, _source(given.source, given.arg, given.absent, given.set, numbers(given.dim)))
+    source = _source(given.source, given.arg, given.absent, given.set, numbers(given.dim))
+    if given.file.suffix == ".json":
+        return _derivation(judge_derivation(given.file.read_text()), source, given.json)
+    if given.derivation is None:
+        judged = judge_file(given.file, source)
+    else:
+        derived = judge_derivation(given.derivation.read_text())
+        found = _derivation(derived, source, False)
+        if found:
+            return found
+        judged = judge_file(given.file, derived.last)
     print(json.dumps(judged.as_json()) if given.json else _text(judged))
     return STATUS[judged.verdict.status]
+
+
+def _derivation(derived: Derived, source: Callable[[Program], Program] | None, as_json: bool) -> int:
+    """Prints the verdicts on a derivation, whose first program must be the source's; the exit status."""
+    if source is not None:
+        same_program(derived.first, source(derived.first), "the derivation")
+    worst = derived.worst
+    if as_json:
+        print(json.dumps([{"step": str(s), "status": v.status, "reason": v.reason} for s, v in derived.pairs]))
+    else:
+        for number, (step, verdict) in enumerate(derived.pairs, 1):
+            print(f"step {number}, {step}: {verdict}")
+    return 0 if worst is None else STATUS[worst.status]
 
 
 def _source(

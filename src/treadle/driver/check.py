@@ -9,6 +9,7 @@ from typing import Any
 
 from treadle.base.errors import UserError
 from treadle.checker import check
+from treadle.checker.derivation import validate_derivation
 from treadle.checker.verdict import Verdict
 from treadle.ir.core import Program
 from treadle.ir.printer import print_program
@@ -16,6 +17,7 @@ from treadle.machine.form import MachineProgram
 from treadle.machine.parse import parse_machine
 from treadle.machine.text import statement_lines
 from treadle.machine.verify import verify
+from treadle.plan.steps import Step, read_record
 
 
 class SourceDiffers(UserError):
@@ -61,16 +63,48 @@ def judge_text(text: str, file: str, source: Program | Callable[[Program], Progr
     verify(machine)
     if callable(source):
         source = source(machine.captured or machine.program)
-    embedded = print_program(machine.captured or machine.program)
-    if source is not None and print_program(source) != embedded:
+    if source is not None:
+        same_program(machine.captured or machine.program, source, file)
+    verdict = check(machine)
+    return Judged(machine, verdict, "embedded" if source is None else "recaptured", line_of(machine, verdict))
+
+
+def same_program(embedded: Program, source: Program, file: str) -> None:
+    """Nothing if two programs print alike. *Errors*: `machine/source-differs`."""
+    have, want = print_program(embedded), print_program(source)
+    if have != want:
         raise SourceDiffers(
             doing=f"comparing {file} with its source",
-            found=first_difference(embedded, print_program(source)),
+            found=first_difference(have, want),
             expected="the program that the source captures to",
             hint="print the machine text again with treadle plan --machine",
         )
-    verdict = check(machine)
-    return Judged(machine, verdict, "embedded" if source is None else "recaptured", line_of(machine, verdict))
+
+
+@dataclass(frozen=True)
+class Derived:
+    """The verdicts on the steps of a saved derivation, whose first and last programs are these."""
+
+    first: Program
+    last: Program
+    steps: tuple[Step, ...]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def pairs(self) -> list[tuple[Step, Verdict]]:
+        """Each step with its verdict."""
+        return list(zip(self.steps, self.verdicts, strict=True))
+
+    @property
+    def worst(self) -> Verdict | None:
+        """The first verdict that is not verified, None where all are."""
+        return next((v for v in self.verdicts if v.status != "verified"), None)
+
+
+def judge_derivation(text: str) -> Derived:
+    """The verdicts on a saved derivation. *Errors*: `rules/unreadable`."""
+    programs, steps = read_record(text)
+    return Derived(programs[0], programs[-1], tuple(steps), tuple(validate_derivation(programs, steps)))
 
 
 def line_of(machine: MachineProgram, verdict: Verdict) -> int | None:

@@ -6,11 +6,19 @@ before has in the program after, or nothing where it is gone. Operations that th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from treadle.base.errors import TreadleError, UserError
+from treadle.ir.core import Program
+from treadle.ir.parser import parse_program
+
 Argument = int | str | bool | list[Any] | dict[str, Any]
+
+FORMAT = (1, 0)
+"""Version of the saved form of a derivation."""
 
 PROGRAM_KINDS = (
     "reindex",
@@ -67,3 +75,36 @@ def _shown(value: Argument) -> str:
     if isinstance(value, dict):
         return f"{{{', '.join(f'{k}: {_shown(v)}' for k, v in value.items())}}}"
     return str(value)
+
+
+class StepUnreadable(UserError):
+    """A saved derivation that cannot be read, or a step of an unknown kind."""
+
+    code = "rules/unreadable"
+
+
+def read_record(text: str) -> tuple[list[Program], list[Step]]:
+    """The programs and steps of a saved derivation, one program more than steps; nothing is replayed.
+
+    *Errors*: `rules/unreadable`.
+    """
+    try:
+        data = cast("dict[str, Any]", json.loads(text))
+        if data["format"][0] != FORMAT[0]:
+            raise unreadable(f"format {'.'.join(map(str, data['format']))}")
+        texts = [data["program"], *(s["program"] for s in data["steps"])]
+        return [parse_program(t, "the derivation") for t in texts], [Step.of(s) for s in data["steps"]]
+    except StepUnreadable:
+        raise
+    except (KeyError, ValueError, TypeError, IndexError, TreadleError) as error:
+        raise unreadable(str(error).splitlines()[0]) from error
+
+
+def unreadable(found: str) -> StepUnreadable:
+    """The error for a text that is no saved derivation."""
+    return StepUnreadable(
+        doing="loading a derivation",
+        found=found,
+        expected=f"a derivation saved by this version, format {FORMAT[0]}.x",
+        hint="derive the program again and save it",
+    )

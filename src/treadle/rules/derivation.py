@@ -12,21 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from treadle.base.errors import TreadleError
 from treadle.ir.core import Op, Program
-from treadle.ir.parser import parse_program
 from treadle.ir.paths import op_at, paths
 from treadle.ir.printer import print_program
-from treadle.plan.steps import Step
+from treadle.plan.steps import FORMAT, Step, read_record, unreadable
 from treadle.rules.copies import dematerialise, distribute, recompute
 from treadle.rules.draft import named
 from treadle.rules.folds import factor, regroup
 from treadle.rules.nests import fuse, permute, reindex, serialise, split
 from treadle.rules.refusals import NameUnknown, OperationGone, ReplayDiffers, StepUnreadable
 from treadle.rules.scopes import fuse_scopes, move, specialise, split_scopes
-
-FORMAT = (1, 0)
-"""Version of the saved form."""
 
 Rule = Callable[..., tuple[Program, Step]]
 
@@ -164,17 +159,8 @@ class Derivation:
     @classmethod
     def from_json(cls, text: str) -> Derivation:
         """The derivation that was saved; nothing is replayed. *Errors*: `rules/unreadable`."""
-        try:
-            data = cast("dict[str, Any]", json.loads(text))
-            if data["format"][0] != FORMAT[0]:
-                raise _unreadable(f"format {'.'.join(map(str, data['format']))}")
-            start = parse_program(data["program"], "the derivation")
-            taken = tuple((Step.of(s), parse_program(s["program"], "the derivation")) for s in data["steps"])
-            return cls(start, taken)
-        except StepUnreadable:
-            raise
-        except (KeyError, ValueError, TypeError, IndexError, TreadleError) as error:
-            raise _unreadable(str(error).splitlines()[0]) from error
+        programs, steps = read_record(text)
+        return cls(programs[0], tuple(zip(steps, programs[1:], strict=True)))
 
     def save(self, path: str | Path) -> None:
         """Writes the saved form."""
@@ -186,7 +172,7 @@ class Derivation:
         try:
             return cls.from_json(Path(path).read_text())
         except OSError as error:
-            raise _unreadable(f"{path}: {error.strerror}") from error
+            raise unreadable(f"{path}: {error.strerror}") from error
 
     def replay(self) -> Derivation:
         """Every step done again. *Ensures*: the same programs. *Errors*: `rules/replay` at the first that differs."""
@@ -206,12 +192,3 @@ class Derivation:
         lines = [f"{self.start.name}, {len(self.taken)} steps"]
         lines += [f"  {i}. {step}" for i, step in enumerate(self.steps, 1)]
         return "\n".join(lines)
-
-
-def _unreadable(found: str) -> StepUnreadable:
-    return StepUnreadable(
-        doing="loading a derivation",
-        found=found,
-        expected=f"a derivation saved by this version, format {FORMAT[0]}.x",
-        hint="derive the program again and save it",
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from treadle.base.errors import LimitError, UserError
+from treadle.plan.steps import StepUnreadable
 
 
 class NameUnknown(UserError):
@@ -65,13 +66,23 @@ class OperationGone(UserError):
     code = "rules/gone"
 
 
-class StepUnreadable(UserError):
-    """A saved derivation that cannot be read, or a step of an unknown kind."""
-
-    code = "rules/unreadable"
-
-
 class ReplayDiffers(UserError):
     """A step gives another program than it gave when it was recorded."""
 
     code = "rules/replay"
+
+
+__all__ = [
+    "CoverageBroken",
+    "DependenceBroken",
+    "FormUnsupported",
+    "NameUnknown",
+    "NotFactored",
+    "OperationGone",
+    "OrderBroken",
+    "Overwritten",
+    "PrefixBroken",
+    "ReplayDiffers",
+    "StepUnreadable",
+    "StillUsed",
+]

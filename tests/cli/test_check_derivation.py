@@ -1,0 +1,56 @@
+"""`treadle check` on derivations: alone, and between a source and a machine text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.rules import kernels
+
+from treadle.cli.check import run
+from treadle.driver.check import SourceDiffers
+from treadle.driver.rewriting import rewrite
+from treadle.rules import Derivation, split_k
+from treadle.rules.nests import split
+
+HERE = "tests/rules/kernels.py:contract"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A saved derivation, and the machine text of the program it ends with."""
+    derivation = Derivation(kernels.program(kernels.contract)).then(split_k, "R1", "k", 8)
+    derivation.save(tmp_path / "steps.json")
+    chunked = rewrite(kernels.contract, lambda d: split_k(d, "R1", "k", 8))
+    x, w = (np.ones(s, np.float32) for s in ((8, 10), (10, 9)))
+    (tmp_path / "plan.tdm").write_text(chunked.plan(x, w, target="cpu:avx2").machine())
+    return tmp_path / "steps.json", tmp_path / "plan.tdm"
+
+
+def test_a_derivation(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    steps, _ = files
+    assert run([str(steps)]) == 0
+    assert "step 1, factor(at=R1, arg=k, size=8): verified" in capsys.readouterr().out
+    assert run([str(steps), "--source", HERE, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["status"] == "verified"
+
+
+def test_a_machine_text_by_its_derivation_and_its_source(files: tuple[Path, Path]) -> None:
+    steps, machine = files
+    assert run([str(machine), "--derivation", str(steps), "--source", HERE]) == 0
+    with pytest.raises(SourceDiffers):
+        run([str(machine), "--source", HERE])
+    Derivation(kernels.program(kernels.contract)).then(split, "R1", "k", 4).save(steps)
+    with pytest.raises(SourceDiffers):
+        run([str(machine), "--derivation", str(steps)])
+
+
+def test_a_forged_derivation(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    steps, machine = files
+    steps.write_text(steps.read_text().replace("full -0.0", "full 1.0"))
+    assert run([str(machine), "--derivation", str(steps)]) == 1
+    assert "not the identity of add" in capsys.readouterr().out
+    steps.write_text(steps.read_text().replace('"kind": "factor"', '"kind": "hoist"'))
+    assert run([str(steps)]) == 2
