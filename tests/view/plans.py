@@ -9,10 +9,10 @@ from treadle.driver.describe import described_plan
 from treadle.machine.form import MachineProgram
 
 FIRST = str(Path(__file__).resolve().parents[2] / "examples" / "first.py")
-LIB = str(Path(__file__).resolve().parents[2] / "src" / "treadle" / "lib" / "attention.py")
+LIB = Path(__file__).resolve().parents[2] / "src" / "treadle" / "lib" / "attention.py"
 
 LINEAR = ("X", "W", "bias", "Y")
-NAMES = ("linear", "chain", "blocks", "rows", "universal-gpu", "tiled", "sweep", "universal")
+NAMES = ("linear", "chain", "blocks", "rows", "stencil", "universal-gpu", "tiled", "sweep", "universal")
 
 
 @functools.cache
@@ -23,12 +23,15 @@ def planned(name: str):
         "chain": (f"{LIB}:attention", [f"{a}=bf16" for a in "QKVY"], "", "cuda:sm_90a", None),
         "blocks": (f"{FIRST}:linear_gelu", [], "MNK", "cuda:sm_80", None),
         "rows": (f"{FIRST}:softmax", [], "MN", "cuda:sm_90a", None),
+        "stencil": (f"{LIB.parent / 'stencils.py'}:blur", [], "", "cuda:sm_90a", None),
         "universal-gpu": (f"{FIRST}:softmax", [], "MN", "cuda:sm_90a", "universal"),
         "tiled": (f"{FIRST}:linear_gelu", [], "MNK", "cpu:avx512", None),
         "sweep": (f"{FIRST}:softmax", [], "MN", "cpu:avx2", None),
         "universal": (f"{FIRST}:softmax", [], "MN", "cpu:avx2", "universal"),
     }[name]
-    extents = [f"{d}=2048" for d in dims] or ["D=128", "Sq=2048", "Sk=2048", "B=2", "H=4"]
+    extents = [f"{d}=2048" for d in dims]
+    if name == "chain":
+        extents = ["D=128", "Sq=2048", "Sk=2048", "B=2", "H=4"]
     return described_plan(where, args, [], extents, [], target, family)
 
 

@@ -21,7 +21,7 @@ from treadle.view.sheet import Alternative, Listing, Opinion, Sheet
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE / "pictures"
-SHOTS = {"ring-1280-light": (1280, 5600, False), "ring-390-dark": (390, 5600, True)}
+SHOTS = {"ring-1280-light": (1280, 4000, False), "ring-390-dark": (390, 4400, True)}
 WIDTHS = (1280, 390)
 FAULTY = """<!doctype html><body>
 <section id=a style="height:90px"><p style="width:40px">unbreakablewordofmanyletters</p>

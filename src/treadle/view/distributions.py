@@ -34,7 +34,7 @@ def alike(frags: Sequence[Frag]) -> list[list[Frag]]:
 def _kernel(kernel: Kernel, target: str) -> Markup:
     spread = alike([f for f in kernel.frags if f.dist])
     whole = alike([f for f in kernel.frags if not f.dist])
-    parts = [_spread(group, number) for number, group in enumerate(spread)]
+    parts = [_spread(group, f"{kernel.name}-{number}") for number, group in enumerate(spread)]
     if whole:
         vectors = target.startswith("cpu")
         rows = [(element("code", ", ".join(f.name for f in g)), *_whole(g[0], vectors)) for g in whole]
@@ -57,7 +57,7 @@ def _whole(frag: Frag, vectors: bool) -> tuple[str, str, str, str]:
     return f"{frag.dtype}[{shape}]", frag.place, amount(held_bytes(frag)), lanes
 
 
-def _spread(group: Sequence[Frag], number: int) -> Markup:
+def _spread(group: Sequence[Frag], anchor: str) -> Markup:
     frag = group[0]
     shape = ", ".join(map(str, frag.shape))
     warps, lanes = threads(frag)
@@ -76,10 +76,10 @@ def _spread(group: Sequence[Frag], number: int) -> Markup:
     head = element("h3", element("code", names), f" [{shape}]")
     if len(frag.shape) not in (1, 2):
         return join((head, told))
-    return join((head, told, _figure(frag, f"distribution of {names}", number)))
+    return join((head, told, _figure(frag, f"distribution of {names}", anchor)))
 
 
-def _figure(frag: Frag, label: str, number: int) -> Markup:
+def _figure(frag: Frag, label: str, anchor: str) -> Markup:
     """A grid: hue is the lane, the number in a cell the slot, lines divide warps."""
     two = len(frag.shape) == 2
     height, width = (frag.shape[0], frag.shape[1]) if two else (1, frag.shape[0])
@@ -97,7 +97,7 @@ def _figure(frag: Frag, label: str, number: int) -> Markup:
             x, y = _LEFT + c * cell, _TOP + r * cell
             paths.setdefault(have[0].lane % HUES, []).append(f"M{x} {y}h{cell}v{cell}h-{cell}z")
             before = held.get((r, c - 1) if two else (c - 1,))
-            if r < 16 and c < 32 and (before is None or before[0].lane != have[0].lane):
+            if cell > 12 and r < 16 and c < 32 and (before is None or before[0].lane != have[0].lane):
                 numbers.append(element("text", have[0].lane, x=x + 1, y=y + cell - 3, class_="tiny"))
     cells = [element("path", d="".join(d), class_=f"h{lane}") for lane, d in sorted(paths.items())]
     for r in range(0, rows, 8 if rows > 8 else 1):
@@ -123,7 +123,7 @@ def _figure(frag: Frag, label: str, number: int) -> Markup:
     first = _first(frag)
     return element(
         "figure", frame(drawn, label), element("output", first, aria_live="polite"), caption,
-        class_="spread", data_dist=json.dumps(data, separators=(",", ":")), id=f"dist{number}",
+        class_="spread", data_dist=json.dumps(data, separators=(",", ":")), id=f"dist-{anchor}",
     )  # fmt: skip
 
 

@@ -94,9 +94,9 @@ def event_section(machine: MachineProgram, lines: Lines) -> Markup:
             forks = [s for r in kernel.roles for s in walk(r.body) if isinstance(s, Tasks)]
             told = f"{kernel.name} has no barrier: its tasks are independent, and "
             who = (
-                "each fork is joined before the next statement (lines "
+                "each fork is joined before the next statement (line "
                 if _on_cpu(machine)
-                else "nothing orders them (lines "
+                else "nothing orders them (line "
             )
             parts.append(element("p", told, who, lines.links(forks), ")."))
     return join(parts)

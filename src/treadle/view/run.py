@@ -138,6 +138,7 @@ class _Agent:
         self.at = ""
         self.gathered: list[Stmt] = []
         self.apart = not orders(role.body)
+        self.only: Loop | None = None  # the loop that is all that a task does
         self.contracting: list[Mma] = []
         self.groups: dict[str, list[_Group]] = {"wgmma": [], "bulk": [], "cpasync": []}
         self.open: dict[str, _Group] = {name: _Group() for name in self.groups}
@@ -221,7 +222,8 @@ class _Agent:
     def loop(self, item: Loop) -> Iterator[Ready | None]:
         lo, hi, step = (self.world.scene.number(e, self.env) for e in (item.lo, item.hi, item.step))
         values = range(lo, hi, max(1, step))
-        if not orders(item.body) and not (item.enters and len(values) <= ROUNDS):
+        few = len(values) <= (2 * ROUNDS if item is self.only else ROUNDS)
+        if not orders(item.body) and not (few and (item.enters or item is self.only)):
             self.flush()
             cycles = self.world.pace.body([item], self.role, self.env)
             if len(values):
@@ -262,9 +264,11 @@ class _Agent:
         start = self.put("fork", 1.0, f"{total} tasks", ())
         few = min(total, WORKER_TASKS)
         self.world.run.tasks = f"{few} of {total}"
+        steps = [s for s in item.body if not isinstance(s, Version)]
         workers = [_Agent(self.world, self.role, f"worker {i}", dict(self.env)) for i in range(min(WORKERS, few))]
         for worker in workers:
             worker.clock, worker.last = self.clock, (start.number,)
+            worker.only = steps[0] if len(steps) == 1 and isinstance(steps[0], Loop) else None
         for number in range(few):
             worker = min(workers, key=lambda w: w.clock)
             worker.enter(item, counts, number)
@@ -446,19 +450,19 @@ class _World:
 
     def share(self, item: Tasks, total: int, env: Mapping[str, int]) -> list[int]:
         """Linear numbers of the tasks that the picture's workgroup (its agent) has, at most a few."""
+        first, step = 0, max(1, total)
         if item.over == "persistent":
             self.run.grid = self.grid if self.grid < total or total < TASKS else -(-total // TASKS)
-            mine = list(range(0, total, max(1, self.run.grid)))
+            step = max(1, self.run.grid)
         elif item.over == "grid":
             self.run.grid = total
-            mine = [0] if total else []
         else:
             self.run.grid = self.grid
-            agent = next((env[r.index] for r in self.kernel.roles if r.index and r.index in env), env.get("agent#", 0))
-            units = sum(r.agents for r in self.kernel.roles)
-            mine = list(range(agent, total, max(1, units * self.grid)))
-        self.run.tasks = f"{min(len(mine), TASKS)} of {len(mine)}"
-        return mine[:TASKS]
+            first = next((env[r.index] for r in self.kernel.roles if r.index and r.index in env), env.get("agent#", 0))
+            step = max(1, sum(r.agents for r in self.kernel.roles) * self.grid)
+        count = max(0, -(-(total - first) // step))
+        self.run.tasks = f"{min(count, TASKS)} of {count}"
+        return [first + step * i for i in range(min(count, TASKS))]
 
 
 def run_kernel(machine: MachineProgram, kernel: Kernel, launch: Launch | None, scene: Scene) -> Run:

@@ -233,7 +233,7 @@ def _meeting(m: Meeting, lines: Lines) -> tuple[Child, ...]:
         verdict = element("span", f"{m.worst} words of one bank", class_="badge clash")
     else:
         verdict = element("span", "none", class_="badge fine")
-    text = element("code", cut(core(m.statement), 60 * 6.7))
+    text = element("code", cut(core(m.statement), 42 * 6.7))
     return lines.links((m.statement,)), text, m.buffer, m.way, m.width, m.rounds, m.least, verdict, _strip(m)
 
 
