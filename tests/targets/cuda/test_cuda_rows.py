@@ -10,10 +10,12 @@ from tests.targets.cuda.cuda_kit import tried
 
 from treadle.checker import check
 from treadle.ir.core import Program
+from treadle.ir.parser import parse_program
 from treadle.machine.form import Fold, MachineProgram, Sync
 from treadle.plan.facts import CallFacts, contiguous
 from treadle.planner.enumerate import choose
-from treadle.targets.cuda.rows import Rows, even, least, rounded
+from treadle.targets.cuda.rows import Rows, along, even, least, rounded
+from treadle.targets.cuda.shape import shape_of
 
 
 def built(source: Program, sizes: dict[str, int], warps: int, held: bool, aligned: int = 64) -> MachineProgram:
@@ -107,3 +109,30 @@ def test_engines_bring_rows_that_leave_one_workgroup_alone_and_close_ones_ask_fo
 def test_registers_fit_the_workgroups_that_share_them(workgroups: int, warps: int) -> None:
     registers = least(workgroups, 32 * warps)
     assert registers % 8 == 0 and workgroups * 32 * warps * registers <= 65536
+
+
+@pytest.mark.parametrize("columns", [4096, 8])
+def test_lanes_lie_along_what_weighs_more(columns: int) -> None:
+    source = captured_sum()
+    facts = contiguous(source, "cuda:sm_90a", {"M": 4096, "N": columns})
+    found = along(shape_of(source, facts))["R0"]
+    assert found.dim.name == ("N" if columns > 32 else "M")  # rows shorter than a warp lie one behind the other
+    point = choose(source, facts, [Rows()], []).plan.point
+    machine = Rows().build(source, facts, point, Rows().guard(source, facts, point))
+    assert check(machine).status == "verified"
+
+
+def captured_sum() -> Program:
+    return parse_program(
+        """program total
+  dim M
+  dim N
+  tensor X: f32[M, N]
+  tensor Y: f32[M] out
+  body
+    region R0 parallel (m in M)
+      %0: f32[m, N] = load X[m, N]
+      %1: f32[m] = reduce add %0 over N
+      store Y[m] = %1
+"""
+    )

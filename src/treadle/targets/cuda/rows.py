@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil, inf, prod
 
-from treadle.algebra.dims import Dim
+from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Constraint
-from treadle.ir.core import Program, Region, Tensor
+from treadle.ir.core import Op, Program, Region, Tensor
 from treadle.ir.guard import Bound, Divisible, Fact, Guard
 from treadle.ir.ops.access import Insert, Load, Store
 from treadle.ir.ops.fold import Mma, Reduce
@@ -71,7 +71,7 @@ def along(shape: Shape) -> dict[str, Along]:
         stored = [p for s in inside if isinstance(s, Store | Insert) and (p := shape.last_axis(s)) is not None]
         read = [p for s in inside if isinstance(s, Load) and (p := shape.last_axis(s)) is not None]
         folded = [a for s in inside if isinstance(s, Reduce) for a in s.source.type.axes if a.dim in s.dims]
-        for part in stored or [p for p in read if p in folded] or read:
+        for part in [*heavy(shape, inside), *stored] or [p for p in read if p in folded] or read:
             arg = shape.arg_of(part)
             if arg is None and (part.lo.symbols | part.hi.symbols) & _symbols(shape):
                 continue
@@ -79,6 +79,22 @@ def along(shape: Shape) -> dict[str, Along]:
             found[shape.names[id(op)]] = Along(part.dim, vector, arg is None, tuple(facts))
             break
     return found
+
+
+def heavy(shape: Shape, inside: list[Op]) -> list[Part]:
+    """Axes that are folded alone and in any order, as long as a warp, of loads that weigh more than all that is stored:
+    their elements, not those of the results, are to lie side by side in the lanes."""
+    reduces = [s for s in inside if isinstance(s, Reduce) and s.order == "unordered" and len(s.dims) == 1]
+    free = [a for s in reduces for a in s.source.type.axes if a.dim in s.dims]
+    out = sum(bytes_of(shape, s.tensor) for s in inside if isinstance(s, Store))
+    loads = [s for s in inside if isinstance(s, Load) and bytes_of(shape, s.tensor) > 2 * out]
+    parts = [part for s in loads if (part := shape.last_axis(s)) is not None and part in free]
+    return [part for part in parts if shape.facts.value(part.dim.extent) >= 32]
+
+
+def bytes_of(shape: Shape, tensor: Tensor) -> float:
+    """How large a tensor is for the call in question."""
+    return float(prod(max(1, shape.facts.value(d.extent)) for d in tensor.dims)) * max(1, tensor.dtype.bits // 8)
 
 
 def _symbols(shape: Shape) -> set[str]:
