@@ -126,6 +126,27 @@ def check_across(rows: list[dict[str, Any]]) -> None:
             print(rows[-1]["case"], rows[-1]["right"], rows[-1]["plan"], flush=True)
 
 
+def blocks(m: int, n: int, k: int) -> tuple[tuple[Any, ...], torch.Tensor, torch.Tensor]:
+    """Arguments of a product of fp8 with scales (powers of two) of blocks of 128, its output, the exact values."""
+    x, w = (torch.randint(-3, 4, s, device=DEVICE).float() for s in ((m, k), (n, k)))
+    a, b = (2.0 ** torch.randint(-2, 3, s, device=DEVICE).float() for s in ((m, k // 128), (n // 128, k // 128)))
+    wide = a.repeat_interleave(128, 1), b.repeat_interleave(128, 0).repeat_interleave(128, 1)
+    want = ((x * wide[0]).double() @ (w * wide[1]).double().T).float()
+    y = torch.empty(m, n, device=DEVICE)
+    fp8 = torch.float8_e4m3fn
+    return (seen(x.to(fp8), "f8e4m3"), seen(w.to(fp8), "f8e4m3"), a, b, y), y, want
+
+
+def check_blocks(rows: list[dict[str, Any]]) -> None:
+    """Scales of blocks along the depth."""
+    kernel = lib.fp8_block_matmul.under(td.Numerics(fp8_accumulate="hardware"))
+    for m, n, k in ((128, 128, 128), (1000, 384, 640), (4096, 4096, 4096)):
+        args, y, want = blocks(m, n, k)
+        kernel(*args)
+        rows.append({"case": f"blocks/{m}x{n}x{k}", **described(ran_as(kernel, args, {})), **exactly(want)(y)})
+        print(rows[-1]["case"], rows[-1]["right"], rows[-1]["plan"], flush=True)
+
+
 def check_universal(rows: list[dict[str, Any]]) -> None:
     """Programs of the universal plan: the device's arrays against the same kernel on the CPU's interpreter."""
     rng = np.random.default_rng(3)
@@ -297,6 +318,9 @@ def time_small(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
     about = described(ran_as(lib.batched_matmul, (x, w, y), {}))
     calls = {"ours": lib.batched_matmul.bind(x, w, y), "peer": lambda: torch.bmm(x, w, out=z)}
     timed(rows, "batched 32x(512,512,64)", calls, flush, about)
+    kernel = lib.fp8_block_matmul.under(td.Numerics(fp8_accumulate="hardware"))
+    args, _, _ = blocks(4096, 4096, 4096)
+    timed(rows, "fp8 scaled blocks 4096", {"ours": kernel.bind(*args)}, flush, described(ran_as(kernel, args, {})))
     for name in ("i8", "fp8"):
         left, right, acc, permissions = FORMATS[name]
         a, b = (torch.randint(-3, 4, (4096, 4096), device=DEVICE).float() for _ in range(2))
@@ -407,6 +431,7 @@ def main(out: str, what: list[str]) -> None:
         checks = Checks()
         report["formats"], report["universal"] = checks.rows, []
         parts += [("ragged", lambda: check_ragged(checks)), ("across", lambda: check_across(checks.rows))]
+        parts += [("blocks", lambda: check_blocks(checks.rows))]
         parts += [
             ("formats", lambda: check_formats(checks)),
             ("universal", lambda: check_universal(report["universal"])),

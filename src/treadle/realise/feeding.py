@@ -119,7 +119,7 @@ class Fed(LaneLowering):
         across = self.stream.columns
         if across is not None and part == across.part:
             return self.feeding.columns
-        whole = part.extent.constant
+        whole = part.extent.substitute(dict(self.program.lets)).constant
         if whole is None:
             raise self.refusal(f"a tile along {part} of open extent")
         return whole

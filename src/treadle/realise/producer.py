@@ -90,10 +90,11 @@ class Producing(Batches):
         index: list[Expr] = []
         for axis in range(len(box)):
             if axis == axes[0]:
-                index.append(self.start_of(tile.outer, frame) + first)
+                index.append(self.index(tile.offsets[0], frame) + self.start_of(tile.outer, frame) + first)
             elif axis == axes[1]:
                 step = as_expr(0) if chunk is None else chunk * row
-                index.append(self.start_of(tile.inner, frame) + step + second)
+                start = self.index(tile.offsets[1], frame) + self.start_of(tile.inner, frame)
+                index.append(start + step + second)
             else:
                 sub = tile.source.subs[axis]
                 assert isinstance(sub, Sub) and sub.index is not None

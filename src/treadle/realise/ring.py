@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from treadle.algebra.dims import Part
-from treadle.algebra.expr import Constraint, Expr, Max, Min, Sym, sym
-from treadle.analysis.uses import PURE, Uses
+from treadle.algebra.dims import Dim, Part
+from treadle.algebra.expr import ZERO, Constraint, Expr, Max, Min, Sym, sym
+from treadle.analysis.uses import PURE, Uses, flat_subs
 from treadle.dtype.formats import DType
 from treadle.hardware.atoms import warpgroup_atom
-from treadle.ir.core import If, Op, Program, Region, RegionArg, Sub, Value
+from treadle.ir.core import AxisSub, If, Op, Program, Region, RegionArg, Sub, Value
 from treadle.ir.guard import Bound, Divisible, Fact
 from treadle.ir.ops.access import Load, Store
 from treadle.ir.ops.fold import Mma
@@ -41,7 +41,8 @@ class Tile:
     """A block of a tensor as an operand: `outer` and `inner` are its parts along the outer tile axis and along the
     tensor's contiguous axis; `axes` their positions among the tensor's axes. `streamed`: another block each iteration.
 
-    `load` is None for a value that is computed on its way into the slot."""
+    `load` is None for a value that is computed on its way into the slot. `offsets`: where the coordinates of the two
+    parts begin along their axes (0, but for a factor of a product axis)."""
 
     value: Value
     load: Load | None
@@ -51,6 +52,7 @@ class Tile:
     streamed: bool
     first: int = 0
     last: int = 0
+    offsets: tuple[Expr, Expr] = (ZERO, ZERO)
 
     @property
     def tensor(self) -> str:
@@ -89,6 +91,7 @@ class Stream:
     `step` is the part that a tile of an iteration has along the dimension of the loop.
     """
 
+    program: Program
     region: Region
     loop: Region | None
     rows: RegionArg
@@ -164,7 +167,9 @@ class _Finder:
         if len(inner) != 1 or not isinstance(inner[0], Region) or inner[0].kind == "parallel":
             raise Refusal("the region does not have exactly one ordered region in it")
         loop = inner[0]
-        if len(loop.args) != 1 or loop.args[0].kind != "block" or loop.args[0].reversed:
+        if len(loop.args) != 1 or loop.args[0].reversed:
+            raise Refusal("the ordered region does not go over one dimension, forwards")
+        if self.computed and loop.args[0].kind != "block":
             raise Refusal("the ordered region does not go over blocks of one dimension")
         if any(isinstance(op, Region | If | Store) for op in loop.body.ops):
             raise Refusal("the ordered region has stores or regions in it")
@@ -189,13 +194,14 @@ class _Finder:
         if self.turned and len(order) < 2:
             raise Refusal("the results do not have two block arguments")
         row = next(a for a in rows if a.part == order[1 if self.turned else 0])
-        if loop is None:
+        if loop is None or loop.args[0].kind == "each":
+            # An iteration contracts the whole of a dimension.
             step = next((a for a in ops[0].b.type.axes if a.dim in ops[0].contracted), None)
             if step is None or any(step not in op.a.type.axes for op in ops):
                 raise Refusal("the contractions do not go along one dimension")
         else:
             step = loop.args[0].part
-        stream = Stream(region, loop, row, step)
+        stream = Stream(self.program, region, loop, row, step)
         last: Op | None = None
         for op in body.ops:
             if isinstance(op, PURE):
@@ -262,6 +268,8 @@ class _Finder:
                 if len(tile.source.subs) != 2:
                     raise Refusal(f"{tile.tensor} of {left.type.dtype} is not contiguous along {deep.dim}")
                 # A matrix is turned on its way to a place of its own.
+                if tile.offsets != (ZERO, ZERO):
+                    raise Refusal(f"{tile.tensor} of {left.type.dtype} is not contiguous along {deep.dim}")
                 tile.outer, tile.inner, tile.axes = tile.inner, tile.outer, (tile.axes[1], tile.axes[0])
         return Contraction(op, rows, cols, deep, left, right, left_tile, right_tile)
 
@@ -284,11 +292,14 @@ class _Finder:
         if not isinstance(op, Load) or op.fill is not None or not self.uses.stable(op):
             return None
         parts: list[tuple[int, Part]] = []
-        for axis, sub in enumerate(op.subs):
-            if isinstance(sub, tuple) or sub.tile is not None:
+        starts: dict[int, Expr] = {}
+        for axis, one in enumerate(op.subs):
+            sub, start = _factor(one, op.tensor.dims[axis])
+            if sub is None or sub.tile is not None:
                 return None
             if sub.part is not None:
                 parts.append((axis, sub.part))
+                starts[axis] = start
             elif sub.index is None or sub.index.functions:
                 return None
         if len(parts) != 2:
@@ -302,9 +313,12 @@ class _Finder:
         if key not in self.tiles:
             bounds = stream.step.lo.symbols | stream.step.hi.symbols if stream.loop is not None else set[str]()
             streamed = stream.step in (p for _, p in parts)
+            if stream.loop is not None and stream.loop.args[0].kind == "each":
+                bounds, streamed = {stream.loop.args[0].name}, False
             streamed = streamed or any(s.index is not None and bounds & s.index.symbols for s in _plain(op))
             (outer, first), (inner, second) = parts
-            self.tiles[key] = Tile(value, op, first, second, (outer, inner), streamed, batch, batch)
+            begin = starts[outer], starts[inner]
+            self.tiles[key] = Tile(value, op, first, second, (outer, inner), streamed, batch, batch, begin)
         return self.tiles[key]
 
     def computed_tile(self, value: Value, stream: Stream, batch: int) -> Tile | None:
@@ -332,7 +346,24 @@ class _Finder:
 
 
 def _plain(op: Load) -> list[Sub]:
-    return [s for s in op.subs if isinstance(s, Sub)]
+    return list(flat_subs(op.subs))
+
+
+def _factor(sub: AxisSub, dim: Dim) -> tuple[Sub | None, Expr]:
+    """The one subscript of an axis that is no number, and where it begins: of a product axis the last factor, whole,
+    behind coordinates of the others."""
+    if isinstance(sub, Sub):
+        return sub, ZERO
+    *before, last = sub
+    total = ZERO
+    for one, factor in zip(before, dim.factors):
+        if one.index is None or one.index.functions:
+            return None, ZERO
+        total = total * factor.extent + one.index
+    part = last.part
+    if part is None or part.lo != ZERO or part.hi != part.dim.extent:
+        return None, ZERO
+    return last, total * dim.factors[-1].extent
 
 
 def permitted(program: Program, name: str) -> bool:
@@ -363,7 +394,9 @@ def closing(stream: Stream, rows: int, step: int) -> list[Fact] | str:
     facts: list[Fact] = []
     args = {a.name: a for a in (*stream.region.args, *(stream.loop.args if stream.loop is not None else ()))}
     for tile in stream.tiles:
-        for axis, part in zip(tile.axes, (tile.outer, tile.inner), strict=True):
+        for axis, part, begin in zip(tile.axes, (tile.outer, tile.inner), tile.offsets, strict=True):
+            if begin != ZERO:
+                continue  # the whole of a factor: its blocks end with it
             extent = tile.source.tensor.dims[axis].extent
             for end, block in _ends(part.hi, args):
                 if block is not None:

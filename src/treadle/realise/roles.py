@@ -114,6 +114,8 @@ class StreamLowering(Producing):
     def step_lane(self, frame: Frame) -> None:
         """Fixes the block of an iteration to the columns of an accumulator."""
         assert self.stream.loop is not None
+        if self.stream.loop.args[0].kind == "each":
+            return  # the depth of an iteration is in slots only
         key = self.key(self.stream.step, frame)
         self.column_lane_at(key, self.feeding.step, self.stream.loop.args[0].domain.lo, frame)
 

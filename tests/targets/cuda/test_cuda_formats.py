@@ -13,10 +13,11 @@ import pytest
 from tests.targets.cuda.cuda_kit import arguments, tried
 
 import treadle as td
-from treadle import bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, u8
+from treadle import bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, lib, u8
 from treadle.checker import check
 from treadle.driver.plan import Plan
 from treadle.hardware.atoms import find_atom, warpgroup_atom
+from treadle.machine.form import Mma
 from treadle.simulate.arithmetic import contract
 from treadle.targets.cuda.emit import emit
 from treadle.toolchain.nvrtc import compile_cuda
@@ -147,3 +148,16 @@ def test_what_tf32_ignores() -> None:
     a = np.array([[1 + 2.0**-11, 3.0]], np.float32)
     got = contract("wgmma.m64n8k8.tf32", f32, np.zeros(1, np.float32), a, np.array([[1.0, 2.0]], np.float32))
     assert got.tolist() == [7.0]
+
+
+def test_scales_of_blocks_along_the_depth() -> None:
+    numerics = td.Numerics(fp8_accumulate="hardware")
+    fp8, scales = td.like(f8e4m3, 512, 512, align=256), td.like(f32, 512, 4)
+    plan = lib.fp8_block_matmul.plan(fp8, fp8, scales, td.like(f32, 4, 4), numerics=numerics, target=TARGET)
+    assert plan.decisions.family == "streams" and plan.check().status == "verified"
+    sizes = {"M": 70, "G": 3, "NG": 2, "R": 128, "NR": 128}
+    tried(plan.program, plan.program.program, sizes)
+    assert {s.atom for s in plan.program.statements() if isinstance(s, Mma)} == {"wgmma.m64n128k32.fp8"}
+    emitted = emit(plan.program)
+    if importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("nvidia") is not None:
+        assert compile_cuda(emitted.source, arch=emitted.arch, name="kernel").messages == ()

@@ -31,6 +31,7 @@ from treadle.targets.cuda.stream_facts import (
     store_facts,
     stored,
     varying,
+    whole_extent,
 )
 
 SLACK = 1024
@@ -97,7 +98,10 @@ class StreamCost:
         self.args = [
             (self.span(a.part), max(1, shape.facts.value(a.domain.dim.extent)), a.kind) for a in stream.region.args
         ]
-        self.depth = shape.facts.value(stream.step.dim.extent)
+        lets = dict(stream.program.lets)
+        self.depth = shape.facts.value(stream.step.dim.extent.substitute(lets))
+        if stream.loop is not None and stream.loop.args[0].kind == "each":
+            self.depth *= max(1, shape.facts.value(stream.loop.args[0].domain.dim.extent.substitute(lets)))
         self.bytes = shape.bytes()
         self.chained, self.varying = chained(stream), varying(stream)
         results = stored(stream, 16)
@@ -126,7 +130,7 @@ class StreamCost:
             return "step"
         if stream.columns is not None and part == stream.columns.part:
             return "columns"
-        return part.extent.constant or 64
+        return whole_extent(part, stream.program) or 64
 
     def simple(self, block: Block) -> list[tuple[float, list[Span]]]:
         """Simple operations of a block: the weight of an element and the spans of what they make."""

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from treadle.algebra.dims import Part
 from treadle.algebra.expr import Expr
 from treadle.hardware.atoms import Atom, warpgroup_atom
-from treadle.ir.core import Sub, Tensor
+from treadle.ir.core import Program, Sub, Tensor
 from treadle.ir.guard import Aligned, Bound, Divisible, Fact, Pitch, Unit
 from treadle.ir.ops.access import Store
 from treadle.realise.ring import Contraction, Stream, Tile, depth_of_atom
 from treadle.targets.cuda.shape import Shape
+
+
+def whole_extent(part: Part, program: Program) -> int | None:
+    """The extent of a part where the program fixes it."""
+    return part.extent.substitute(dict(program.lets)).constant
 
 
 def varying(stream: Stream) -> bool:
@@ -115,7 +121,7 @@ def copied(stream: Stream, shape: Shape) -> list[Tile]:
     """Tiles of matrices that no engine can copy from where they are: they are copied to another pitch first."""
     found: list[Tile] = []
     for tile in stream.tiles:
-        plain = len(tile.source.subs) == 2 and tile.source.fill is None
+        plain = len(tile.source.subs) == 2 and all(isinstance(s, Sub) for s in tile.source.subs)
         fits = all(holds(f, shape) for f in engine_facts(tile.source.tensor, tile.axes[1]))
         if plain and not fits and tile.tensor not in [t.tensor for t in found]:
             found.append(tile)

@@ -41,6 +41,7 @@ from treadle.targets.cuda.stream_facts import (
     stored,
     strongest,
     varying,
+    whole_extent,
 )
 
 RASTERS: dict[str, tuple[str | int, ...]] = {
@@ -104,12 +105,14 @@ class Streams:
         for tile in stream.tiles:
             for part in (tile.outer, tile.inner):
                 if part not in open_parts:
-                    found[str(part)] = part.extent.constant or 1
+                    found[str(part)] = whole_extent(part, stream.program) or 1
         return found
 
     def steps(self, stream: Stream) -> tuple[int, ...]:
         """Block sizes of the ordered region: swizzled rows where it is only the depth, wide where it is columns too."""
         row = max(row_of(t.value.type.dtype) for t in stream.tiles)
+        if stream.loop is not None and stream.loop.args[0].kind == "each":
+            return (whole_extent(stream.step, stream.program) or 0,)
         wide = any(c.cols == stream.step for c in stream.contractions)
         return (128, 176, 160, 64) if wide else (row, 2 * row, 4 * row)
 
@@ -153,7 +156,7 @@ class Streams:
         found = {f"{region}.{stream.rows.name}": 64 * int(point["consumers"])}
         if stream.columns is not None:
             found[f"{region}.{stream.columns.name}"] = int(point["columns"])
-        if stream.loop is not None:
+        if stream.loop is not None and stream.loop.args[0].kind == "block":
             found[f"{shape.names[id(stream.loop)]}.{stream.loop.args[0].name}"] = int(point["step"])
         return found
 
