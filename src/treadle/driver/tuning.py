@@ -85,7 +85,8 @@ class Tuned:
         measured = [t for t in self.trials if t.skipped is None]
         what = "found" if self.better else "the planner's own plan is the best of those tried"
         head = f"{self.plan.decisions.line()}: {what}"
-        time_line = f"  {self.seconds * 1e6:.1f} us a call, {self.share:.3f} of the planner's own"
+        measured_line = f"  {self.seconds * 1e6:.1f} us a call, {self.share:.3f} of the planner's own"
+        time_line = "  not measured" if math.isnan(self.seconds) else measured_line
         count = f"  {len(self.trials)} of {self.points} points tried, {len(self.skipped)} skipped"
         lines = [head, time_line, f"{count}; {self.stopped}" if self.stopped else count]
         return "\n".join([*lines, *(f"  {t.line()}" for t in (*measured, *self.skipped))])
@@ -207,7 +208,8 @@ class _Search:
         elif answer is not None:
             self.trials.append(Trial(plan, None, None, answer.reason))
         skipped = sum(t.skipped is not None for t in self.trials)
-        told = f"best {self.seconds * 1e6:.1f} us, {len(self.trials)} tried"
+        best = "nothing measured" if math.isnan(self.seconds) else f"best {self.seconds * 1e6:.1f} us"
+        told = f"{best}, {len(self.trials)} tried"
         spent = (time.monotonic() - self.begin) / self.budget if self.budget else 1.0
         self.progress(min(1.0, spent), told + (f", {skipped} skipped" if skipped else ""))
 
@@ -228,7 +230,7 @@ def _supported(special: Specialisation, call: Call) -> None:
     elif special.program.numerics.get("repeatable") is not None:
         found, hint = "numerics that demand the same bits for other calls", "leave repeatable= out, or pin a plan"
     elif any(isinstance(op, Print) for op in special.program.body.walk()):
-        found, hint = "a kernel with td.print, which the reference interpreter runs", "take td.print out"
+        found, hint = "a kernel with td.print, which would tell of every trial", "take td.print out"
     elif shared is not None:
         found, hint = f"the output {shared[0]} overlaps {shared[1]}", "tune with separate arrays"
     else:

@@ -20,6 +20,7 @@ from treadle.base.errors import TreadleError
 from treadle.checker import check
 from treadle.driver.build import Built, assemble
 from treadle.driver.candidates import Candidate, families
+from treadle.driver.rooms import compile_native
 from treadle.driver.specialisation import Specialisation
 from treadle.driver.tuning_arrays import Copies, Placed
 from treadle.driver.variants import load
@@ -27,6 +28,7 @@ from treadle.ir.parser import parse_program
 from treadle.plan.facts import CallFacts
 from treadle.plan.plan import Plan
 from treadle.planner.enumerate import realised
+from treadle.runtime import native
 from treadle.runtime.pool import set_workers
 from treadle.runtime.signature import TensorParam
 from treadle.runtime.timing import interleaved
@@ -180,6 +182,7 @@ def _next(source: BinaryIO) -> Any:
 def main() -> None:
     """The process: what trials print goes to standard error, an interrupt is the parent's business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    native.install_compiler(compile_native)
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve(sys.stdin.buffer, sink)
