@@ -153,8 +153,8 @@ def _inside(m: Match, owner: Region, index: Expr, dim: Dim) -> None:
     block = next(b for b in _blocks(m.before.body) if any(op is owner for op in b.ops))
     known: list[Constraint] = []
     for arg in around(m.before, block):
-        if arg.kind == "each":
-            known += [ge(arg.index, arg.domain.lo), lt(arg.index, arg.domain.hi)]
+        first, last = (arg.index, arg.index) if arg.kind == "each" else (arg.part.lo, arg.part.hi - 1)
+        known += [ge(first, arg.domain.lo), ge(last, first), lt(last, arg.domain.hi)]  # a block has an index
     facts = m.facts.also(*known)
     for c in (ge(index, 0), lt(index, dim.extent)):
         require(facts, c, "step", f"{index} may leave {dim} where {owner.name} has no instance")

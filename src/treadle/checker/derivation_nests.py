@@ -305,7 +305,8 @@ class _Reindex:
         assert isinstance(x, Region)
         y = counterpart(m, x, ys, j)
         m.fields(x, y)
-        if any(a.kind != "each" or a.reversed for a in (*x.args, *y.args)):
+        backwards = [*(y.args), *(x.args if ordered(x) else ())]
+        if any(a.kind != "each" for a in (*x.args, *y.args)) or any(a.reversed for a in backwards):
             wrong(f"{x.name} runs blocks or backwards: only single indices have new ones")
         facts = self.facts if self.facts is not None else m.facts
         self.visible |= {a.name for a in y.args}

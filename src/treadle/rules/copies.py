@@ -18,7 +18,7 @@ from treadle.ir.ops.fold import Mma, Reduce
 from treadle.ir.rewrite import has_effect, operand_names, replace
 from treadle.plan.steps import Step
 from treadle.rules.accesses import extents_known, stored_in
-from treadle.rules.draft import Draft, named
+from treadle.rules.draft import Draft, named, reads
 from treadle.rules.refusals import FormUnsupported, NameUnknown, Overwritten
 
 PURE = (Elementwise, Cast, Bitcast, Full, Coords, Index, Load, Extract, Reduce, Mma)
@@ -225,6 +225,8 @@ def _again(d: Draft, op: Op, value: str, region: Region) -> None:
     end = next((i for i, x in enumerate(block.ops) if x is region or _inside(x, region)), None)
     if end is None or end <= place:
         raise d.no(NameUnknown, f"{region.name} does not come after {value}", "a region below it", "name one", region)
+    if not any(value in reads(x) for x in region.body.ops) and value not in {v.name for v in region.body.yields}:
+        raise d.no(NameUnknown, f"{region.name} does not use {value}", "a region that does", "name another", region)
     if isinstance(op, Load):
         _unchanged(d, op, block.ops[place + 1 : end + 1])
     again = Cloner(lambda v: d.fresh(v.type, v.hint)).op(op)

@@ -159,6 +159,16 @@ def named(op: Op) -> str:
     return op.fn if isinstance(op, Elementwise) else f"the region {op.name}" if isinstance(op, Region) else op.keyword
 
 
+def reads(op: Op) -> set[str]:
+    """Names of the values that an operation and everything inside it use or yield."""
+    names = operand_names(op)
+    for inner in op.blocks:
+        for x in inner.walk():
+            names |= operand_names(x) | {v.name for b in x.blocks for v in b.yields}
+        names |= {v.name for v in inner.yields}
+    return names
+
+
 def home(body: Block, op: Op) -> tuple[Block, int]:
     """The block of an operation inside `body` and its place in it."""
     for i, one in enumerate(body.ops):

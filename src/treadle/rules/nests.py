@@ -330,6 +330,15 @@ def _argument(d: Draft, spec: dict[str, Any]) -> RegionArg:
 
 
 def _single(d: Draft, region: Region) -> None:
+    turned = next((a for a in region.args if a.reversed), None)
+    if turned is not None and is_ordered(region):
+        raise d.no(
+            FormUnsupported,
+            f"{turned.name} of {region.name} runs backwards, in order",
+            "indices that run forwards",
+            "reindex it before it is turned",
+            region,
+        )
     block = next((a for a in region.args if a.kind == "block"), None)
     if block is not None:
         raise d.no(

@@ -20,7 +20,7 @@ from treadle.ir.ops.elementwise import Elementwise, Full, Index
 from treadle.ir.rewrite import edit_block, has_effect, operand_names, replace
 from treadle.plan.steps import Step
 from treadle.rules.accesses import Reading, Touch, extents_known, meeting
-from treadle.rules.draft import Draft, named
+from treadle.rules.draft import Draft, named, reads
 from treadle.rules.nests import is_ordered
 from treadle.rules.refusals import DependenceBroken, FormUnsupported, NameUnknown, OrderBroken, StillUsed
 
@@ -41,7 +41,7 @@ def fuse_scopes(
         raise d.no(NameUnknown, f"{second} does not follow {first} in its block", "neighbours", "move them", b)
     results = {v.name for v in a.results}
     between = block.ops[i + 1 : j]
-    late = [op for op in between if has_effect(op) or _reads(op) & results]
+    late = [op for op in between if has_effect(op) or reads(op) & results]
     if late:
         raise d.no(
             StillUsed,
@@ -103,21 +103,12 @@ def _renaming(a: Region, b: Region) -> dict[str, Expr]:
     return env
 
 
-def _reads(op: Op) -> set[str]:
-    names = operand_names(op)
-    for inner in op.blocks:
-        for x in inner.walk():
-            names |= operand_names(x)
-        names |= {v.name for v in inner.yields}
-    return names
-
-
 def _independent(d: Draft, a: Region, b: Region) -> None:
     """No two instances that fusing would bring into another order touch one element."""
     mine, theirs = list(Reading(a).touches(a.body.ops)), list(Reading(b).touches(b.body.ops))
     result = {r.name: c.name for r, c in zip(a.results, a.carried, strict=True)}
     if a.kind != "parallel":
-        last = next((v for v in a.results if any(v.name in _reads(x) for x in [b]) or v in b.inits), None)
+        last = next((v for v in a.results if any(v.name in reads(x) for x in [b]) or v in b.inits), None)
         if last is not None:
             raise d.no(
                 DependenceBroken,
@@ -127,7 +118,7 @@ def _independent(d: Draft, a: Region, b: Region) -> None:
                 b,
             )
     facts = extents_known(d.program)
-    used = {n for op in d.program.body.walk() for n in _reads(op)}
+    used = {n for op in d.program.body.walk() for n in reads(op)}
     pairs: set[tuple[str, ...]] = set()
     for x in mine:
         for y in theirs:
@@ -221,7 +212,7 @@ def split_scopes(program: Program, at: str, first: int) -> tuple[Program, Step]:
         )
     early, late = region.body.ops[:first], region.body.ops[first:]
     made = {v.name for op in early for v in op.results}
-    needed = {n for op in late for n in _reads(op)} & made
+    needed = {n for op in late for n in reads(op)} & made
     if needed:
         raise d.no(
             StillUsed,
@@ -244,8 +235,8 @@ def split_scopes(program: Program, at: str, first: int) -> tuple[Program, Step]:
     moving = {v.name for op in late for v in op.results}
     for slot in reversed(range(len(region.carried))):
         carried, final = region.carried[slot], region.body.yields[slot]
-        by_late = final.name in moving or any(carried.name in _reads(op) for op in late)
-        by_early = final.name in made or any(carried.name in _reads(op) for op in early)
+        by_late = final.name in moving or any(carried.name in reads(op) for op in late)
+        by_early = final.name in made or any(carried.name in reads(op) for op in early)
         if by_late and by_early:
             raise d.no(StillUsed, f"{carried} is filled by both scopes", "tiles of one scope", "keep one scope", region)
         if by_late:
@@ -278,7 +269,7 @@ def move(program: Program, at: str, to: int, disjoint: list[list[str]] | None = 
     pairs: set[tuple[str, ...]] = set()
     for other in passed:
         early, late = (other, op) if to < place else (op, other)
-        need = {v.name for v in early.results} & _reads(late)
+        need = {v.name for v in early.results} & reads(late)
         if need:
             raise d.no(
                 StillUsed,
