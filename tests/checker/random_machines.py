@@ -2,7 +2,7 @@
 """A grammar of small machine programs, right and wrong ones about as often.
 
 `random_machine(seed)` draws a shape (an exchange through shared memory, a ring, a ring in front of an exchange, staged
-boxes, products out of a ring, tasks of a pool, launches in a row) and then, at each place where such programs go wrong,
+boxes, rows that come and leave by engines, products out of a ring, tasks of a pool, launches in a row) and then, at each place where such programs go wrong,
 the right line or another: barriers left out or of other threads, phases, counts, bytes, grains and depths off by one,
 releases before the reads, fences missing or at the wrong side, slots and pieces that collide. The extents at which the
 result is to be tried come with it: no steps, one, as many as there are slots, and two more.
@@ -45,7 +45,7 @@ class Draw:
 def random_machine(seed: int) -> Drawn:
     """The program of a seed."""
     chooser = random.Random(seed * 7919 + 1)
-    kinds = ("exchange", "ring", "ring", "relay", "staged", "products", "pool", "launches")
+    kinds = ("exchange", "ring", "ring", "relay", "staged", "channel", "channel", "products", "pool", "launches")
     kind = chooser.choice(kinds)
     draw = Draw(seed, chooser.choice((0.8, 0.9, 0.95, 1.0)))
     return SHAPES[kind](draw)
@@ -292,6 +292,79 @@ def staged(draw: Draw) -> Drawn:
     return Drawn("staged", assemble("cuda:sm_90a", ROWS, guard, host, kernel), sizes)
 
 
+# ---- rows that come and leave by engines without tensor maps
+
+
+def channel(draw: Draw) -> Drawn:
+    """Whole rows come as runs of bytes through a ring and leave through staging slots; the slot of the ring is given back
+    where the threads have met: at a meeting of its own, or at one that staging has anyway."""
+    slots, stages, warps = draw.one(1, 2, 3), draw.one(1, 1, 2), 2
+    threads, width = 32 * warps, 32 * warps
+    size = 4 * width
+    into, out = slots * size, (slots + stages) * size
+    dist = f"dist (lane 32 axis 0 stride 1, warp {warps} axis 0 stride 32)"
+    meet = f"      sync barrier.sync (id = 1, threads = {threads})\n"
+    told = draw.pick("4*N", f"{size}", "4*N + 16", "2*N")
+    inside = draw.pick("$1 < N", f"$1 < {width}", "$1 < N - 4") if draw.flip(0.3) else "$1 < N"
+    full = draw.pick(f"c // {slots} % 2", f"(c // {slots} + 1) % 2", f"c // {slots + 1} % 2")
+    free = draw.pick(f"(p // {slots} + 1) % 2", f"p // {slots} % 2", f"(p // {slots + 1} + 1) % 2")
+    grain = draw.one(0, 1, 2)
+    by, arrivals = (("", threads), (" by warp", warps), (" by elect", 1))[grain]
+    place = draw.one(0, 1, 2, 3)  # behind which meeting the slot is given back
+    own = draw.pick(meet, "") if place == 0 and grain else meet if draw.flip() else ""
+    back = f"      sync mbar.arrive empty{{{'c' if place == 0 else draw.pick('c - 1', *(['c'] if slots > 1 else []))}}}{by}\n"
+    back = [draw.pick(back, "") if place == p else "" for p in range(4)]
+    first, second = draw.pick(meet, ""), draw.pick(meet, "")
+    depth = draw.pick(str(stages - 1), str(stages), "0")
+    wait = draw.pick(f"      sync bulk.wait (depth = {depth}, read = 1) by elect\n", "")
+    fence = "      sync fence.proxy.async\n"
+    # Behind its use a value has arrived without a fence: nothing is drawn that hangs on it.
+    ordered = draw.pick("load fence", "fence load", "load") if place == 0 else "load fence"
+    load = "      x = load A{c}[$0] where $0 < N ; %x[t, $0] where $0 < N\n"
+    taken = "".join({"load": load, "fence": fence}[word] for word in ordered.split())
+    stored = "      copy bulk.store Y[t, $1] = S{e}[$1] box (1, {w}) where {c} by elect ; store 0 [t, $1]\n"
+    stored = stored.replace("{w}", str(width)).replace(
+        "{c}", draw.pick("$1 < N", f"$1 < {width}") if draw.flip(0.3) else "$1 < N"
+    )
+    joined = draw.pick(fence + second, second + fence, second)
+    kernel = f"""kernel main {{
+  buffer A f32[{width}] shared align 128 versions {slots} @ 0
+  buffer S f32[{width}] shared align 128 versions {stages} @ {into}
+  frag x f32[{width}] {dist}
+  frag y f32[{width}] {dist}
+  barrier full count 1 versions {slots} tx @ {out}
+  barrier empty count {draw.pick(str(arrivals), str(arrivals + 1), str(max(1, arrivals // 2)))} versions {slots} @ {out + 8 * slots}
+  role producer agents 1 threads 32 counters (p) {{
+    sync mbar.init full by elect
+    sync mbar.init empty by elect
+    sync fence.mbar_init by elect
+    sync barrier.sync (id = 0, threads = {threads + 32})
+    tasks (t < M) over persistent enters R0(m = t .. t + 1) {{
+{draw.pick(f"      sync mbar.wait empty{{p}} (phase = {free}) by elect" + chr(10), "")}      sync mbar.expect full{{p}} (bytes = {told}) by elect
+      version A ; %x[t, $0] where $0 < N
+      copy bulk.load A{{p}}[$1] = X[t, $1] box (1, {width}) where {inside} signal full{{p}} by elect
+      advance p
+    }}
+  }}
+  role consumer agents 1 threads {threads} counters (c, e) {{
+    sync barrier.sync (id = 0, threads = {threads + 32})
+    tasks (t < M) over persistent enters R0(m = t .. t + 1) {{
+{draw.pick(f"      sync mbar.wait full{{c}} (phase = {full})" + chr(10), "")}{taken}{own}{back[0]}      advance c
+      y = abs x where $0 < N ; %y[t, $0] where $0 < N
+{wait}{first}{back[1]}      version S ; %y[t, $0] where $0 < N
+      store S{{e}}[$0] = y where $0 < N ; %y[t, $0] where $0 < N
+{joined}{back[2]}{stored}      sync bulk.commit by elect
+      advance e
+{back[3]}    }}
+{draw.pick("    sync bulk.wait (depth = 0) by elect" + chr(10), "")}  }}
+}}
+"""
+    host = f"  launch main grid max(1, min({draw.one(1, 2)}, M)) threads {threads + 32} shared {out + 16 * slots}\n"
+    guard = DISJOINT + BOXES.format("X") + BOXES.format("Y") + f"  N % 4 == 0\n  1 <= N\n  N <= {width}\n"
+    sizes = ({"M": 1, "N": 4}, {"M": slots + 2, "N": width}, {"M": 2 * slots + 1, "N": width - 8})
+    return Drawn("channel", assemble("cuda:sm_90a", ROWS, guard, host, kernel), sizes)
+
+
 # ---- products out of a ring
 
 PRODUCT = """  program product
@@ -505,6 +578,7 @@ SHAPES = {
     "ring": ring,
     "relay": lambda draw: ring(draw, relay=True),
     "staged": staged,
+    "channel": channel,
     "products": products,
     "pool": pool,
     "launches": launches,

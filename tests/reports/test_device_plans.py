@@ -5,17 +5,21 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 from tests.reports import test_arguments as arguments
 from tests.reports import test_loops as loops
 from tests.reports import test_meaning as meaning
 from tests.reports import test_process as process
+from tests.reports.ways import everywhere
 
 import treadle as td
 from treadle import bf16, f32, i32, i64, like
 from treadle.toolchain.nvrtc import compile_cuda
 
 TARGET = "cuda:sm_90a"
+WIDE = td.dims("WIDE")
 
 assembles = pytest.mark.skipif(
     importlib.util.find_spec("cuda") is None or importlib.util.find_spec("nvidia") is None,
@@ -59,6 +63,27 @@ def test_assembled(name: str) -> None:
     kernel, args = CASES[name]
     plan = kernel.plan(*args, target=TARGET)
     assert compile_cuda(plan.source(), arch="sm_90a", name="kernel").cubin
+
+
+# U15: two products in a row, each of many ones.
+
+
+@td.kernel
+def chained(
+    A: td.Tensor[loops.M, loops.K],
+    B: td.Tensor[loops.K, loops.N],
+    C: td.Tensor[loops.N, WIDE],
+    Y: td.Out[loops.M, WIDE] = None,
+):
+    for m in td.parallel(loops.M):
+        first = td.dot(A[m, loops.K], B[loops.K, loops.N], over=loops.K, dtype=f32).to(bf16)
+        Y[m, WIDE] = td.dot(first, C[loops.N, WIDE], over=loops.N, dtype=f32)
+
+
+def test_u15_a_product_of_a_product() -> None:
+    a, b, c = (np.ones(shape, ml_dtypes.bfloat16) for shape in ((64, 128), (128, 64), (64, 128)))
+    assert set(everywhere(chained, a, b, c).reshape(-1).tolist()) == {8192.0}
+    assert chained.plan(a, b, c, target=TARGET).check().status == "verified"
 
 
 # U48: what does not fit is refused before compiling, with the numbers.
