@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -126,6 +128,32 @@ def test_an_interrupt_keeps_the_best_so_far(monkeypatch):
     assert tuned.plan.decisions.line() == scripted.asked[1].line()
     kernel(X)
     assert kernel.variants[0].plan == scripted.asked[1].line()
+
+
+SCRIPT = """
+from tests.driver.test_tuning import X, rows, td
+from treadle.driver.tuning import tune_call
+
+kernel = td.kernel(rows)
+special, call = kernel.prepare((X,), {})
+tuned = tune_call(special, call, kernel=kernel, budget=300, progress=lambda share, text: print(text, flush=True))
+print("done:", tuned.stopped, tuned.plan.decisions.line(), tuned.share)
+"""
+
+
+def test_a_real_interrupt_ends_the_search_at_once():
+    """Ctrl-C while a trial is under way: its process is gone, the answer is there, nothing hangs."""
+    command = [sys.executable, "-c", SCRIPT]
+    root = str(Path(__file__).resolve().parents[2])
+    env = {**os.environ, "PYTHONPATH": root}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, env=env)
+    assert process.stdout is not None and "1 tried" in process.stdout.readline()
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    start = time.monotonic()
+    rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and "done: interrupted rows on cpu" in rest
+    assert time.monotonic() - start < 30
 
 
 def test_the_budget_is_kept(monkeypatch):

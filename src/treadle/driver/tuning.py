@@ -36,6 +36,9 @@ WORTH = 0.98
 """A plan replaces the best one when it takes at most this share of its time: less is the clock's noise."""
 
 
+INTERRUPTED = "interrupted"
+
+
 @dataclass(frozen=True)
 class Trial:
     """A plan that was tried: what it took, how many times the best one's time that was, or why it was skipped.
@@ -184,14 +187,18 @@ class _Search:
                     return
                 self.take(plan, answer)
         except KeyboardInterrupt:
-            self.why = "interrupted"
-            return
+            self.why = INTERRUPTED
 
     def confirm(self) -> None:
-        """The planner's own plan beside the best one once more: the better of the two is what was found."""
-        if self.best is None or self.best.line() == self.default.line():
+        """The planner's own plan beside the best one once more: the better of the two is what was found. Who
+        interrupted the search does not want to wait for that."""
+        if self.best is None or self.best.line() == self.default.line() or self.why == INTERRUPTED:
             return
-        answer = self.trier.ask(self.default)
+        try:
+            answer = self.trier.ask(self.default)
+        except KeyboardInterrupt:
+            self.why = INTERRUPTED
+            return
         if isinstance(answer, Measured):
             if answer.ratio <= 1:
                 self.best, self.seconds, self.share = self.default, answer.seconds, 1.0
@@ -203,7 +210,7 @@ class _Search:
         if isinstance(answer, Measured):
             self.trials.append(Trial(plan, answer.seconds, answer.ratio))
             if self.best is None or (answer.ratio < WORTH and self.again(plan)):
-                self.best, self.seconds = plan, answer.seconds
+                self.best, self.seconds, self.share = plan, answer.seconds, self.share * answer.ratio
                 self.trier.adopt(plan, answer.seconds)
         elif answer is not None:
             self.trials.append(Trial(plan, None, None, answer.reason))

@@ -58,11 +58,15 @@ class Trier:
     # ---- the process
 
     def _request(self, word: str, plan: Plan, until: float | None) -> Measured | Refused | None:
-        if self._process is None:
-            answer = self._start(until)
-            if not isinstance(answer, Measured):
-                return answer
-        return self._exchange((word, plan), "realising", until)
+        try:
+            if self._process is None:
+                answer = self._start(until)
+                if not isinstance(answer, Measured):
+                    return answer
+            return self._exchange((word, plan), "realising", until)
+        except KeyboardInterrupt:
+            self.stop()  # its answer, when it came, would be taken for that of the next request
+            raise
 
     def _start(self, until: float | None) -> Measured | Refused | None:
         """A new process, which gets the task and the plan to measure against."""
