@@ -8,7 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from treadle.bench.cases import Case, cpu_cases, linear_case, softmax_case
+from treadle.bench.case import Case
+from treadle.bench.cases import cpu_cases, linear_case, softmax_case
 from treadle.bench.suite import NoCase, WrongResult, run_case, selected, write_rows
 from treadle.dtype.formats import bf16, f32
 

@@ -1,4 +1,4 @@
-"""The cases of the suites: a kernel on inputs of a shape, its float64 oracle, and what limits it.
+"""The cases of the suites; here linear layers, softmax and attention, the others in `operators.py`.
 
 Names read `family/dtype/shape`. A case makes its inputs, runs ours into a caller-owned output, and says how much work
 and traffic it is; peers (`peers.py`) run the same case by name.
@@ -7,54 +7,18 @@ and traffic it is; peers (`peers.py`) run the same case by name.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 import treadle as td
+from treadle.bench.case import Arrays, Case, aligned, erf
+from treadle.bench.operators import operator_cases
 from treadle.dtype.formats import DType, bf16, f32
 from treadle.lib.attention import attention
 from treadle.lib.linear import linear
 from treadle.lib.rows import softmax
-from treadle.runtime.memory import empty
-
-Arrays = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One row of a suite.
-
-    `make(rng)` gives the inputs, `output` the shape; `bind(inputs, out)` a callable that runs ours; `oracle(inputs)`
-    the float64 result. `tolerance` bounds |got - want| elementwise, given the inputs. Units: `flops`, `bytes` a call.
-    """
-
-    family: str
-    dtype: DType
-    shape: tuple[int, ...]
-    label: str
-    flops: float
-    bytes: float
-    output: tuple[int, ...]
-    make: Callable[[np.random.Generator], Arrays] = field(repr=False)
-    bind: Callable[[Arrays, Any], Callable[[], Any]] = field(repr=False)
-    oracle: Callable[[Arrays], Any] = field(repr=False)
-    tolerance: Callable[[Arrays, Any], Any] = field(repr=False)
-    kernel: Any = field(default=None, repr=False)
-
-    @property
-    def name(self) -> str:
-        """`family/dtype/shape`."""
-        return f"{self.family}/{self.dtype.name}/{self.label}"
-
-
-def aligned(values: Any, dtype: DType) -> Any:
-    """A 64-byte aligned array of these values."""
-    out = empty(values.shape, dtype.name)
-    out[...] = values.astype(dtype.numpy)
-    return out
 
 
 def cpu_cases() -> Iterator[Case]:
@@ -68,6 +32,7 @@ def cpu_cases() -> Iterator[Case]:
         for causal in (False, True):
             for depth in (64, 128):
                 yield attention_case(dtype, 1, 8, 1024, depth, causal)
+    yield from operator_cases()
 
 
 def linear_case(dtype: DType, m: int, n: int, k: int) -> Case:
@@ -79,7 +44,7 @@ def linear_case(dtype: DType, m: int, n: int, k: int) -> Case:
 
     def oracle(a: Arrays) -> Any:
         z = a["x"].astype(np.float64) @ a["w"].astype(np.float64) + a["bias"].astype(np.float64)
-        return 0.5 * z * (1 + _erf(z / math.sqrt(2)))
+        return 0.5 * z * (1 + erf(z / math.sqrt(2)))
 
     def tolerance(a: Arrays, want: Any) -> Any:
         # |error of z| <= (k + 3) u sum |x||w|; gelu's slope is below 1.13; then one rounding to the output's dtype.
@@ -164,10 +129,3 @@ def attention_case(dtype: DType, batch: int, heads: int, length: int, depth: int
         tolerance=tolerance,
         kernel=attention,
     )
-
-
-_each_erf = np.vectorize(math.erf, otypes=[np.float64])
-
-
-def _erf(x: Any) -> Any:
-    return _each_erf(x)

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from treadle.bench.cases import Arrays, Case
-from treadle.dtype.formats import bf16
-
-Run = Callable[[], Any]
-
-
-class Finished:
-    """A run whose result reaches the output only by `finish`."""
-
-    def __init__(self, run: Run, finish: Run) -> None:
-        self.run = run
-        self.finish = finish
-
-    def __call__(self) -> Any:
-        return self.run()
+from treadle.bench.case import Arrays, Case, Finished, Run
+from treadle.bench.torch_peers import OPERATORS, peer, tensor
 
 
 def peers_of(case: Case, wanted: list[str] | None, threads: int) -> dict[str, Callable[[Arrays, Any], Run]]:
@@ -34,6 +20,8 @@ def peers_of(case: Case, wanted: list[str] | None, threads: int) -> dict[str, Ca
         maker = _TORCH.get(case.family)
         if maker is not None:
             found["torch"] = lambda a, out: maker(torch, a, out)
+        elif case.family in OPERATORS:
+            found["torch"] = lambda a, out: peer(torch, case.family, a, out)
     return found
 
 
@@ -45,14 +33,21 @@ def _torch(threads: int) -> Any:
     except ImportError:
         return None
     torch.set_num_threads(threads)
+    _keep_memory()
     return torch
 
 
-def tensor(torch: Any, array: Any) -> Any:
-    """A torch tensor on the same memory; torch does not know ml_dtypes' bfloat16."""
-    if array.dtype == bf16.numpy:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+
+
+def _keep_memory() -> None:
+    """Has the C library keep what is freed: a peer that allocates its result gets touched pages, as in a long run."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return  # another C library
+    mallopt(M_MMAP_MAX, 0)
+    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def _torch_linear(torch: Any, a: Arrays, out: Any) -> Run:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from treadle.base.errors import UserError
-from treadle.bench.cases import Case, cpu_cases
+from treadle.bench.case import Case, Finished
+from treadle.bench.cases import cpu_cases
 from treadle.bench.limits import copy_bandwidth, peak_flops
 from treadle.bench.others import Others
-from treadle.bench.peers import Finished, peers_of
+from treadle.bench.peers import peers_of
 from treadle.driver.targets import host_target
-from treadle.runtime.memory import empty
 from treadle.runtime.pool import workers
 from treadle.runtime.timing import Timing, interleaved
 
@@ -91,7 +91,7 @@ def run_case(case: Case, peers: list[str] | None, rounds: int) -> Iterator[Row]:
     inputs = case.make(np.random.default_rng(0))
     want = case.oracle(inputs)
     bound = case.tolerance(inputs, want)
-    out = empty(case.output, case.dtype.name)
+    out = case.room()
     ours = case.bind(inputs, out)
     _check(case, "treadle", ours, out, want, bound)
     variant = case.kernel.variants[-1]
@@ -100,7 +100,7 @@ def run_case(case: Case, peers: list[str] | None, rounds: int) -> Iterator[Row]:
     limit = max(case.flops / (threads * peak_flops(case.dtype)), case.bytes / (threads * copy_bandwidth()))
     sides: dict[str, Callable[[], Any]] = {}
     for name, make in peers_of(case, peers, threads).items():
-        theirs = empty(case.output, case.dtype.name)
+        theirs = case.room()
         side = make(inputs, theirs)
         # A peer may use another form of the same function in 16 bits: twice the bound, so that it is not refused.
         _check(case, name, side, theirs, want, 2 * bound)
@@ -145,7 +145,7 @@ def _alone(sides: dict[str, Callable[[], Any]], rounds: int) -> tuple[dict[str, 
 
 
 def _check(case: Case, side: str, run: Callable[[], Any], out: Any, want: Any, bound: Any) -> None:
-    out[...] = np.nan
+    out[...] = np.nan if (case.result or case.dtype).is_float else -1
     run()
     if isinstance(run, Finished):
         run.finish()

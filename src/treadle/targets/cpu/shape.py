@@ -18,6 +18,9 @@ from treadle.ir.ops.fold import Mma, Reduce
 from treadle.plan.facts import CallFacts
 from treadle.realise.universal import task_regions
 
+SWEPT = 16
+"""A dimension along which so many times fewer elements are contiguous than along another is left to rows."""
+
 
 @dataclass(frozen=True)
 class Contraction:
@@ -45,6 +48,8 @@ class Shape:
     contractions: list[Contraction] = field(default_factory=list[Contraction])
     tasks: list[str] = field(default_factory=list[str])
     contiguous: dict[str, int] = field(default_factory=dict[str, int])
+    along: dict[str, int] = field(default_factory=dict[str, int])
+    """Dimension -> elements of the accesses that are contiguous along it."""
     known: dict[object, object] = field(default_factory=dict[object, object])
     """What families remember from point to point."""
     _extents: dict[Dim, int] = field(default_factory=dict[Dim, int])
@@ -60,6 +65,8 @@ class Shape:
                 dim = self.unit_dim(op)
                 if dim is not None:
                     self.contiguous[dim.name] = self.contiguous.get(dim.name, 0) + 1
+                    moved = self.elements(op, (op.value if isinstance(op, Store) else op.result).type.dims)
+                    self.along[dim.name] = self.along.get(dim.name, 0) + moved
 
     def _visit(self, block: Block, owner: Region | None) -> None:
         for op in block.ops:
@@ -191,6 +198,12 @@ class Shape:
             else:
                 return False
         return True
+
+    @cached_property
+    def swept(self) -> list[str]:
+        """Dimensions worth having vectors along, those with most elements first: not that of a number a row."""
+        most = max(self.along.values(), default=0)
+        return sorted((n for n, c in self.along.items() if SWEPT * c >= most), key=lambda n: -self.along[n])
 
     @cached_property
     def bytes(self) -> int:

@@ -47,7 +47,7 @@ class VectorSweep:
     def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
         shape = shape_of(program, facts)
         lanes = rates(facts).lanes
-        ranked = sorted(shape.contiguous, key=lambda n: -shape.contiguous[n])
+        ranked = shape.swept
         has_rows = any(arg.domain.dim.name not in ranked[:1] for _, arg, _ in shape.arguments())
         return [
             Axis("lanes", tuple(ranked[:2])),
@@ -80,12 +80,12 @@ class VectorSweep:
     def choices(self, shape: Shape, point: Point) -> Choices:
         """The point as decisions of the lowering engine."""
         lane, width, rows = str(point["lanes"]), int(point["vector"]), int(point["rows"])
-        vector = (*(n for n in shape.contiguous if n != lane), lane)
+        vector = (*(n for n in shape.swept if n != lane), lane)
         cuts: dict[str, int] = {}
         left = rows
         for _, arg, key in reversed(list(shape.arguments())):
             name = arg.domain.dim.name
-            if name in shape.contiguous:
+            if name in shape.swept:
                 cuts[key] = int(point["columns"])
             else:
                 # Rows are shared out from the innermost argument outwards.
@@ -94,7 +94,7 @@ class VectorSweep:
         return Choices(
             cuts=cuts,
             tasks=frozenset(shape.tasks),
-            sweep=dict.fromkeys(shape.contiguous, width),
+            sweep=dict.fromkeys(shape.swept, width),
             vector=vector,
             slots=2 * width,
             fuse=True,
@@ -107,8 +107,8 @@ class VectorSweep:
         lane, width, rows = str(point["lanes"]), int(point["vector"]), int(point["rows"])
         extent = max(1, shape.extent(next(d for d in program.dims if d.name == lane)))
         padded = -(-extent // width) * width / extent
-        scattered = sum(1 for n, c in shape.contiguous.items() if n != lane for _ in range(c))
-        share = 1.0 + 4.0 * scattered / max(1, sum(shape.contiguous.values()))
+        scattered = sum(elements for name, elements in shape.along.items() if name != lane)
+        share = 1.0 + 4.0 * scattered / max(1, sum(shape.along.values()))
         # Fewer vectors in a fragment leave latencies of folds uncovered.
         latency = {4: 1.0, 2: 1.1, 1: 1.4}.get(width // rate.lanes, 1.0)
         compute = shape.pointwise_work / rate.lanes / rate.simple * padded * share * latency

@@ -1,0 +1,128 @@
+"""What torch's users write, eagerly, for the cases of `operators.py`: one line where torch has one.
+
+Functions without `out=` allocate their result; it is copied to the case's output by `finish`, which is not timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from treadle.bench.case import Arrays, Finished, Run
+from treadle.dtype.formats import bf16
+
+
+def tensor(torch: Any, array: Any) -> Any:
+    """A torch tensor on the same memory; torch does not know ml_dtypes' bfloat16."""
+    if array.dtype == bf16.numpy:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+Tensors = dict[str, Any]
+Make = Callable[[Any, Tensors, Any], Run]
+
+
+def allocating(write: Callable[[Any, Tensors], Callable[[], Any]]) -> Make:
+    """A peer whose result is a new tensor."""
+
+    def make(torch: Any, a: Tensors, out: Any) -> Run:
+        result: list[Any] = [None]
+        each = write(torch, a)
+
+        def run() -> None:
+            with torch.no_grad():
+                result[0] = each()
+
+        return Finished(run, lambda: out.copy_(result[0].reshape(out.shape)))
+
+    return make
+
+
+def _layernorm(torch: Any, a: Tensors) -> Callable[[], Any]:
+    norm, width = torch.nn.functional.layer_norm, a["x"].shape[-1:]
+    return lambda: norm(a["x"], width, a["scale"], a["shift"], 1e-5)
+
+
+def _add_layernorm(torch: Any, a: Tensors) -> Callable[[], Any]:
+    norm, width = torch.nn.functional.layer_norm, a["x"].shape[-1:]
+
+    def each() -> Any:
+        a["sum"] = a["x"] + a["residual"]
+        return norm(a["sum"], width, a["scale"], a["shift"], 1e-5)
+
+    return each
+
+
+def _rmsnorm(torch: Any, a: Tensors) -> Callable[[], Any]:
+    norm, width = torch.nn.functional.rms_norm, a["x"].shape[-1:]
+    return lambda: norm(a["x"], width, a["scale"], 1e-6)
+
+
+def _cross_entropy(torch: Any, a: Tensors) -> Callable[[], Any]:
+    label, loss = a["label"].long(), torch.nn.functional.cross_entropy
+    return lambda: loss(a["x"], label, reduction="none")
+
+
+def _rope(torch: Any, a: Tensors) -> Callable[[], Any]:
+    def each() -> Any:
+        u, v = a["x"].chunk(2, -1)
+        c, s = a["cosine"][:, None], a["sine"][:, None]
+        return torch.cat((u * c - v * s, u * s + v * c), -1)
+
+    return each
+
+
+def _decode(torch: Any, a: Tensors) -> Callable[[], Any]:
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return lambda: attend(a["q"][:, :, None], a["k"], a["v"], enable_gqa=True)
+
+
+def _conv(groups: bool) -> Callable[[Any, Tensors], Callable[[], Any]]:
+    def write(torch: Any, a: Tensors) -> Callable[[], Any]:
+        conv, pad = torch.nn.functional.conv2d, a["w"].shape[-1] // 2
+        return lambda: conv(a["x"], a["w"], a["bias"], padding=pad, groups=a["x"].shape[1] if groups else 1)
+
+    return write
+
+
+def _int8(torch: Any, a: Tensors) -> Callable[[], Any]:
+    return lambda: torch._int_mm(a["x"], a["w"]).float() * a["x_scale"][:, None] * a["w_scale"]
+
+
+def _linear(torch: Any, a: Tensors, out: Any) -> Run:
+    return lambda: torch.addmm(a["bias"], a["x"], a["w"], out=out)
+
+
+def _argmax(torch: Any, a: Tensors, out: Any) -> Run:
+    return lambda: torch.max(a["x"], -1, out=(a["top"], out))
+
+
+OPERATORS: dict[str, Make] = {
+    "layernorm": allocating(_layernorm),
+    "add_layernorm": allocating(_add_layernorm),
+    "rmsnorm": allocating(_rmsnorm),
+    "cross_entropy": allocating(_cross_entropy),
+    "bias_gelu_residual": allocating(
+        lambda torch, a: lambda: torch.nn.functional.gelu(a["x"] + a["bias"]) + a["residual"]
+    ),
+    "swiglu": allocating(lambda torch, a: lambda: torch.nn.functional.silu(a["gate"]) * a["up"]),
+    "rope": allocating(_rope),
+    "decode_attention": allocating(_decode),
+    "conv2d": allocating(_conv(False)),
+    "depthwise_conv2d": allocating(_conv(True)),
+    "int8_linear": allocating(_int8),
+    "total": allocating(lambda torch, a: lambda: torch.sum(a["x"])),
+    "linear": _linear,
+    "linear-turned": _linear,
+    "argmax": _argmax,
+    "rows_sum": lambda torch, a, out: lambda: torch.sum(a["x"], -1, out=out),
+    "cumsum": lambda torch, a, out: lambda: torch.cumsum(a["x"], -1, out=out),
+}
+
+
+def peer(torch: Any, family: str, arrays: Arrays, out: Any) -> Run:
+    """A family of `OPERATORS` on these inputs, into that output."""
+    return OPERATORS[family](torch, {name: tensor(torch, value) for name, value in arrays.items()}, tensor(torch, out))
