@@ -7,6 +7,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from tests.rules import kernels
 
+from treadle.cli.plan import run
 from treadle.evaluate.interpreter import evaluate
 from treadle.ir.verifier import verify
 from treadle.plan.facts import contiguous
@@ -47,3 +48,11 @@ def test_a_tile_that_crosses(snapshot: SnapshotAssertion) -> None:
     with pytest.raises(NotSeparable) as caught:
         separate(kernels.program(kernels.tiles))
     assert str(caught.value) == snapshot
+
+
+def test_the_command_plans_scopes_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["tests/rules/kernels.py:siblings", "--target", "cpu:avx2", "--dim", "M=64", "--dim", "N=64"]
+    assert run(where) == 0 and "siblings on cpu:avx2" in capsys.readouterr().out
+    assert run([*where, "--ablate", "no-interface"]) == 0
+    printed = capsys.readouterr().out
+    assert "siblings_0 on cpu:avx2" in printed and "siblings_1 on cpu:avx2" in printed
