@@ -49,6 +49,8 @@ def main():
 
 if __name__ == "__main__":
     main()
+    if sys.argv[1:] == ["leave"]:
+        sys.exit(7)
 """
 
 
@@ -91,6 +93,9 @@ def test_run_profiles_kernels_and_files(capsys, file):
     assert status == 0 and "sum 64.0 ['a', 'b']" in out
     assert rows["product"][1] == "5" and rows["scaled"][1] == "3"
     assert re.search(r"kernels \S+ ms of \S+ ms", out)
+    with pytest.raises(SystemExit) as left:
+        main(["run", str(file), "--profile", "leave"])
+    assert left.value.code == 7 and "kernels " in capsys.readouterr().out
     assert Kernel.__call__.__name__ == "__call__" and Kernel.bind.__name__ == "bind", "nothing is timed any more"
 
 

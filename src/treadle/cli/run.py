@@ -44,16 +44,17 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _file(path: str, rest: Sequence[str], profile: bool) -> int:
-    """A Python file, as Python itself would run it."""
+    """A Python file, as Python itself would run it. It may leave by `sys.exit`, or raise: its profile is printed."""
     before = sys.argv, list(sys.path)
     sys.argv, sys.path[0] = [path, *rest], str(Path(path).resolve().parent)
+    found = Profile()
     try:
         with profiled() as found:
             runpy.run_path(path, run_name="__main__")
     finally:
         sys.argv, sys.path[:] = before
-    if profile:
-        print(table(found, whole=True))
+        if profile:
+            print(table(found, whole=True))
     return 0
 
 
