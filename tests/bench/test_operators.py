@@ -24,12 +24,10 @@ from treadle.dtype.formats import bf16, f32
 
 def small() -> Iterator[Case]:
     yield from row_cases(f32, 37, 300)
-    yield from row_cases(bf16, 5, 33)
     yield rope_case(bf16, 3, 2, 8)
     yield decode_case(f32, 2, 4, 2, 19, 8)
     yield linear_case(f32, 4, 33, 65, turned=True)
     yield from reduction_cases(33, 129)
-    yield conv_case(1, 4, 4, 5, 3)
     yield conv_case(1, 4, 1, 5, 3)
     yield int8_case(9, 17, 33)
 
