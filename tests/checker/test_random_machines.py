@@ -14,14 +14,14 @@ from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
 from treadle.simulate.run import record
 
-SEEDS = range(20_000, 20_026)
+SEEDS = range(20_000, 20_020)
 
 
 def test_no_wrong_program_is_verified_and_few_right_ones_are_not() -> None:
     found: list[Finding] = [study(seed) for seed in SEEDS]
     assert [f for f in found if f.verdict == "verified" and f.truth == "unsafe"] == []
     safe = [f for f in found if f.truth == "safe"]
-    assert len(safe) >= 8 and sum(f.truth == "unsafe" for f in found) >= 6
+    assert len(safe) >= 6 and sum(f.truth == "unsafe" for f in found) >= 5
     assert sum(f.verdict != "verified" for f in safe) <= 2, [f for f in safe if f.verdict != "verified"]
 
 

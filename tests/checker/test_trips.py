@@ -78,10 +78,10 @@ def test_products_of_every_length() -> None:
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(300, 300), (140, 268), (200, 72)])
-def test_tiles_with_trips_of_their_own(queries: int, keys: int) -> None:
+def test_tiles_with_trips_of_their_own(causal: MachineProgram, queries: int, keys: int) -> None:
     """Causal attention: each tile of queries sees one block of keys more than the last, the first ones none where there
     are fewer keys than queries."""
-    program = on_one_workgroup(causal())
+    program = on_one_workgroup(causal)
     extents = {"B": 1, "H": 1, "Sq": queries, "Sk": keys, "D": 64}
     arrays, scalars = arguments(program.program, extents, 0)
     with warnings.catch_warnings():
@@ -92,6 +92,7 @@ def test_tiles_with_trips_of_their_own(queries: int, keys: int) -> None:
     assert close_enough(want["Y"], run.outputs["Y"])
 
 
+@pytest.fixture(scope="module")
 def causal() -> MachineProgram:
     """The plan of causal attention on a Hopper GPU, which the judge verifies."""
     dtypes = dict.fromkeys("QKVY", bf16)
