@@ -1,6 +1,7 @@
 """Whether the judge verifies what the planner plans: every kernel of the library, for random shapes and views.
 
-`python benchmarks/judge_sweep.py OUT.json [TARGET ...] [--cases 50] [--seed 0]`. A case draws extents (0, 1, odd,
+`python benchmarks/judge_sweep.py OUT.json [TARGET ...] [--cases 50] [--seed 0] [--only NAME ...]`, where a name is
+that of a chapter or of a kernel (`norms`, `norms.groupnorm`); rows that OUT.json has already are kept. A case draws extents (0, 1, odd,
 large) and how each argument lies (contiguous, transposed, strided, broadcast or backwards: no axis of step one; offset:
 badly aligned). The cheapest plan of each family that admits the program is realised and judged; texts that were judged
 are not judged again, for many cases differ in nothing that a guard or a plan says. What is not `verified` is a
@@ -141,12 +142,19 @@ def main(argv: list[str]) -> int:
     parser.add_argument("targets", nargs="*", default=["cpu:avx512", "cuda:sm_90a"])
     parser.add_argument("--cases", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", default=[])
     options = parser.parse_args(argv)
     table: dict[str, Any] = {"python": platform.python_version(), "cases": options.cases, "seed": options.seed}
+    if options.only and options.out.exists():
+        table = json.loads(options.out.read_text())
+        if (table["cases"], table["seed"]) != (options.cases, options.seed):
+            parser.error(f"{options.out} has other cases")
     wrong = 0
     for target in options.targets:
-        rows: dict[str, Any] = {}
+        rows: dict[str, Any] = table.get(target, {}).get("kernels", {})
         for name, kernel in kernels():
+            if options.only and name not in options.only and name.split(".")[0] not in options.only:
+                continue
             row = sweep(kernel, target, options.cases, options.seed)
             if row is None:
                 continue
