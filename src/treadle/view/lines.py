@@ -59,15 +59,22 @@ def source_section(listing: Listing, lines: Lines) -> Markup:
     return frame(element("div", element("ol", rows), class_="code mono"), f"source, {listing.file}")
 
 
-def machine_section(lines: Lines, listing: Listing | None, marked: int | None = None) -> Markup:
-    """The machine text; lines that come from the source have a link to it."""
+def machine_section(
+    lines: Lines, listing: Listing | None, marked: int | None = None, remarks: Mapping[int, str] | None = None
+) -> Markup:
+    """The machine text; lines that come from the source have a link to it. `remarks` are warnings behind lines."""
     known = range(listing.first, listing.last + 1) if listing is not None else range(0)
     rows: list[Markup] = []
     for number, text in enumerate(lines.text, 1):
         origin = lines.origin.get(number)
         back = None if origin is None else link(f"s{origin}", f"src {origin}") if origin in known else f"src {origin}"
         code, semicolon, claim = text.partition(" ; ") if origin is not None or " ; " in text else (text, "", "")
-        told = [code, element("span", semicolon + claim, class_="claim") if semicolon else None]
+        remark = (remarks or {}).get(number)
+        told = [
+            code,
+            (" ", element("span", remark, class_="badge clash")) if remark else None,
+            element("span", semicolon + claim, class_="claim") if semicolon else None,
+        ]
         rows.append(_row(f"m{number}", number, f"#m{number}", told, origin, back, number == marked))
     return frame(element("div", element("ol", rows), class_="code mono"), "machine text")
 

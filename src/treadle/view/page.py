@@ -12,7 +12,7 @@ from treadle.view.markup import Child, Markup, element
 from treadle.view.nest import nest_section
 from treadle.view.script import SCRIPT
 from treadle.view.sheet import Sheet
-from treadle.view.storage import memory_section
+from treadle.view.storage import bank_remarks, memory_section
 from treadle.view.style import style
 from treadle.view.timeline import timeline_section
 
@@ -39,7 +39,7 @@ def page(sheet: Sheet) -> str:
         sections.insert(0, ("source", "Source", told, source_section(sheet.listing, lines)))
     sections.append(
         ("machine", "Machine text", "What was judged, with a link to the source line of each statement.",
-         machine_section(lines, sheet.listing, sheet.opinion.line))
+         machine_section(lines, sheet.listing, sheet.opinion.line, bank_remarks(machine, here, lines)))
     )  # fmt: skip
     menu = element("nav", element("ul", (_item(i, name) for i, name, _, _ in sections)), aria_label="chapters")
     body = (_section(i, name, told, inner) for i, name, told, inner in sections)

@@ -228,6 +228,12 @@ def _banks(kernel: Kernel, extents: Scene, lines: Lines) -> Markup:
     return join((*parts, element("p", told, class_="note")))
 
 
+def bank_remarks(machine: MachineProgram, extents: Scene, lines: Lines) -> dict[int, str]:
+    """What to say behind the lines of the text whose accesses have conflicts."""
+    found = (m for k in machine.kernels for m in meetings(k, extents) if m.worst > 1)
+    return {lines.of(m.statement): f"{m.buffer}: {m.worst} words of one bank" for m in found}
+
+
 def _meeting(m: Meeting, lines: Lines) -> tuple[Child, ...]:
     if m.worst > 1:
         verdict = element("span", f"{m.worst} words of one bank", class_="badge clash")
