@@ -18,13 +18,14 @@ from treadle.ir.guard import Guard
 from treadle.machine import form
 from treadle.machine.form import Body, FragRef, Host, Kernel, Launch, MachineProgram, MemRef, Role, Sync
 from treadle.realise.choices import Choices
+from treadle.realise.closing import crossed
 from treadle.realise.feeding import ROWS, Feeding, columns
 from treadle.realise.frame import Frame, Got, Lane, PartKey, ends, positions
 from treadle.realise.items import Item
 from treadle.realise.lanes import Spot
 from treadle.realise.producer import Producing
 from treadle.realise.repack import Repacked
-from treadle.realise.ring import SWIZZLED, Stream, crossed
+from treadle.realise.ring import SWIZZLED, Stream
 from treadle.realise.threads import lay_out
 from treadle.realise.tidy import without_idle
 from treadle.realise.turns import first_turn, last_turn, others, own, turn

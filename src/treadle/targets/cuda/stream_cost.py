@@ -18,7 +18,8 @@ from treadle.ir.ops.elementwise import Cast, Elementwise
 from treadle.ir.ops.fold import Reduce
 from treadle.plan.cost import CostVector
 from treadle.plan.family import Point
-from treadle.realise.ring import Stream, closing, row_of
+from treadle.realise.closing import closing
+from treadle.realise.ring import Stream, row_of
 from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape
 from treadle.targets.cuda.stream_facts import (
@@ -52,7 +53,13 @@ finds the next one (measured on products of 1024 cubed, in steps of 64 and of 12
 BEHIND = 70.0
 """The same where the products of an iteration are waited for in the next one."""
 
-COMPANY = 700.0
+LAST = 300.0
+"""Cycles that the last wait of such a task takes more."""
+
+FIRST = 12.0 / 1024
+"""Cycles for each byte of a task's first slot, which must be there before anything is contracted."""
+
+COMPANY = 1300.0
 """Cycles of a task for each consumer after the first: they start, share registers out and store beside one another."""
 
 SLOW_START = 0.1e-6
@@ -174,15 +181,18 @@ class StreamCost:
         hidden = 1.02 - 0.01 * versions if point["turns"] else min(1.0, 0.55 + 0.15 * versions)
         after = total(self.after, sizes) / rate.lanes
         outputs = rows * (columns or 128)
-        after += outputs / (64.0 if point["staged"] else 24.0)
+        # Turned results leave one element a lane.
+        after += outputs / (64.0 if point["staged"] else 8.0 if point.get("turned", False) else 24.0)
         rounds = ceil(tasks / rate.processors)
         company = 0.0 if self.chained else COMPANY * (consumers - 1)
         whole = rounds * (iterations * (cycles / hidden + (60 if self.chained else 0)) + after + 600) + company
         if point["raster"] == "row" and tasks > 2 * rate.processors:
             whole *= 1.03
-        if int(point["flight"]):
-            whole *= 1.002
         streamed = sum(slot_bytes(s, sizes) for s in self.slots if s.streamed)
+        if int(point["flight"]):
+            whole = 1.002 * whole + LAST
+        if not self.chained:
+            whole += FIRST * streamed
         again = tasks * iterations * streamed
         # What is on its way at a time, on the multiprocessors that have a task.
         flying = min(tasks, rate.processors) * (versions - int(point["flight"])) * streamed

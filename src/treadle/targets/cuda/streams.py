@@ -19,9 +19,10 @@ from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices
+from treadle.realise.closing import closing
 from treadle.realise.feeding import Feeding
 from treadle.realise.repack import repacked
-from treadle.realise.ring import Stream, Tile, closing, find_stream, row_of
+from treadle.realise.ring import Stream, Tile, find_stream, row_of
 from treadle.realise.roles import fed
 from treadle.realise.staged import StagedLowering
 from treadle.realise.universal import base_facts
