@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -182,6 +184,28 @@ def counts(X: td.Tensor[M], Y: td.Out[M]):
         Y.add_at(m // 2, X[m])
     for m in td.parallel(M.each):
         Y.add_at(m // 2, X[m] * 2.0)
+
+
+@dataclass
+class Line:
+    """The map x -> a x + b: composition is associative, and does not commute."""
+
+    a: Any
+    b: Any
+
+
+composed = td.Monoid(lambda: Line(1.0, 0.0), lambda f, g: Line(f.a * g.a, f.a * g.b + f.b), commutative=False)
+
+
+@td.kernel
+def lines(A: td.Tensor[M, N], B: td.Tensor[M, N], Y: td.Out[M], Z: td.Out[M]):
+    for m in td.parallel(M):
+        f, s = Line(td.full(m, value=2.0), td.zeros(m)), td.zeros(m)
+        for n in td.reduce(N.each, order=td.ordered):
+            f = composed(f, Line(A[m, n] - B[m, n] + 1.0, B[m, n]))
+            s = s + A[m, n]
+        Y[m] = f.a + 16.0 * f.b
+        Z[m] = s
 
 
 def program(kernel, **extents) -> Program:

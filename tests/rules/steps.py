@@ -43,6 +43,7 @@ RIGHT = {
     "chunks of a fold": (kernels.contract, [(factor, ("R1", "k", 4)), (serialise, ("R1_parts",))]),
     "chunks of blocks": (kernels.largest, [(factor, ("R1", "n", 8, "halves")), (split, ("R1", "n", 4))]),
     "chunks in order": (kernels.ordered_sum, [(factor, ("R0", "n", 2))]),
+    "chunks of what does not commute": (kernels.lines, [(factor, ("R1", "n", 2))]),
     "a split undone": (kernels.contract, [(split, ("R0", "n", 5)), (fuse, ("R0",)), (specialise, ("R0", ["M >= 2"]))]),
     "blocks from the end": (kernels.backwards, [(split, ("R0", "n", 6)), (fuse, ("R0",))]),
     "colliding stores of nobody's order": (kernels.counts, [(fuse_scopes, ("R0", "R1"))]),

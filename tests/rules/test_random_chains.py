@@ -27,7 +27,7 @@ KERNELS = [
     *(kernels.contract, kernels.siblings, kernels.tiles, kernels.continued, kernels.neighbours, kernels.owned),
     *(kernels.pure, kernels.ordered_sum, kernels.left_sum, kernels.recurrence, kernels.two_chains, kernels.late_reader),
     *(kernels.sums, kernels.snapshots, kernels.crossed, kernels.largest, kernels.last_one, kernels.backwards),
-    *(kernels.in_turn, kernels.counts),
+    *(kernels.in_turn, kernels.counts, kernels.lines),
 ]
 
 

@@ -54,6 +54,7 @@ WRONG = {
     "a split through fixed blocks": (kernels.largest, split, ("R1", "n", 6), CoverageBroken),
     "an outer instance that owns something": (kernels.owned, fuse, ("R0",), PrefixBroken),
     "leaves that keep their order": (kernels.ordered_sum, permute, ("R0", ["n"], ["n"]), OrderBroken),
+    "what does not commute, permuted": (kernels.lines, permute, ("R1", ["n"], ["n"]), OrderBroken),
     "an argument left out": (kernels.pure, permute, ("R0", ["i"]), CoverageBroken),
     "a chain factored": (kernels.recurrence, factor, ("R0", "n", 4), NotFactored),
     "an exact fold factored": (kernels.left_sum, factor, ("R0", "n", 4), NotFactored),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from treadle.algebra.expr import Expr, ceildiv, ge, minimum
 from treadle.algebra.monoids import BY_MERGE, MONOIDS
 from treadle.checker.derivation_match import Match, effects, wrong
 from treadle.checker.derivation_nests import region_of
 from treadle.checker.verdict import Unsure, require
-from treadle.ir.core import Op, Region, Value
+from treadle.ir.core import Merge, Op, Region, Value
 from treadle.ir.ops.access import Extract, Insert
 from treadle.ir.ops.elementwise import Elementwise, Full
-from treadle.ir.ops.fold import Mma, Reduce
+from treadle.ir.ops.fold import Fold, Mma, Reduce
 
 
 def factor(m: Match) -> None:
@@ -26,14 +27,15 @@ def _factor(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tup
     assert isinstance(x, Region)
     if x.kind != "reduce" or x.order not in ("unordered", "ordered"):
         wrong(f"{x.name} is {x.kind} {x.order}, an exact chain: it has no parts")
-    if x.merges:
-        raise Unsure("step", f"{x.name} folds with a user's monoid", missing="a rule for it")
     if effects(x):
         wrong(f"{x.name} stores: its instances would no longer run once, in one region")
-    monoids = [_monoid(x, k) for k in range(len(x.carried))]
+    if any(merge.laws == "none" for merge in x.merges):
+        wrong(f"a monoid of {x.name} has no laws")
+    groups = _groups(x)
     n = len(x.carried)
-    new = list(ys[j : j + n + 1 + 2 * n])
-    if len(new) != 3 * n + 1 or any(id(op) in m.claimed for op in new):
+    count = n + 1 + sum(2 if g.merge is None else 1 + len(g.merge.body.ops) for g in groups)
+    new = list(ys[j : j + count])
+    if len(new) != count or any(id(op) in m.claimed for op in new):
         wrong(f"in the place of {x.name} do not stand tiles, a region of chunks, and their folds")
     parts = new[n]
     inner = m.claims.get(id(x))
@@ -43,26 +45,70 @@ def _factor(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tup
     if [b.result for b in blanks] != parts.inits or len(parts.args) != 1:
         wrong(f"{parts.name} does not begin with empty tiles")
     _chunks(m, x, parts, inner)
-    _inside(m, x, parts, inner, monoids)
-    for k, monoid in enumerate(monoids):
-        total, merged = new[n + 1 + 2 * k : n + 3 + 2 * k]
-        right = (
-            isinstance(total, Reduce)
-            and total.source is parts.results[k]
-            and [d.name for d in total.dims] == [parts.args[0].domain.dim.name]
-            and (total.monoid, total.order, total.nan) == (monoid, x.order, "propagate")
-        )
-        if not right:
-            wrong(f"the parts of {x.carried[k].name} are not folded by {monoid}, {x.order}")
-        first = m.value(x.inits[k])
-        if not (
-            isinstance(merged, Elementwise)
-            and merged.fn == MONOIDS[monoid].merge
-            and [v.name for v in merged.args] == [first, total.results[0].name]
+    _inside(m, x, parts, inner, groups)
+    at = n + 1
+    for group in groups:
+        at = _whole(m, x, parts, group, new, at)
+    return i + 1, j + count
+
+
+@dataclass(frozen=True)
+class _Group:
+    """States that are folded together: by a monoid of the user, or one state by a built-in one."""
+
+    states: tuple[int, ...]
+    merge: Merge | None = None
+    monoid: str = ""
+
+
+def _groups(x: Region) -> list[_Group]:
+    """The states of a region, those of users' monoids first. That a merge is what updates its states is part of what
+    the region says."""
+    own = {i for merge in x.merges for i in merge.states}
+    rest = [_Group((k,), None, _monoid(x, k)) for k in range(len(x.carried)) if k not in own]
+    return [*(_Group(merge.states, merge) for merge in x.merges), *rest]
+
+
+def _whole(m: Match, x: Region, parts: Region, group: _Group, new: Sequence[Op], at: int) -> int:
+    """The parts of a group are folded, and what it held before is merged in front; the place behind that."""
+    total = new[at]
+    chunks = [parts.args[0].domain.dim.name]
+    first = [m.value(x.inits[k]) for k in group.states]
+    about = ", ".join(x.carried[k].name for k in group.states)
+    if group.merge is None:
+        (k,), merged = group.states, new[at + 1]
+        if (
+            not isinstance(total, Reduce)
+            or total.source is not parts.results[k]
+            or [d.name for d in total.dims] != chunks
+            or (total.monoid, total.order, total.nan) != (group.monoid, x.order, "propagate")
         ):
-            wrong(f"what {x.carried[k].name} held before does not enter once, in front of its parts")
+            wrong(f"the parts of {about} are not folded by {group.monoid}, {x.order}")
+        if (
+            not isinstance(merged, Elementwise)
+            or merged.fn != MONOIDS[group.monoid].merge
+            or [v.name for v in merged.args] != [*first, total.result.name]
+        ):
+            wrong(f"what {about} held before does not enter once, in front of its parts")
         m.bind([x.results[k]], merged.results)
-    return i + 1, j + len(new)
+        return at + 2
+    if (
+        not isinstance(total, Fold)
+        or list(total.sources) != [parts.results[k] for k in group.states]
+        or [d.name for d in total.dims] != chunks
+        or total.order != x.order
+    ):
+        wrong(f"the parts of {about} are not folded by {group.merge.name}, {x.order}")
+    m.loose = True
+    m.merge(group.merge, total.merge)
+    for side, names in ((group.merge.left, first), (group.merge.right, [v.name for v in total.results])):
+        m.values |= {v.name: name for v, name in zip(side, names, strict=True)}
+    end = at + 1 + len(group.merge.body.ops)
+    m.ops(group.merge.body.ops, new[at + 1 : end])
+    m.loose = False
+    for k, value in zip(group.states, group.merge.body.yields, strict=True):
+        m.values[x.results[k].name] = m.value(value)
+    return end
 
 
 def _chunks(m: Match, x: Region, parts: Region, inner: Region) -> None:
@@ -107,22 +153,57 @@ def _chunks(m: Match, x: Region, parts: Region, inner: Region) -> None:
         m.bind_argument(mine, theirs)
 
 
-def _inside(m: Match, x: Region, parts: Region, inner: Region, monoids: Sequence[str]) -> None:
+def _inside(m: Match, x: Region, parts: Region, inner: Region, groups: Sequence[_Group]) -> None:
     """One chunk: from the identity, the body of the source, put into the tiles of parts."""
-    n = len(x.carried)
     ops = parts.body.ops
-    if len(ops) != 2 * n + 1 or ops[n] is not inner or any(id(op) in m.claimed for op in (*ops[:n], *ops[n + 1 :])):
+    count = sum(1 if g.merge is None else len(g.merge.identity.ops) for g in groups)
+    n = len(x.carried)
+    if len(ops) != count + 1 + n or ops[count] is not inner:
+        wrong(f"{parts.name} does more than fold a chunk")
+    if any(id(op) in m.claimed for op in (*ops[:count], *ops[count + 1 :])):
         wrong(f"{parts.name} does more than fold a chunk")
     m.fields(x, inner)
-    for k, (one, monoid) in enumerate(zip(ops[:n], monoids, strict=True)):
-        dtype = x.carried[k].type.dtype
-        if not isinstance(one, Full) or one.number is None or one.result is not inner.inits[k]:
-            wrong(f"a chunk of {x.carried[k].name} does not begin with a number")
-        if not MONOIDS[monoid].is_identity(one.number, dtype):
-            wrong(f"a chunk of {x.carried[k].name} begins with {one.number}, which is not the identity of {monoid}")
+    at = 0
+    for group in groups:
+        begins = [inner.inits[k] for k in group.states]
+        if group.merge is None:
+            _identity(x, group, ops[at], begins[0])
+            at += 1
+            continue
+        end = at + len(group.merge.identity.ops)
+        m.loose = True
+        m.ops(group.merge.identity.ops, ops[at:end])
+        m.loose = False
+        m.same_values(group.merge.identity.yields, begins, f"what a chunk of {group.merge.name} begins with")
+        at = end
+    _body(m, x, inner)
+    _put(m, x, parts, inner, ops[count + 1 :])
+
+
+def _identity(x: Region, group: _Group, one: Op, begin: Value) -> None:
+    """A chunk begins with the identity of a built-in monoid."""
+    state = x.carried[group.states[0]]
+    if not isinstance(one, Full) or one.number is None or one.result is not begin:
+        wrong(f"a chunk of {state.name} does not begin with a number")
+    if not MONOIDS[group.monoid].is_identity(one.number, state.type.dtype):
+        wrong(f"a chunk of {state.name} begins with {one.number}, which is not the identity of {group.monoid}")
+
+
+def _body(m: Match, x: Region, inner: Region) -> None:
+    """Monoids and body are those of the source."""
+    if len(x.merges) != len(inner.merges):
+        wrong(f"{inner.name} has other monoids")
+    for mine, theirs in zip(x.merges, inner.merges, strict=True):
+        if mine.states != theirs.states:
+            wrong(f"a monoid of {inner.name} is for other states")
+        m.merge(mine, theirs)
     m.bind(x.carried, inner.carried)
     m.block(x.body, inner.body)
-    for k, put in enumerate(ops[n + 1 :]):
+
+
+def _put(m: Match, x: Region, parts: Region, inner: Region, puts: Sequence[Op]) -> None:
+    """The results of a chunk are put into the tiles of parts, whole, at the chunk."""
+    for k, put in enumerate(puts):
         axes = x.carried[k].type.axes
         if (
             not isinstance(put, Insert)

@@ -6,14 +6,17 @@ region enters once, at its place.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Expr, ceildiv, minimum, sym
 from treadle.algebra.monoids import MONOIDS
-from treadle.ir.core import Block, Program, Region, RegionArg, Sub, TileType
+from treadle.ir.clone import Cloner
+from treadle.ir.core import Block, Merge, Op, Program, Region, RegionArg, Sub, TileType, Value
 from treadle.ir.ops.access import Insert
 from treadle.ir.ops.elementwise import Elementwise, Full
-from treadle.ir.ops.fold import Reduce
-from treadle.ir.rewrite import has_effect
+from treadle.ir.ops.fold import Fold, Reduce
+from treadle.ir.rewrite import has_effect, replace
 from treadle.ir.states import update_monoid
 from treadle.plan.steps import Step
 from treadle.rules.draft import Draft
@@ -30,7 +33,7 @@ def factor(program: Program, at: str, arg: str, size: int | str, chunks: str | N
     d = Draft(program, "factor", {"at": at, "arg": arg, "size": size, "chunks": chunks})
     region = d.region(at)
     old = d.argument(region, arg)
-    monoids = _monoids(d, region)
+    groups = _groups(d, region)
     by = d.expr(size)
     if (by.constant is not None and by.constant < 1) or (by.constant is None and not d_positive(d, by)):
         raise d.no(CoverageBroken, f"chunks of {by}", "a size of at least 1", "give a positive size", region)
@@ -50,28 +53,81 @@ def factor(program: Program, at: str, arg: str, size: int | str, chunks: str | N
         span=region.span,
     )
     region.inits, region.results = [], [d.fresh(v.type, v.hint) for v in results]
-    after: list[Reduce | Elementwise] = []
-    before: list[Full] = []
-    for result, init, monoid, part in zip(results, inits, monoids, region.results, strict=True):
-        axes = result.type.axes
-        whole = TileType(result.type.dtype, (dim.whole(), *axes))
-        blank = Full(number=None, results=[d.fresh(whole)])
-        before.append(blank)
-        start_value = Full(number=MONOIDS[monoid].identity(result.type.dtype), results=[d.fresh(result.type)])
-        parts.body.ops.append(start_value)
-        region.inits.append(start_value.result)
-        parts.inits.append(blank.result)
-        parts.carried.append(d.fresh(whole, part.hint))
-        parts.body.yields.append(d.fresh(whole, part.hint))
-        parts.results.append(d.fresh(whole, part.hint))
-        total = Reduce(
-            source=parts.results[-1], dims=(dim,), monoid=monoid, order=region.order, results=[d.fresh(result.type)]
-        )
-        merged = Elementwise(fn=MONOIDS[monoid].merge, args=(init, total.result), results=[result])
-        after += [total, merged]
+    blanks: list[Op] = []
+    for part in region.results:
+        whole = TileType(part.type.dtype, (dim.whole(), *part.type.axes))
+        blanks.append(Full(number=None, results=[d.fresh(whole)]))
+        parts.inits.append(blanks[-1].result)
+        for tiles in (parts.carried, parts.body.yields, parts.results):
+            tiles.append(d.fresh(whole, part.hint))
+    starts: dict[int, Value] = {}
+    after: list[Op] = []
+    renamed: dict[Value, Value] = {}
+    for group in groups:
+        parts.body.ops += _start(d, group, region, starts)
+        now = [results[i] for i in group.states]
+        made, merged = _merged(d, group, region, parts, dim, [inits[i] for i in group.states], now)
+        after += made
+        renamed |= {a: b for a, b in zip(now, merged, strict=True) if a is not b}
+    region.inits = [starts[i] for i in range(len(results))]
     parts.body = Block([*parts.body.ops, region, *_puts(parts, region)], parts.body.yields)
-    block.ops[place : place + 1] = [*before, parts, *after]
+    block.ops[place : place + 1] = [*blanks, parts, *after]
+    replace(d.program.body, renamed)
     return d.finish()
+
+
+@dataclass(frozen=True)
+class Group:
+    """States that are folded together: by a monoid of the user, or one state by a built-in one."""
+
+    states: tuple[int, ...]
+    merge: Merge | None = None
+    monoid: str = ""
+
+
+def _start(d: Draft, group: Group, region: Region, starts: dict[int, Value]) -> list[Op]:
+    """What a chunk begins with: the identity."""
+    if group.merge is None:
+        (state,) = group.states
+        kind = region.carried[state].type
+        one = Full(number=MONOIDS[group.monoid].identity(kind.dtype), results=[d.fresh(kind)])
+        starts[state] = one.result
+        return [one]
+    cloner = Cloner(lambda v: d.fresh(v.type, v.hint), d.symbols)
+    block = cloner.block(group.merge.identity)
+    starts |= dict(zip(group.states, block.yields, strict=True))
+    return block.ops
+
+
+def _merged(
+    d: Draft, group: Group, region: Region, parts: Region, dim: Dim, inits: list[Value], results: list[Value]
+) -> tuple[list[Op], list[Value]]:
+    """The fold of the parts, and what the states held before merged in front of it: operations, and their values."""
+    if group.merge is None:
+        (state,), (init,) = group.states, inits
+        kind = init.type
+        total = Reduce(
+            source=parts.results[state],
+            dims=(dim,),
+            monoid=group.monoid,
+            order=region.order,
+            results=[d.fresh(kind)],
+        )
+        merge = MONOIDS[group.monoid].merge
+        return [total, Elementwise(fn=merge, args=(init, total.result), results=results)], results
+    again = Cloner(lambda v: d.fresh(v.type, v.hint), d.symbols)
+    fold = Fold(
+        sources=tuple(parts.results[i] for i in group.states),
+        dims=(dim,),
+        merge=again.merge(group.merge),
+        order=region.order,
+        results=[d.fresh(v.type) for v in inits],
+    )
+    inline = Cloner(lambda v: d.fresh(v.type, v.hint), d.symbols)
+    for side, values in ((group.merge.left, inits), (group.merge.right, fold.results)):
+        inline.values |= {v.name: w for v, w in zip(side, values, strict=True)}
+    body = inline.block(group.merge.body)
+    return [fold, *body.ops], body.yields
 
 
 def _puts(parts: Region, region: Region) -> list[Insert]:
@@ -84,7 +140,7 @@ def _puts(parts: Region, region: Region) -> list[Insert]:
     return found
 
 
-def _monoids(d: Draft, region: Region) -> list[str]:
+def _groups(d: Draft, region: Region) -> list[Group]:
     if region.kind != "reduce" or region.order not in ("unordered", "ordered"):
         raise d.no(
             NotFactored,
@@ -93,20 +149,26 @@ def _monoids(d: Draft, region: Region) -> list[str]:
             "td.reduce(..., order=td.ordered) grants it, where the states are folds",
             region,
         )
-    d.without_merges(region)
     if has_effect(region):
         raise d.no(FormUnsupported, f"{region.name} stores", "folds only", "split the scope first", region)
-    found = [update_monoid(region, i) for i in range(len(region.carried))]
-    loose = next((v for v, m in zip(region.carried, found, strict=True) if m is None), None)
-    if loose is not None:
-        raise d.no(
-            NotFactored,
-            f"no monoid updates {loose} in {region.name}",
-            "an update by + * & | ^, maximum, minimum or mma",
-            "merge with td.Monoid, or keep the chain",
-            region,
-        )
-    return [m for m in found if m is not None]
+    found = [Group(m.states, m) for m in region.merges]
+    own = {i for m in region.merges for i in m.states}
+    for i, value in enumerate(region.carried):
+        monoid = None if i in own else update_monoid(region, i)
+        if monoid is not None:
+            found.append(Group((i,), None, monoid))
+        elif i not in own:
+            raise d.no(
+                NotFactored,
+                f"no monoid updates {value} in {region.name}",
+                "an update by + * & | ^, maximum, minimum, mma or a monoid",
+                "merge with td.Monoid, or keep the chain",
+                region,
+            )
+    lawless = next((m for m in region.merges if m.laws == "none"), None)
+    if lawless is not None:
+        raise d.no(NotFactored, f"{lawless.name} has no laws", "an associative merge", "declare its laws", region)
+    return found
 
 
 def _fits(d: Draft, region: Region, arg: RegionArg, by: Expr) -> None:
