@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Expr
 from treadle.hardware.atoms import Atom, warpgroup_atom
 from treadle.ir.core import Program, Sub, Tensor
-from treadle.ir.guard import Aligned, Bound, Divisible, Fact, Pitch, Unit
+from treadle.ir.guard import Aligned, Bound, Divisible, Fact, Guard, Pitch, Unit
 from treadle.ir.ops.access import Store
 from treadle.realise.ring import Contraction, Stream, Tile, depth_of_atom
 from treadle.targets.cuda.shape import Shape
@@ -119,10 +119,31 @@ def store_facts(op: Store) -> list[Fact]:
 
 def copied(stream: Stream, shape: Shape) -> list[Tile]:
     """Tiles of matrices that no engine can copy from where they are: they are copied to another pitch first."""
+    return _without(stream, lambda fact: holds(fact, shape))
+
+
+def copied_under(stream: Stream, guard: Guard) -> list[Tile]:
+    """The same of a plan that has been decided: the guard says what engines need of all others."""
+    return _without(stream, lambda fact: promised(fact, guard))
+
+
+def promised(fact: Fact, guard: Guard) -> bool:
+    """Whether a guard says so, or more."""
+    match fact:
+        case Aligned(tensor, size):
+            return any(isinstance(f, Aligned) and f.tensor == tensor and f.bytes % size == 0 for f in guard.facts)
+        case Pitch(tensor, axis, by):
+            pitches = (f for f in guard.facts if isinstance(f, Pitch) and (f.tensor, f.axis) == (tensor, axis))
+            return any(f.by % by == 0 for f in pitches)
+        case _:
+            return fact in guard.facts
+
+
+def _without(stream: Stream, has: Callable[[Fact], bool]) -> list[Tile]:
     found: list[Tile] = []
     for tile in stream.tiles:
         plain = len(tile.source.subs) == 2 and all(isinstance(s, Sub) for s in tile.source.subs)
-        fits = all(holds(f, shape) for f in engine_facts(tile.source.tensor, tile.axes[1]))
+        fits = all(has(f) for f in engine_facts(tile.source.tensor, tile.axes[1]))
         if plain and not fits and tile.tensor not in [t.tensor for t in found]:
             found.append(tile)
     return found

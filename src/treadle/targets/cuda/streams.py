@@ -34,6 +34,7 @@ from treadle.targets.cuda.stream_cost import StreamCost
 from treadle.targets.cuda.stream_facts import (
     chained,
     copied,
+    copied_under,
     depth_of,
     engine_facts,
     holds,
@@ -239,7 +240,7 @@ class Streams:
             cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program, facts.target)
         )
         most = 8 * rates(facts).processors
-        before = repacked(program, copied(stream, shape), guard, facts.target, workgroups=most)
+        before = repacked(program, copied_under(stream, guard), guard, facts.target, workgroups=most)
         return fed(program, choices, guard, facts.target, stream, feeding, StagedLowering, before)
 
 
