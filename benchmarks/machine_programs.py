@@ -1,6 +1,6 @@
 """Random small machine programs, judged, and tried in every interleaving.
 
-    python benchmarks/machine_programs.py [--count N] [--first SEED] [--jobs N] [--json FILE]
+    python benchmarks/machine_programs.py [--count N] [--first SEED] [--jobs N] [--seconds S] [--json FILE]
 
 Never may the judge verify what some interleaving shows wrong (a hole: exit status 1); of what all interleavings show
 right, it should verify nearly everything. The programs are those of tests/checker/random_machines.py.
@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--json", type=Path)
     wanted = parser.parse_args()
     begun = time.perf_counter()
@@ -40,6 +41,8 @@ def main() -> int:
                 print(f"HOLE {finding}", flush=True)
             if len(found) % 500 == 0:
                 print(f"{len(found)} programs, {time.perf_counter() - begun:.0f} s", flush=True)
+            if time.perf_counter() - begun > wanted.seconds:
+                break
     report = summary(found)
     report["seconds"] = round(time.perf_counter() - begun, 1)
     for kind, row in report["kinds"].items():

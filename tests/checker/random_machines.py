@@ -1,8 +1,8 @@
 # ruff: noqa: E501 (lines of machine text)
 """A grammar of small machine programs, right and wrong ones about as often.
 
-`random_machine(seed)` draws a shape (an exchange through shared memory, a ring, a ring in front of an exchange, staged
-boxes, rows that come and leave by engines, products out of a ring, tasks of a pool, launches in a row) and then, at each place where such programs go wrong,
+`random_machine(seed)` draws a shape (an exchange through shared memory, a ring, a ring in front of an exchange, two rings,
+staged boxes, rows that come and leave by engines, products out of a ring, tasks of a pool, launches in a row) and then, at each place where such programs go wrong,
 the right line or another: barriers left out or of other threads, phases, counts, bytes, grains and depths off by one,
 releases before the reads, fences missing or at the wrong side, slots and pieces that collide. The extents at which the
 result is to be tried come with it: no steps, one, as many as there are slots, and two more.
@@ -45,7 +45,20 @@ class Draw:
 def random_machine(seed: int) -> Drawn:
     """The program of a seed."""
     chooser = random.Random(seed * 7919 + 1)
-    kinds = ("exchange", "ring", "ring", "relay", "staged", "channel", "channel", "products", "pool", "launches")
+    kinds = (
+        "exchange",
+        "ring",
+        "ring",
+        "relay",
+        "pair",
+        "pair",
+        "staged",
+        "channel",
+        "channel",
+        "products",
+        "pool",
+        "launches",
+    )
     kind = chooser.choice(kinds)
     draw = Draw(seed, chooser.choice((0.8, 0.9, 0.95, 1.0)))
     return SHAPES[kind](draw)
@@ -234,6 +247,101 @@ def ring(draw: Draw, relay: bool = False) -> Drawn:
     return Drawn(
         "relay" if relay else "ring", assemble("cuda:sm_90a", ROWS, DISJOINT + BOXES.format("X"), host, kernel), sizes
     )
+
+
+SUM = """  program rows
+    dim M
+    dim N
+    tensor X: f32[M, N]
+    tensor W: f32[M, N]
+    tensor Y: f32[M, N] out
+    body
+      region R0 parallel (m in M)
+        %x: f32[m, N] = load X[m, N]
+        %w: f32[m, N] = load W[m, N]
+        %y: f32[m, N] = add %x, %w
+        store Y[m, N] = %y
+"""
+
+
+def pair(draw: Draw) -> Drawn:
+    """Two rings of their own lengths, filled and taken in some order, given back at once or a step behind."""
+    slots = {"A": draw.one(1, 2, 3), "B": draw.one(1, 2)}
+    source = {"A": ("X", "x"), "B": ("W", "w")}
+    size, rows, threads = 512, 4, 64
+    base = {"A": 0, "B": slots["A"] * size}
+    first = base["B"] + slots["B"] * size
+    place = {"A": first, "B": first + 16 * slots["A"]}
+    meet = f"        sync barrier.sync (id = 1, threads = {threads})\n"
+    box = f"{rows} * t + $0, j + $1"
+    where = f"{rows} * t + $0 < M, j + $1 < N"
+    counters = {"A": "p", "B": "q"}
+    taken = {"A": "c", "B": "d"}
+    fills: list[str] = []
+    for ring in "AB":
+        p, v, (tensor, value) = counters[ring], slots[ring], source[ring]
+        free = draw.pick(f"({p} // {v} + 1) % 2", f"{p} // {v} % 2", f"({p} // {v + 1} + 1) % 2")
+        fills.append(
+            draw.pick(f"        sync mbar.wait empty{ring}{{{p}}} (phase = {free}) by elect\n", "")
+            + f"        sync mbar.expect full{ring}{{{p}}} (bytes = {draw.pick(str(size), str(2 * size))}) by elect\n"
+            + f"        version {ring} fill 0 ; %{value}[{box}] where {where}\n"
+            + f"        copy tma.load {ring}{{{p}}}[$0, $1] = {tensor}[{box}] box ({rows}, 32) signal full{ring}{{{p}}} map m{tensor} by elect\n"
+            + f"        advance {p}\n"
+        )
+    if draw.flip(0.3):
+        fills.reverse()
+    order = "AB" if "copy tma.load A" in fills[0] else "BA"
+    body, after, dist = "", "", "dist (lane 32 axis 1 stride 1, warp 2 axis 0 stride 1, slot 2 axis 0 stride 2)"
+    count = {}
+    for ring in order:
+        c, v, (_, value) = taken[ring], slots[ring], source[ring]
+        full = draw.pick(f"{c} // {v} % 2", f"({c} // {v} + 1) % 2")
+        grain = draw.one(0, 1)
+        by, arrivals = (("", threads), (" by elect", 1))[grain]
+        count[ring] = draw.pick(str(arrivals), str(arrivals + 1))
+        body += f"        sync mbar.wait full{ring}{{{c}}} (phase = {full})\n"
+        body += f"        {value} = load {ring}{{{c}}}[$0, $1] ; %{value}[{box}] where {where}\n"
+        body += draw.pick("        sync fence.proxy.async\n", "") + (draw.pick(meet, "") if grain else "")
+        behind = draw.flip(0.4) and (v > 1 or draw.pick("no", "yes") == "yes")
+        if behind:
+            body += f"        if 1 <= j scope workgroup {{\n          sync mbar.arrive empty{ring}{{{c} - 1}}{by}\n        }}\n"
+            after += draw.pick(f"      sync mbar.arrive empty{ring}{{{c} - 1}}{by}\n", "")
+        else:
+            body += f"        sync mbar.arrive empty{ring}{{{c}}}{by}\n"
+        body += f"        advance {c}\n"
+    tasks = f"    tasks (t < MT) over persistent enters R0(m = {rows} * t .. min({rows} * t + {rows}, M)) {{\n      loop j = 0 .. N step 32 {{\n"
+    inits = "".join(f"    sync mbar.init {kind}{ring} by elect\n" for ring in "AB" for kind in ("full", "empty"))
+    barriers = "".join(
+        f"  barrier full{r} count 1 versions {slots[r]} tx @ {place[r]}\n  barrier empty{r} count {count[r]} versions {slots[r]} @ {place[r] + 8 * slots[r]}\n"
+        for r in "AB"
+    )
+    kernel = f"""kernel main {{
+  buffer A f32[{rows}, 32] shared align 128 versions {slots["A"]} @ 0
+  buffer B f32[{rows}, 32] shared align 128 versions {slots["B"]} @ {base["B"]}
+  frag x f32[{rows}, 32] {dist}
+  frag w f32[{rows}, 32] {dist}
+  frag y f32[{rows}, 32] {dist}
+{barriers}  role producer agents 1 threads 32 counters (p, q) {{
+{inits}    sync fence.mbar_init by elect
+    sync barrier.sync (id = 0, threads = {threads + 32})
+{tasks}{"".join(fills)}      }}
+    }}
+  }}
+  role consumer agents 1 threads {threads} counters (c, d) {{
+    sync barrier.sync (id = 0, threads = {threads + 32})
+{tasks}{body}        y = add x, w where {where} ; %y[{box}] where {where}
+        store Y[{box}] = y where {where} ; store 0 [{box}]
+      }}
+{after}    }}
+  }}
+}}
+"""
+    host = f"  let MT = (M + {rows - 1}) // {rows}\n"
+    host += "".join(f"  map m{n} of {n} f32 box ({rows}, 32) swizzle 0 fill zero promotion 256\n" for n in "XW")
+    host += f"  launch main grid max(1, min(MT, {draw.one(1, 2)})) threads {threads + 32} shared {place['B'] + 16 * slots['B']}\n"
+    guard = DISJOINT + "  disjoint(W, Y)\n" + BOXES.format("X") + BOXES.format("W") + "  1 <= N\n"
+    sizes = ({"M": 1, "N": 4}, {"M": rows + 1, "N": 68}, {"M": rows, "N": 32 * (max(slots.values()) + 2)})
+    return Drawn("pair", assemble("cuda:sm_90a", SUM, guard, host, kernel), sizes)
 
 
 # ---- boxes out of staging slots
@@ -577,6 +685,7 @@ SHAPES = {
     "exchange": exchange,
     "ring": ring,
     "relay": lambda draw: ring(draw, relay=True),
+    "pair": pair,
     "staged": staged,
     "channel": channel,
     "products": products,
