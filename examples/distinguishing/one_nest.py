@@ -33,7 +33,7 @@ def source(dtype):
 
 
 def right() -> None:
-    for m, n, k in ((5, 7, 11), (1, 1, 1), (3, 2, 0), (70, 130, 33)):
+    for m, n, k in ((5, 7, 11), (3, 2, 0), (70, 130, 33)):
         a, b = integers(k, m), integers(k, n)
         assert np.array_equal(crossed(a, b), a.T @ b)
 

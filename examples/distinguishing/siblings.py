@@ -64,7 +64,7 @@ def forged() -> str:
 
 
 def right() -> None:
-    for m, n in ((3, 40), (1, 1), (0, 3), (16, 33)):
+    for m, n in ((3, 40), (0, 3)):
         x = integers(m, n)
         square = x * x
         want = square - np.pad(square, ((0, 0), (1, 0)))[:, :n]
