@@ -7,6 +7,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from tests.rules import kernels
 
+import treadle as td
 from treadle.cli.plan import run
 from treadle.evaluate.interpreter import evaluate
 from treadle.ir.verifier import verify
@@ -15,6 +16,17 @@ from treadle.planner.ablation import ABLATIONS, NotSeparable, separate
 from treadle.planner.enumerate import choose
 from treadle.targets.cpu.families import families as cpu
 from treadle.targets.cuda.families import families as cuda
+
+M = td.dims("M")
+
+
+@td.kernel
+def halves(X: td.Tensor[M], Y: td.Out[M] = None):
+    T = td.empty(M)
+    for m in td.parallel(M):
+        T[m] = X[m] * 0.5
+    for m in td.parallel(M):
+        Y[m] = T[m] + 1.0
 
 
 @pytest.mark.parametrize("size", [64, 1000])
@@ -46,7 +58,7 @@ def test_scopes_one_by_one_store_the_same() -> None:
 
 def test_a_tile_that_crosses(snapshot: SnapshotAssertion) -> None:
     with pytest.raises(NotSeparable) as caught:
-        separate(kernels.program(kernels.tiles))
+        separate(halves.program(td.like(td.f32, 8)))
     assert str(caught.value) == snapshot
 
 
