@@ -77,12 +77,12 @@ def validate(before: Program, step: Step, after: Program) -> Verdict:
         m = Match(before, after, step)
         rule(m)
         m.run()
+        pairs = cast("list[list[str]]", step.args.get("disjoint", []))
+        facts = tuple(f"disjoint({a}, {b})" for a, b in pairs)
     except Finding as no:
         return verdict(no.status, no.reason, no.counterexample or None, no.missing)
     except (*_BROKEN, TreadleError) as broken:  # a record that no validator foresaw
         return verdict("unknown", f"{type(broken).__name__}: {broken}", None, "a well-formed step")
-    pairs = cast("list[list[str]]", step.args.get("disjoint", []))
-    facts = tuple(f"disjoint({a}, {b})" for a, b in pairs)
     return Verdict("verified", seconds=time.perf_counter() - begun, permissions=facts)
 
 

@@ -11,7 +11,7 @@ from treadle.checker.derivation_nests import region_of
 from treadle.checker.derivation_order import accesses
 from treadle.checker.scopes import index_expressions
 from treadle.checker.verdict import require
-from treadle.ir.core import Block, Op, Program, Region, Sub, Value
+from treadle.ir.core import Block, Op, Program, Region, Sub, Value, values_of
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 
 
@@ -66,6 +66,8 @@ def _written(m: Match, block: Block, place: int) -> Value:
         source = op.source
         for before in reversed(block.ops[:place]):
             if isinstance(before, Insert) and before.result is source:
+                if values_of(before.subs):
+                    wrong(f"{before.result.name} may put two values at one place, and which one stays is not told")
                 if before.subs == op.subs and before.value.type == op.result.type:
                     return before.value
                 wrong(f"{op.result.name} reads {op.source.name} where another update, {before.result.name}, came last")
@@ -233,9 +235,8 @@ def _inline(m: Match, read: Extract) -> None:
             end += 1
         _slice(m, maker, put.value, ys[j:end])
         m.values[read.result.name] = m.value(put.value)
-        if not m.same(
-            read.result.type, next(v for op in ys[j:end] for v in op.results if v.name == m.value(put.value)).type
-        ):
+        made = {v.name: v for op in ys[j:end] for v in op.results}.get(m.value(put.value), put.value)
+        if not m.same(read.result.type, made.type):
             wrong(f"{read.result.name} has another type")
         return i + 1, end
 

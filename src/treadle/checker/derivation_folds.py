@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from treadle.algebra.expr import Expr, ceildiv, ge, minimum
 from treadle.algebra.monoids import BY_MERGE, MONOIDS
 from treadle.checker.derivation_match import Match, effects, wrong
-from treadle.checker.derivation_nests import region_of
+from treadle.checker.derivation_nests import ordered, region_of
 from treadle.checker.verdict import Unsure, require
 from treadle.ir.core import Merge, Op, Region, Value
 from treadle.ir.ops.access import Extract, Insert
 from treadle.ir.ops.elementwise import Elementwise, Full
 from treadle.ir.ops.fold import Fold, Mma, Reduce
+from treadle.ir.rewrite import operand_names
 
 
 def factor(m: Match) -> None:
@@ -45,6 +46,7 @@ def _factor(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tup
     if [b.result for b in blanks] != parts.inits or len(parts.args) != 1:
         wrong(f"{parts.name} does not begin with empty tiles")
     _chunks(m, x, parts, inner)
+    _full(m, parts)
     _inside(m, x, parts, inner, groups)
     at = n + 1
     for group in groups:
@@ -129,7 +131,7 @@ def _chunks(m: Match, x: Region, parts: Region, inner: Region) -> None:
             mine.size is not None and not m.same(mine.size, theirs.size)
         ):
             wrong(f"{theirs.name} is in other blocks than {mine.name}")
-        if x.order == "ordered" and (mine is not x.args[0] or mine.reversed):
+        if ordered(x) and (mine is not x.args[0] or mine.reversed):
             wrong(
                 f"{mine.name} is not the first argument of {x.name}, whose leaves keep their order, or runs backwards"
             )
@@ -151,6 +153,17 @@ def _chunks(m: Match, x: Region, parts: Region, inner: Region) -> None:
         if (lo.symbols | hi.symbols) - {s for d in m.before.dims for s in d.extent.symbols} - m.before.lets.keys():
             wrong(f"{mine.domain} changes from instance to instance")
         m.bind_argument(mine, theirs)
+
+
+def _full(m: Match, parts: Region) -> None:
+    """The tiles have an element for each chunk and no other: one that no chunk fills would be folded too."""
+    counter = parts.args[0].domain
+    for tile in parts.inits:
+        first = tile.type.axes[0] if tile.type.axes else None
+        if first is None or first.dim.name != counter.dim.name:
+            wrong(f"{tile.name} is not a tile over {counter.dim}")
+        if not (m.facts.equal(first.lo, counter.lo) and m.facts.equal(first.hi, counter.hi)):
+            wrong(f"{tile.name} is over {first}, and the chunks are {counter}")
 
 
 def _inside(m: Match, x: Region, parts: Region, inner: Region, groups: Sequence[_Group]) -> None:
@@ -191,12 +204,7 @@ def _identity(x: Region, group: _Group, one: Op, begin: Value) -> None:
 
 def _body(m: Match, x: Region, inner: Region) -> None:
     """Monoids and body are those of the source."""
-    if len(x.merges) != len(inner.merges):
-        wrong(f"{inner.name} has other monoids")
-    for mine, theirs in zip(x.merges, inner.merges, strict=True):
-        if mine.states != theirs.states:
-            wrong(f"a monoid of {inner.name} is for other states")
-        m.merge(mine, theirs)
+    m.merges(x, inner)
     m.bind(x.carried, inner.carried)
     m.block(x.body, inner.body)
 
@@ -262,8 +270,9 @@ def _monoid(region: Region, slot: int) -> str:
 def _uses(region: Region) -> dict[str, int]:
     count: dict[str, int] = {}
     for op in region.body.walk():
-        for v in (*op.operands, *(v for b in op.blocks for v in b.yields)):
-            count[v.name] = count.get(v.name, 0) + 1
+        direct = [v.name for v in op.operands]
+        for name in (*direct, *(operand_names(op) - set(direct)), *(v.name for b in op.blocks for v in b.yields)):
+            count[name] = count.get(name, 0) + 1
     for v in region.body.yields:
         count[v.name] = count.get(v.name, 0) + 1
     return count
@@ -272,21 +281,19 @@ def _uses(region: Region) -> dict[str, int]:
 def _reaches(made: dict[str, Op], value: Value, state: Value) -> bool:
     """Whether a value depends on a state."""
     seen: set[str] = set()
-    todo = [value]
+    todo = [value.name]
     while todo:
         one = todo.pop()
-        if one is state:
+        if one == state.name:
             return True
-        if one.name in seen:
+        if one in seen:
             continue
-        seen.add(one.name)
-        op = made.get(one.name)
+        seen.add(one)
+        op = made.get(one)
         if op is not None:
-            todo += op.operands
-            todo += [v for b in op.blocks for x in b.walk() for v in x.operands]
-            # a value carried by a region inside stands for what enters it
-            if isinstance(op, Region):
-                todo += op.inits
+            todo += operand_names(op)  # what enters a region inside is among them
+            todo += [n for b in op.blocks for x in b.walk() for n in operand_names(x)]
+            todo += [v.name for b in op.blocks for v in b.yields]
     owner = next((op for op in made.values() if isinstance(op, Region) and value in op.carried), None)
     return owner is not None and _reaches(made, owner.inits[owner.carried.index(value)], state)
 

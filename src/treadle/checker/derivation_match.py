@@ -102,7 +102,10 @@ class Match:
         a, b = self.before, self.after
 
         def head(p: Program) -> object:
-            tensors = [(t.name, str(t.dtype), [d.name for d in t.dims], t.out, t.optional, t.hidden) for t in p.tensors]
+            tensors = [
+                (t.name, str(t.dtype), [d.name for d in t.dims], t.out, t.optional, t.hidden, t.devices, t.part)
+                for t in p.tensors
+            ]
             scalars = [(s.name, str(s.value.type.dtype)) for s in p.scalars]
             return (p.name, tensors, scalars, p.lets, p.requires, p.staged, p.numerics)
 
@@ -179,6 +182,8 @@ class Match:
             if field.name not in apart:
                 if not self.same(getattr(x, field.name), getattr(y, field.name)):
                     wrong(f"{self.said(x)} has another {field.name}: {getattr(y, field.name)}")
+        if isinstance(x, Region) and isinstance(y, Region):
+            self.merges(x, y)
 
     def region(self, x: Region, y: Region) -> None:
         """Two regions that are one: arguments pairwise, then bodies."""
@@ -194,12 +199,7 @@ class Match:
         """Carried values, monoids and body of a region; `outer` takes the initial values, `inner` has the body."""
         slots = self.slots(x, outer)
         self.same_values([x.inits[i] for i in slots], outer.inits, f"the initial values of {x.name}")
-        if len(x.merges) != len(inner.merges):
-            wrong(f"{x.name} has other monoids")
-        for mine, theirs in zip(x.merges, inner.merges, strict=True):
-            if mine.states != theirs.states:
-                wrong(f"a monoid of {x.name} is for other states")
-            self.merge(mine, theirs)
+        self.merges(x, inner)
         self.bind([x.carried[i] for i in slots], inner.carried)
         start = self.body_starts.get(id(x))
         self.ops(x.body.ops, inner.body.ops[start(self, inner.body.ops) if start is not None else before :])
@@ -208,6 +208,15 @@ class Match:
             name, outside = self.after_region[id(x)]
             self.values.pop(name)
             self.values |= {} if outside is None else {name: outside}
+
+    def merges(self, x: Region, y: Region) -> None:
+        """The monoids of two regions, which say how parts of their states may be merged."""
+        if len(x.merges) != len(y.merges):
+            wrong(f"{x.name} has other monoids")
+        for mine, theirs in zip(x.merges, y.merges, strict=True):
+            if mine.states != theirs.states:
+                wrong(f"a monoid of {x.name} is for other states")
+            self.merge(mine, theirs)
 
     def bind_results(self, x: Region, y: Region) -> None:
         """The results of two regions that are one."""

@@ -10,9 +10,10 @@ from treadle.algebra.maps import IndexMap
 from treadle.algebra.sets import Facts, Inexpressible, Relation, SetError, before
 from treadle.algebra.sets import Region as Tuples
 from treadle.checker.derivation_match import Match, wrong
+from treadle.checker.derivation_order import states
 from treadle.checker.verdict import Unsure, require
 from treadle.ir.core import Op, Program, Region, RegionArg
-from treadle.ir.ops.access import Insert, Store
+from treadle.ir.ops.access import Extract, Store
 from treadle.ir.ops.debug import Print
 
 
@@ -27,6 +28,8 @@ def region_of(program: Program, name: object) -> Region:
 def ordered(region: Region) -> bool:
     """Whether the source orders the instances."""
     if region.kind in ("serial", "pipeline") or (region.kind == "reduce" and region.order != "unordered"):
+        return True
+    if any(not merge.commutative for merge in region.merges):
         return True
     return any(
         isinstance(op, Print) or (isinstance(op, Store) and op.effect != "set" and op.order != "unordered")
@@ -218,10 +221,10 @@ def _permute(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tu
             wrong(f"{mine.name} ranges over {mine.domain}, {theirs.name} over {theirs.domain}, or in other blocks")
         changed = changed or mine.reversed != theirs.reversed
         m.bind_argument(mine, theirs)
-    if changed and ordered(x):
-        wrong(f"{x.name} is {x.kind} {x.order}: its instances are ordered, and would run in another order")
     if changed and any(not merge.commutative for merge in x.merges):
         wrong(f"a monoid of {x.name} does not commute, and its leaves would be permuted")
+    if changed and ordered(x):
+        wrong(f"{x.name} is {x.kind} {x.order}: its instances are ordered, and would run in another order")
     m.inside(x, y, y)
     m.bind_results(x, y)
     return i + 1, j + 1
@@ -256,19 +259,10 @@ def _serialise(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> 
 
 def _only_filled(region: Region, carried: str) -> None:
     """No instance sees what others put into a tile: it is the source of updates and enters regions inside, no more."""
-    names = {carried}
+    names = states(region.body.ops, {carried: carried})
     for op in region.body.walk():
-        if isinstance(op, Insert) and op.source.name in names and op.value.name not in names:
-            names.add(op.result.name)
-            continue
-        if isinstance(op, Region) and op.kind == "parallel":
-            for init, inner, result in zip(op.inits, op.carried, op.results, strict=True):
-                if init.name in names:
-                    names |= {inner.name, result.name}
-            continue
-        used = next((v.name for v in op.operands if v.name in names), None)
-        if used is not None:
-            wrong(f"{used} is read in {region.name}: a serial instance sees what earlier ones put there")
+        if isinstance(op, Extract) and op.source.name in names:
+            wrong(f"{op.source.name} is read in {region.name}: a serial instance sees what earlier ones put there")
 
 
 # ---- reindex
@@ -319,9 +313,11 @@ class _Reindex:
             if late:
                 wrong(f"{arg.name} = {image} depends on {late[0]}, which varies inside an instance of {x.name}")
         new_box = _box(m, y.args, own=False)
-        old_box = _box(m, x.args, own=True)  # in old indices of this level, new ones of those outside
+        # an index before the step is not the one that has its name now: `inside` speaks of the new ones
+        old = {a.name: sym(f"{a.name} before") for a in x.args}
+        old_box = [c.substitute(old) for c in _box(m, x.args, own=True)]
         inside = facts.also(*new_box)
-        self.bijection(x, y, facts, inside, old_box, new_box)
+        self.bijection(x, y, old, facts, inside, old_box, new_box)
         if ordered(x):
             self.monotone(x, y, facts, new_box)
         m.symbols |= {a.name: self.there[a.name] for a in x.args}
@@ -336,18 +332,19 @@ class _Reindex:
         self,
         x: Region,
         y: Region,
+        old: Mapping[str, Expr],
         facts: Facts,
         inside: Facts,
         old_box: Sequence[Constraint],
         new_box: Sequence[Constraint],
     ) -> None:
         """A two-sided inverse, pointwise; else isl says yes or gives the case."""
-        image = {a.name: self.there[a.name] for a in x.args}
+        image = {str(old[a.name]): self.there[a.name] for a in x.args}
         for c in old_box:
             require(inside, c.substitute(image), "step", f"an instance of {y.name} is none of {x.name}: {c}")
-        if self.inverse(x, y, facts, inside, old_box, new_box):
+        if self.inverse(y, old, image, facts, inside, old_box, new_box):
             return
-        news, olds = tuple(a.name for a in y.args), tuple(a.name for a in x.args)
+        news, olds = tuple(a.name for a in y.args), tuple(image)
         try:
             relation = Relation.of(IndexMap(news, tuple(image[o] for o in olds), tuple(new_box)), facts)
             want = Tuples.of(IndexMap(olds, tuple(map(sym, olds)), tuple(old_box)), facts)
@@ -361,18 +358,19 @@ class _Reindex:
 
     def inverse(
         self,
-        x: Region,
         y: Region,
+        old: Mapping[str, Expr],
+        image: Mapping[str, Expr],
         facts: Facts,
         inside: Facts,
         old_box: Sequence[Constraint],
         new_box: Sequence[Constraint],
     ) -> bool:
-        image = {a.name: self.there[a.name] for a in x.args}
+        """Whether the inverse of the step takes each old instance to a new one and back, and each new one."""
         if any(a.name not in self.back for a in y.args):
             return False
-        outside = {k: v for k, v in self.there.items() if k not in image}
-        back = {a.name: self.back[a.name].substitute(outside) for a in y.args}
+        outside = {k: v for k, v in self.there.items() if k not in old}
+        back = {a.name: self.back[a.name].substitute({**outside, **old}) for a in y.args}
         source = facts.also(*old_box)
         return (
             all(source.implies(c.substitute(back)) for c in new_box)

@@ -6,7 +6,7 @@ of one element is among the cuts that its author promised not to matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.algebra.dims import Dim
@@ -17,9 +17,10 @@ from treadle.algebra.sets import Region as Tuples
 from treadle.checker.dependence import expressible
 from treadle.checker.source import Source
 from treadle.checker.verdict import Finding, Refused, Unsure
-from treadle.ir.core import Op, Region, RegionArg
+from treadle.ir.core import If, Op, Region, RegionArg, Value
 from treadle.ir.infer import sub_axes
 from treadle.ir.ops.access import Extract, Insert, Load, Store
+from treadle.ir.rewrite import expressions
 
 Access = Load | Store | Extract | Insert
 
@@ -35,11 +36,6 @@ class Family:
     where: tuple[Constraint, ...]
 
     @property
-    def object(self) -> str:
-        """The tensor, or the tile value."""
-        return self.op.tensor.name if isinstance(self.op, Load | Store) else self.op.source.name
-
-    @property
     def writes(self) -> bool:
         """Whether elements change."""
         return isinstance(self.op, Store | Insert)
@@ -52,6 +48,49 @@ def accesses(op: Op) -> Iterator[Access]:
     for block in op.blocks:
         for inner in block.ops:
             yield from accesses(inner)
+
+
+def states(ops: Sequence[Op], start: Mapping[str, str]) -> dict[str, str]:
+    """By name, the values that updates make of some tiles, each with its tile; `start` has the first ones.
+
+    *Ensures*: every other operation sees such a value element by element, by an extract that `accesses` gives.
+    *Errors*: refused where one is used as a whole, in an index, or becomes a state of another tile.
+    """
+    of = dict(start)
+
+    def whole(name: str, op: Op) -> None:
+        if name in of:
+            raise Refused("step", f"{op.keyword} uses {name} as a whole, and instances hold their own parts of it")
+
+    def kept(mine: Sequence[Value], theirs: Sequence[Value]) -> None:
+        for x, y in zip(mine, theirs, strict=True):
+            if of.get(x.name) != of.get(y.name):
+                raise Refused("step", f"{y.name} goes on as {x.name}, and they are states of different tiles")
+
+    def follow(ops: Sequence[Op]) -> None:
+        for op in ops:
+            others = list(op.operands[1:] if isinstance(op, Extract | Insert) else op.operands)
+            for name in (n for e in expressions(op) for n in e.functions):
+                whole(name, op)
+            if isinstance(op, Region):
+                for init, inner, result in zip(op.inits, op.carried, op.results, strict=True):
+                    if init.name in of:
+                        of[inner.name] = of[result.name] = of[init.name]
+            else:
+                for value in others:
+                    whole(value.name, op)
+            for block in op.blocks:
+                follow(block.ops)
+            if isinstance(op, Region):
+                kept(op.carried, op.body.yields)
+            elif isinstance(op, If):
+                kept(op.then.yields, op.orelse.yields)
+                of.update({r.name: of[y.name] for r, y in zip(op.results, op.then.yields, strict=True) if y.name in of})
+            elif isinstance(op, Insert) and op.source.name in of:
+                of[op.result.name] = of[op.source.name]
+
+    follow(ops)
+    return of
 
 
 def families(source: Source, region: Region, ops: Sequence[Op], tag: str) -> list[Family]:

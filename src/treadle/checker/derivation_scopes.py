@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from treadle.algebra.expr import Constraint, Expr
 from treadle.algebra.expr_text import parse_constraint
@@ -10,13 +10,14 @@ from treadle.algebra.sets import before, complements
 from treadle.checker.derivation_copies import apart, definition
 from treadle.checker.derivation_match import Match, effects, wrong
 from treadle.checker.derivation_nests import counterpart, ordered, region_of
-from treadle.checker.derivation_order import Family, accesses, families, never_meet
+from treadle.checker.derivation_order import Family, accesses, families, never_meet, states
 from treadle.checker.source import Source
 from treadle.ir.core import Block, If, Op, Region, Value
 from treadle.ir.ops.access import Load, Store
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import Elementwise, Full, Index
 from treadle.ir.paths import op_at
+from treadle.ir.rewrite import operand_names
 
 # ---- fuse_scopes
 
@@ -43,7 +44,7 @@ def _fused(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tupl
     if m.claims.get(id(b)) is not None:
         wrong(f"{b.name} is still there")
     for op in xs[i + 1 : end]:  # what stood between them goes in front: it has no effect and needs nothing of the first
-        if effects(op) or any(v.name in {r.name for r in a.results} for v in op.operands):
+        if effects(op) or operand_names(op) & {r.name for r in a.results}:
             wrong(f"{m.said(op)} stands between {a.name} and {b.name} and cannot go in front")
         if j >= len(ys) or m.claims.get(id(op)) is not ys[j]:
             wrong(f"{m.said(op)} is not in front of {a.name}")
@@ -100,10 +101,11 @@ def _independent(m: Match, a: Region, b: Region) -> None:
     if all(any(isinstance(op, Print | Check) for op in r.body.walk()) for r in (a, b)):
         wrong(f"what {a.name} and {b.name} show would be shown in another order")
     first, second = families(source, a, a.body.ops, "1"), families(source, b, b.body.ops, "2")
-    if a.kind != "parallel":
-        names = {v.name for v in a.results}
-        if any(v.name in names for v in b.inits) or any(v.name in names for op in b.body.walk() for v in op.operands):
-            wrong(f"{b.name} needs what {a.name} has after its last instance")
+    results = {v.name: k for k, v in enumerate(a.results)}
+    needed = {name for op in (b, *b.body.walk()) for name in operand_names(op)} | {v.name for v in b.body.yields}
+    if a.kind != "parallel" and needed & results.keys():
+        wrong(f"{b.name} needs what {a.name} has after its last instance")
+    tiles = _shared(a, b, {name: k for name, k in results.items() if name in needed})
     for x in first:
         for y in second:
             if not x.writes and not y.writes:
@@ -112,7 +114,7 @@ def _independent(m: Match, a: Region, b: Region) -> None:
             told = source.used & {v.name for f in (x, y) for v in f.op.results}
             if atomic and not told and _unordered(x, y):
                 continue
-            mine, theirs = _object(source, x, a, b), _object(source, y, a, b)
+            mine, theirs = _object(x, tiles), _object(y, tiles)
             if mine != theirs:
                 if isinstance(x.op, Load | Store) and isinstance(y.op, Load | Store):
                     apart(m, mine, theirs)
@@ -133,21 +135,22 @@ def _unordered(*touches: Family) -> bool:
     return all(isinstance(t.op, Store) and t.op.order == "unordered" for t in touches)
 
 
-def _object(source: Source, x: Family, a: Region, b: Region) -> str:
-    """The tensor or, for a tile, the value of the block around both regions that it is a state of."""
-    if isinstance(x.op, Load | Store):
-        return x.op.tensor.name
-    value = x.op.source
-    while True:
-        op = source.defs.get(value.name)
-        if isinstance(op, Region) and value in op.carried:
-            value = op.inits[op.carried.index(value)]
-        elif isinstance(op, Region) and value in op.results:
-            value = op.inits[op.results.index(value)]
-        elif op is not None and op.keyword == "insert":
-            value = op.operands[0]
-        else:
-            return value.name
+def _shared(a: Region, b: Region, results: Mapping[str, int]) -> dict[str, str]:
+    """The tiles that `a` fills and `b` needs, by their values in both: `b` sees them element by element alone."""
+    filled = states(a.body.ops, {a.carried[k].name: name for name, k in results.items()})
+    start = {name: name for name in results}
+    start |= {c.name: i.name for c, i in zip(b.carried, b.inits, strict=True) if i.name in results}
+    seen = states(b.body.ops, start)
+    for region, of in ((a, filled), (b, seen)):
+        for inside, end in zip(region.carried, region.body.yields, strict=True):
+            if of.get(inside.name) != of.get(end.name):
+                wrong(f"{region.name} yields {end.name} for {inside.name}, and they are states of different tiles")
+    return filled | seen
+
+
+def _object(x: Family, tiles: Mapping[str, str]) -> str:
+    """The tensor, or the tile that both regions know; a value of one region alone has its own name."""
+    return x.op.tensor.name if isinstance(x.op, Load | Store) else tiles.get(x.op.source.name, x.op.source.name)
 
 
 # ---- split_scopes

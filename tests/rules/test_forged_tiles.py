@@ -1,0 +1,122 @@
+"""Forged steps in which a tile, an index or a monoid reaches further than the step speaks of."""
+
+from __future__ import annotations
+
+import re
+
+import treadle as td
+from treadle.checker.derivation import validate
+from treadle.ir.core import Program
+from treadle.ir.parser import parse_program
+from treadle.ir.printer import print_program
+from treadle.plan.steps import Step
+from treadle.rules import Derivation, factor
+
+from . import kernels
+
+M, N = td.dims("M N")
+
+
+@td.kernel
+def totals(X: td.Tensor[M], Y: td.Out[M]):
+    T = td.empty(M)
+    for m in td.parallel(M.each):
+        T[m] = X[m] + 1.0
+    for m in td.parallel(M.each):
+        Y[m] = T.sum(M)
+
+
+@td.kernel
+def chosen(C: td.Tensor[M], X: td.Tensor[M], Y: td.Out[M]):
+    T = td.zeros(M)
+    for m in td.parallel(M.each):
+        if C[m] > 0.0:
+            T[m] = X[m]
+        Y[m] = T[0]
+
+
+@td.kernel
+def nest(X: td.Tensor[N, M], Y: td.Out[N, M]):
+    for i in td.parallel(N.each):
+        for j in td.parallel(M.each):
+            Y[i, j] = X[i, j]
+
+
+def edited(p: Program, *changes: tuple[str, str]) -> Program:
+    text = print_program(p)
+    for old, new in changes:
+        assert old in text, (old, text)
+        text = text.replace(old, new)
+    return parse_program(text, "a forgery")
+
+
+def test_an_instance_has_its_own_part_of_a_tile() -> None:
+    """A whole tile is known when the region that fills it is over, not in the instance that fills an element."""
+    before = kernels.program(totals)
+    end = "      yield %T.3\n"
+    after = edited(
+        before,
+        (end + "    region R1 parallel (m_1 in M each)\n", ""),
+        ("reduce add %T.2", "reduce add %T.3"),
+        ("Y[m_1] = %3\n", "Y[m] = %3\n" + end),
+    )
+    args = {"first": "R0", "second": "R1", "disjoint": [["X", "Y"]]}
+    step = Step("fuse_scopes", args, (("2", None), ("2.0.0", "1.0.4"), ("2.0.1", "1.0.5")))
+    verdict = validate(before, step, after)
+    assert verdict.status == "rejected" and "uses %T.2 as a whole" in verdict.reason, verdict
+    assert not kernels.same(before, after)
+
+
+def test_a_tile_read_behind_a_branch() -> None:
+    before = kernels.program(chosen)
+    after = edited(before, ("region R0 parallel", "region R0 serial"))
+    verdict = validate(before, Step("serialise", {"at": "R0"}), after)
+    assert verdict.status == "rejected" and "%T.3 is read" in verdict.reason, verdict
+
+
+def test_new_indices_that_take_the_names_of_old_ones() -> None:
+    """`j` runs over N after the step and over M before it: what holds of the one is not known of the other."""
+    before = kernels.program(nest)
+    levels = [[{"name": "j", "dim": "N"}], [{"name": "i", "dim": "M"}]]
+    step = Step("reindex", {"at": "R0", "levels": levels, "map": {"i": "j", "j": "i"}, "inverse": {"j": "i", "i": "j"}})
+    turned = ("(i in N each)", "(j in N each)"), ("[i, j]", "[j, i]")
+    right = edited(before, ("(j in M each)", "(i in M each)"), *turned)
+    assert validate(before, step, right).status == "verified"
+    short = edited(before, ("(j in M each)", "(i in M[0 : min(M, N)] each)"), *turned)
+    verdict = validate(before, step, short)
+    assert verdict.status == "rejected" and "would never run" in verdict.reason, verdict
+
+
+def test_a_monoid_of_the_region_around() -> None:
+    """Both regions of a split say how parts of their states are merged, and the outer one says something else."""
+    before = kernels.program(kernels.lines)
+    lines = print_program(before).splitlines()
+    at = next(i for i, line in enumerate(lines) if "region R1" in line)
+    begin = next(i for i in range(at, len(lines)) if "load" in lines[i])
+    end = next(i for i in range(at, len(lines)) if "yield %8" in lines[i])
+    merge = [re.sub(r"%(1[2-6]|a\.1|b\.1|a|b)(?![\w.])", r"%w\1", line) for line in lines[at + 1 : begin]]
+    head = lines[at].replace("n in N each", "n_o in N by 4")
+    outer = head.replace("%f_a:", "%g_a:").replace("%f_b:", "%g_b:").replace("%s.1:", "%g_s:")
+    inner = re.sub(r"%f_([ab])(: \S+) = %\d", r"%f_\1\2 = %g_\1", lines[at]).replace("= %s)", "= %g_s)")
+    inner = inner.replace("region R1", "region R1_n").replace("n in N each", "n in n_o each").split(" -> ")[0]
+    text = [
+        *(*lines[:at], outer, *(line.replace("full 1.0", "full 2.0") for line in merge)),
+        *(f"  {line}" for line in (f"{inner} -> (%h_a, %h_b, %h_s)", *lines[at + 1 : end + 1])),
+        *("        yield %h_a, %h_b, %h_s", *lines[end + 1 :]),
+    ]
+    after = parse_program("\n".join(text) + "\n", "a forgery")
+    place, blocks = "0.0.3", (range(11), range(2), range(3))
+    forward = tuple((f"{place}.{b}.{k}", f"{place}.0.0.{b}.{k}") for b, ops in enumerate(blocks) for k in ops)
+    verdict = validate(before, Step("split", {"at": "R1", "arg": "n", "size": 4}, forward), after)
+    assert verdict.status == "rejected", verdict
+
+
+def test_a_tile_of_parts_with_one_more_element_than_chunks() -> None:
+    """What no chunk puts there would be folded too."""
+    before = Derivation(kernels.program(kernels.contract)).then(factor, "R1", "k", 4)
+    chunks = "((K + 3) // (4))"
+    after = edited(
+        before.program, (f"= {chunks}", f"= {chunks} + 1"), ("k_c in K_chunks", f"k_c in K_chunks[0 : {chunks}]")
+    )
+    verdict = validate(before.start, before.steps[0], after)
+    assert verdict.status == "rejected" and "and the chunks are" in verdict.reason, verdict
