@@ -16,7 +16,8 @@ from treadle.simulate.control import order_of_tasks as simulated_order
 from treadle.simulate.run import record
 from treadle.simulate.tape import Synchronised
 from treadle.view.facts import admits, scene, small_scene
-from treadle.view.run import order_of_tasks, run_kernel
+from treadle.view.happenings import order_of_tasks
+from treadle.view.run import run_kernel
 from treadle.view.timeline import uses
 
 BIG = {"M": 2048, "N": 2048, "K": 2048, "B": 2, "H": 4, "Sq": 2048, "Sk": 2048, "D": 128}

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from treadle.machine.form import Copy, MachineProgram
 from treadle.view.drawing import box, key, picture, runs, write
 from treadle.view.facts import Scene, small_scene
+from treadle.view.happenings import Event, Run, Slot
 from treadle.view.lines import Lines, core
 from treadle.view.markup import Markup, element, join
-from treadle.view.run import Event, Run, Slot, run_kernel
+from treadle.view.run import run_kernel
 
 LANE = 24
 
