@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import treadle as td
 from treadle.checker.derivation_plans import validate_plan
 from treadle.driver.rewriting import redecide, rewrite
 from treadle.ir.guard import Bound
@@ -53,6 +55,24 @@ def test_arguments_that_overlap_run_as_written() -> None:
     assert special is kernels.siblings.prepare((x, np.empty_like(x), x), {})[0]
     mine, _ = fused.prepare((x, np.empty_like(x), np.empty_like(x)), {})
     assert mine is not special
+
+
+def chunked(d: Derivation) -> Derivation:
+    return split_k(d, "R1", "k", 8)
+
+
+def test_other_contracts_and_pickles_keep_the_schedule() -> None:
+    kernel = rewrite(kernels.contract, chunked)
+    x, w = integers(3, 19), integers(19, 4)
+    loose = td.Numerics(contract=False)
+    assert kernel.under(loose) is kernel.under(loose)
+    assert np.array_equal(kernel(x, w, numerics=loose), x @ w)
+    assert kernel.derivation(x, w, numerics=loose).program.numerics["contract"] is False
+    again = pickle.loads(pickle.dumps(kernel))
+    assert [s.kind for s in again.derivation(x, w).steps] == ["factor"] and np.array_equal(again(x, w), x @ w)
+    strict = rewrite(kernels.siblings, lambda d: fuse_siblings(d, "R0", "R1")).under(loose)
+    special, _ = strict.prepare((x, np.empty_like(x), x), {})  # Z lies on X, under another contract too
+    assert "region R1" in special.text
 
 
 def test_decisions_of_a_plan() -> None:

@@ -7,7 +7,7 @@ needs them apart run the kernel as it was written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from treadle.base.errors import UserError
@@ -90,12 +90,26 @@ class RewrittenKernel(Kernel):
     def __init__(self, kernel: Kernel, schedule: Schedule) -> None:
         super().__init__(Rewritten.of(kernel.definition, schedule), variants=kernel.limit)
         self.as_written = kernel
+        self.schedule = schedule
+
+    def __reduce__(self) -> Any:
+        """A pickle is the kernel's name and the schedule, which must have one too."""
+        return rewrite, (self.as_written, self.schedule)
+
+    def under(self, numerics: Any) -> RewrittenKernel:
+        """The kernel with another numerical contract, under the same schedule."""
+        found = self._under.get(numerics) if isinstance(numerics, Hashable) else None
+        if not isinstance(found, RewrittenKernel):
+            found = self._under[numerics] = RewrittenKernel(self.as_written.under(numerics), self.schedule)
+        return found
 
     def derivation(self, *args: Any, **staged: Any) -> Derivation:
         """The derivation for these arguments (arrays or `td.like`)."""
-        definition = self.definition
+        asked = self._asked(staged)
+        special, _ = asked.prepare(args, staged, allocate=False)
+        definition = asked.definition
         assert isinstance(definition, Rewritten)
-        return definition.derivations[print_program(self.program(*args, **staged))]
+        return definition.derivations[special.text]
 
     def prepare(
         self, args: tuple[Any, ...], staged: dict[str, Any], *, allocate: bool = True, kind: str | None = None
