@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -54,3 +56,24 @@ def test_a_forged_derivation(files: tuple[Path, Path], capsys: pytest.CaptureFix
     assert "not the identity of add" in capsys.readouterr().out
     steps.write_text(steps.read_text().replace('"kind": "factor"', '"kind": "hoist"'))
     assert run([str(steps)]) == 2
+
+
+ALONE = """
+import importlib.abc, sys
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        rooms = ("rules", "planner", "realise", "targets", "simulate", "toolchain", "runtime")
+        if name.startswith("treadle.") and name.split(".")[1] in rooms:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Absent())
+from treadle.cli.check import run
+sys.exit(run([sys.argv[1]]))
+"""
+
+
+def test_a_derivation_is_judged_without_the_rooms_that_make_it(files: tuple[Path, Path]) -> None:
+    steps, _ = files
+    done = subprocess.run([sys.executable, "-c", ALONE, str(steps)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "") and "verified" in done.stdout
