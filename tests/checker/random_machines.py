@@ -273,8 +273,8 @@ def pair(draw: Draw) -> Drawn:
     first = base["B"] + slots["B"] * size
     place = {"A": first, "B": first + 16 * slots["A"]}
     meet = f"        sync barrier.sync (id = 1, threads = {threads})\n"
-    box = f"{rows} * t + $0, j + $1"
-    where = f"{rows} * t + $0 < M, j + $1 < N"
+    box = f"{rows} * t + $0, 32 * j + $1"
+    where = f"{rows} * t + $0 < M, 32 * j + $1 < N"
     counters = {"A": "p", "B": "q"}
     taken = {"A": "c", "B": "d"}
     fills: list[str] = []
@@ -309,7 +309,7 @@ def pair(draw: Draw) -> Drawn:
         else:
             body += f"        sync mbar.arrive empty{ring}{{{c}}}{by}\n"
         body += f"        advance {c}\n"
-    tasks = f"    tasks (t < MT) over persistent enters R0(m = {rows} * t .. min({rows} * t + {rows}, M)) {{\n      loop j = 0 .. N step 32 {{\n"
+    tasks = f"    tasks (t < MT) over persistent enters R0(m = {rows} * t .. min({rows} * t + {rows}, M)) {{\n      loop j = 0 .. NT step 1 {{\n"
     inits = "".join(f"    sync mbar.init {kind}{ring} by elect\n" for ring in "AB" for kind in ("full", "empty"))
     barriers = "".join(
         f"  barrier full{r} count 1 versions {slots[r]} tx @ {place[r]}\n  barrier empty{r} count {count[r]} versions {slots[r]} @ {place[r] + 8 * slots[r]}\n"
@@ -336,7 +336,7 @@ def pair(draw: Draw) -> Drawn:
   }}
 }}
 """
-    host = f"  let MT = (M + {rows - 1}) // {rows}\n"
+    host = f"  let MT = (M + {rows - 1}) // {rows}\n  let NT = (N + 31) // 32\n"
     host += "".join(f"  map m{n} of {n} f32 box ({rows}, 32) swizzle 0 fill zero promotion 256\n" for n in "XW")
     host += f"  launch main grid max(1, min(MT, {draw.one(1, 2)})) threads {threads + 32} shared {place['B'] + 16 * slots['B']}\n"
     guard = DISJOINT + "  disjoint(W, Y)\n" + BOXES.format("X") + BOXES.format("W") + "  1 <= N\n"

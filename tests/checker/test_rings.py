@@ -252,3 +252,12 @@ def test_boxes_of_an_output_that_overlaps_an_input_are_unknown() -> None:
     verdict = judge(RING.replace("  disjoint(W, Y)\n", ""))
     assert (verdict.status, verdict.judgement) == ("unknown", "J7")
     assert verdict.missing == "disjoint(Y, W) in the guard"
+
+
+def test_bounds_of_the_host_are_known_to_rings() -> None:
+    """A loop to a number of steps that the host computes: never empty where the guard says so of what it is made of."""
+    told = RING.replace("  let NT =", "  let KT = (K + 63) // 64\n  let NT =")
+    steps = told.replace("loop k0 = 0 .. K step 64", "loop k0 = 0 .. 64 * KT step 64")
+    assert steps.count("64 * KT") == 2 and judge(steps).status == "verified", str(judge(steps))
+    empty = judge(steps.replace("  1 <= K\n", ""))
+    assert empty.status == "rejected" and "without iterations" in empty.reason

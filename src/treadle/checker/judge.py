@@ -157,7 +157,8 @@ class Judge:
     def _protocols(self, kernel: Kernel, target: Target) -> Rings:
         """Rings, operations in flight, uniform control, barriers between accesses of several threads to memory."""
         everyone = sum(r.agents * r.threads for r in kernel.roles)
-        rings = Rings(kernel, self.facts)
+        lets = (eq(sym(name), e) for name, e in self.program.host.lets.items())
+        rings = Rings(kernel, self.facts.also(*lets))
         judge: Rings | InFlight | Between | Locality = rings
         try:
             rings.check()
