@@ -14,7 +14,7 @@ from tests.rules import kernels
 from treadle.cli.check import run
 from treadle.driver.check import SourceDiffers
 from treadle.driver.rewriting import rewrite
-from treadle.rules import Derivation, split_k
+from treadle.rules import Derivation, fuse_scopes, split_k
 from treadle.rules.nests import split
 
 HERE = "tests/rules/kernels.py:contract"
@@ -47,6 +47,22 @@ def test_a_machine_text_by_its_derivation_and_its_source(files: tuple[Path, Path
     Derivation(kernels.program(kernels.contract)).then(split, "R1", "k", 4).save(steps)
     with pytest.raises(SourceDiffers):
         run([str(machine), "--derivation", str(steps)])
+
+
+def test_a_text_whose_guard_lacks_what_the_steps_need(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two sweeps became one, which is right for arguments that are apart; the text would also run for others."""
+    fused = rewrite(kernels.siblings, lambda d: d.then(fuse_scopes, "R0", "R1"))
+    Derivation(kernels.program(kernels.siblings)).then(fuse_scopes, "R0", "R1").save(tmp_path / "steps.json")
+    text = fused.plan(np.ones((8, 9), np.float32), target="cpu:avx2").machine()
+    given = [str(tmp_path / "plan.tdm"), "--derivation", str(tmp_path / "steps.json")]
+    (tmp_path / "plan.tdm").write_text(text)
+    assert run(given) == 0
+    assert "verified in" in (out := capsys.readouterr().out) and " for disjoint(" in out
+    assert "disjoint(X, Z)" in text
+    (tmp_path / "plan.tdm").write_text(text.replace("disjoint(X, Z)", "same(X, Z)"))
+    assert run(given[:1]) == 0
+    assert run(given) == 2
+    assert "missing: disjoint(X, Z) in the guard" in capsys.readouterr().out
 
 
 def test_a_forged_derivation(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
         found = _derivation(derived, source, False)
         if found:
             return found
-        judged = judge_file(given.file, derived.last)
+        judged = derived.holds_for(judge_file(given.file, derived.last))
     print(json.dumps(judged.as_json()) if given.json else _text(judged))
     return STATUS[judged.verdict.status]
 
@@ -58,7 +58,8 @@ def _derivation(derived: Derived, source: Callable[[Program], Program] | None, a
         print(json.dumps([{"step": str(s), "status": v.status, "reason": v.reason} for s, v in derived.pairs]))
     else:
         for number, (step, verdict) in enumerate(derived.pairs, 1):
-            print(f"step {number}, {step}: {verdict}")
+            under = f" for {', '.join(verdict.permissions)}" if verdict.permissions else ""
+            print(f"step {number}, {step}: {verdict}{under}")
     return 0 if worst is None else STATUS[worst.status]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from treadle.checker import check
 from treadle.checker.derivation import validate_derivation
 from treadle.checker.verdict import Verdict
 from treadle.ir.core import Program
+from treadle.ir.guard import Disjoint
 from treadle.ir.printer import print_program
 from treadle.machine.form import MachineProgram
 from treadle.machine.parse import parse_machine
@@ -99,6 +100,18 @@ class Derived:
     def worst(self) -> Verdict | None:
         """The first verdict that is not verified, None where all are."""
         return next((v for v in self.verdicts if v.status != "verified"), None)
+
+    def holds_for(self, judged: Judged) -> Judged:
+        """The verdict on a text of the last program, as one on the first: `unknown` where the guard of the text lacks
+        a fact under which the steps hold."""
+        apart = [f for f in judged.machine.guard.facts if isinstance(f, Disjoint)]
+        stated = {str(one) for f in apart for one in (f, Disjoint(f.second, f.first))}
+        needed = [fact for v in self.verdicts for fact in v.permissions if fact not in stated]
+        if judged.verdict.status != "verified" or not needed:
+            return judged
+        reason = "the steps keep what the source means only for arguments that are apart"
+        verdict = Verdict("unknown", "step", reason=reason, missing=f"{needed[0]} in the guard")
+        return replace(judged, verdict=verdict)
 
 
 def judge_derivation(text: str) -> Derived:
