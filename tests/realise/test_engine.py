@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.realise.texts import program
@@ -10,6 +11,7 @@ from treadle.algebra.expr import Fn, const, ge, minimum, of, sym
 from treadle.analysis.uses import Uses
 from treadle.checker import check
 from treadle.ir.guard import Guard
+from treadle.ir.parser import parse_program
 from treadle.machine.form import Compute, Fold, Load, Loop, MachineProgram, Mma, Store, walk
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices, Pack
@@ -137,3 +139,25 @@ def test_surely_knows_what_coordinates_are() -> None:
     zero = const(0)
     assert surely(ge(sym("$0") * 2 + 1, zero)) and not surely(ge(sym("$0") - 1, zero))
     assert not surely(ge(of(Fn("x")), zero))
+
+
+@pytest.mark.parametrize("order", ["unordered", "ordered", "fold_left"])
+def test_dimensions_are_folded_in_the_order_in_which_they_are_named(order: str) -> None:
+    source = parse_program(f"""program sums
+  dim M
+  dim H
+  dim V
+  tensor X: f32[M, H, V]
+  tensor Y: f32[M] out
+  body
+    region R0 parallel (m in M each)
+      %0: f32[H, V] = load X[m, H, V]
+      %1: f32[] = reduce add %0 over V, H{"" if order == "unordered" else f" order {order}"}
+      store Y[m] = %1
+""")
+    uses = Uses(source)
+    guard = Guard(tuple(base_facts(source, uses, disjoint=True)))
+    machine = only_verified(realise(source, Choices(), guard, "cpu:avx512", uses))
+    loops = [s.var for s in walk(machine.kernels[0].roles[0].body) if isinstance(s, Loop)]
+    assert loops[1:] == (["h", "v"] if order == "unordered" else ["v", "h"])
+    # memory's order where any will do, else that of the source

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from treadle.algebra.expr import Constraint, Expr, Fn, ge, lt
 from treadle.algebra.sets import Facts
@@ -73,8 +72,9 @@ def _subscripts(op: Op) -> Iterator[tuple[Sub, Expr, Expr]]:
             yield sub, lo, hi
 
 
-def told(found: list[Promise], place: Place, facts: Facts) -> tuple[Constraint, ...]:
-    """What promises tell in the instance in force: of index expressions, and of elements that scalar fragments hold.
+def told(found: list[Promise], place: Place, facts: Facts, index: tuple[Expr, ...] = ()) -> tuple[Constraint, ...]:
+    """What promises tell in the instance in force: of index expressions, of elements that scalar fragments hold, and
+    of those that fragments hold at the slots at which `index` asks for fragments.
 
     What one promise tells may be what another one needs, so that its element exists: hence the rounds.
     """
@@ -84,7 +84,8 @@ def told(found: list[Promise], place: Place, facts: Facts) -> tuple[Constraint, 
         if promise.expr is not None:
             out += _inside(promise, place, place.source.expr_at(promise.expr, place.view.bindings))
     named = {p.value for p in active if p.value is not None}
-    terms = [t for t in map(partial(_held, place, facts), _scalars(place)) if t is not None]
+    held_at = [(n, None) for n in _scalars(place)] + _beside(place, index)
+    terms = [t for n, at in held_at if (t := _held(place, facts, n, at)) is not None]
     held = [one for t in terms for value in sorted(named) if (one := _as(place, t, value)) is not None]
     for _ in range(32):
         known = facts.also(*out)
@@ -103,9 +104,23 @@ def _scalars(place: Place) -> list[str]:
     return [n for n in place.holds if n in place.frags and not place.frags[n].shape and place.frags[n].dtype.is_int]
 
 
-def _held(place: Place, facts: Facts, name: str) -> Elem | None:
-    """The element that a scalar fragment holds, if one case decides."""
-    cases = [term for _, term in split(facts, place.holds[name])]
+def _beside(place: Place, index: tuple[Expr, ...]) -> list[tuple[str, tuple[Expr, ...] | None]]:
+    """Integer fragments of the shape of one that an index asks, with the slots at which it does."""
+    asked = {a for e in index for a in e.atoms() if isinstance(a, Fn) and a.name in place.frags and a.args}
+    found = sorted({(place.frags[a.name].shape, a.args) for a in asked}, key=str)
+    return [
+        (n, args)
+        for shape, args in found
+        for n in place.holds
+        if n in place.frags and place.frags[n].shape == shape and place.frags[n].dtype.is_int
+    ]
+
+
+def _held(place: Place, facts: Facts, name: str, at: tuple[Expr, ...] | None) -> Elem | None:
+    """The element that a fragment holds at these slots, if one case decides."""
+    if at is not None and any(a.functions for a in at):
+        return None
+    cases = [term for _, term in split(facts, place.held(name, at, facts))]
     return cases[0] if len(cases) == 1 and isinstance(cases[0], Elem) else None
 
 

@@ -135,7 +135,7 @@ class Reading:
             for fact in (ge(i, 0), lt(i, extent)):
                 if facts.implies(fact) or (promised is not None and promised(axis)):
                     continue
-                if not facts.also(*told(self.promises, place, facts)).implies(fact):
+                if not facts.also(*told(self.promises, place, facts, ref.index)).implies(fact):
                     refuse(facts, fact, judgement, f"{what} {ref.name} outside its axis {axis} of extent {extent}")
         return tuple(out)
 

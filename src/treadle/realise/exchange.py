@@ -160,7 +160,7 @@ class GroupLowering(LaneLowering):
         name = sym(run.names[number])
         over.append(Constraint(name - lo - at[slot] - sym("e0") * total, equality=True))
         coords = tuple(c.substitute(at) for c in run.coords)
-        return Claim(op.result.name, coords, live, run.names, tuple(over))
+        return Claim(op.result.name, coords, live, run.bound, tuple(over))
 
     def share(
         self,
@@ -182,7 +182,7 @@ class GroupLowering(LaneLowering):
         over += [Constraint(place), lt(place, share)]
         live = tuple(c.substitute(shifted) for c in frame.live(list(at)))
         coords = tuple(c.substitute(shifted) for c in run.coords)
-        return Claim(run.item.op.result.name, coords, live, run.names, tuple(over))
+        return Claim(run.item.op.result.name, coords, live, run.bound, tuple(over))
 
     def contributions(
         self, run: Running, slot: str, folding: list[tuple[form.Loop, Frame]], frame: Frame

@@ -20,7 +20,8 @@ from treadle.realise.storage import wide
 
 @dataclass(eq=False)
 class Running:
-    """A fold under way: its accumulator and what describes the contributions folded so far."""
+    """A fold under way: its accumulator and what describes the contributions folded so far; `names` of the coordinates
+    of `item.inner`, in that order."""
 
     item: Item
     acc: str
@@ -28,6 +29,11 @@ class Running:
     coords: tuple[Expr, ...]
     names: tuple[str, ...] = ()
     done: bool = False
+
+    @property
+    def bound(self) -> tuple[str, ...]:
+        """The names in the order of the operation's dimensions, as claims bind them."""
+        return tuple(f"c{i}" for i in range(len(self.names)))
 
 
 class Folds(Matrix):
@@ -38,7 +44,8 @@ class Folds(Matrix):
         op = item.op
         coords = self.coords(item.outer, middle)
         result = op.result
-        names = tuple(f"c{i}" for i in range(len(item.inner)))
+        folded = op.dims if isinstance(op, Reduce) else tuple(p.dim for p in item.inner)
+        names = tuple(f"c{folded.index(p.dim)}" for p in item.inner)
         extra = {
             lane.slot
             for part in item.inner
@@ -95,18 +102,20 @@ class Folds(Matrix):
             bases.append((name, lane.base, key[1], lane.width, lane.slot))
         order = {loop.var: i for i, (loop, _) in enumerate(folding)}
         bases.sort(key=lambda b: min((order[s] for s in b[1].symbols if s in order), default=-1))
+        # An axis that a fragment holds whole is under no loop: a tile has all of it or nothing.
+        looped = [b for b in bases if any(s in order for s in b[1].symbols)]
         if level is None:
-            over.append(lt(sym(bases[0][0]), bases[0][2]))
+            over.append(lt(sym(looped[0][0]), looped[0][2]))
         elif run.item.backward:
-            over += _later(bases[:level], step)
+            over += _later(looped[:level], step)
         else:
-            over += _earlier(bases[:level], step)
+            over += _earlier(looped[:level], step)
         for number, (name, _, lo, width, slot) in enumerate(bases):
             if width > 1 and slot in run.slots:
                 over.append(eq(sym(name) - lo - sym(slot) - sym(f"e{number}") * width, 0))
         coords = tuple(c.substitute(at) for c in run.coords)
         live = tuple(c.substitute(at) for c in frame.live(self.slots_of(run.coords, inner)))
-        return Claim(run.item.op.result.name, coords, live, run.names, tuple(c.substitute(at) for c in over))
+        return Claim(run.item.op.result.name, coords, live, run.bound, tuple(c.substitute(at) for c in over))
 
     def invariants(self, running: list[Running], folding: list[tuple[form.Loop, Frame]]) -> None:
         """What accumulators hold at the head of each folding loop."""

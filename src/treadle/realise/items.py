@@ -55,7 +55,10 @@ def item_of(op: Op) -> Item | None:
     """The item that an operation is by itself; None for one that is computed where it is used."""
     match op:
         case Reduce():
-            inner = tuple(a for a in op.source.type.axes if a.dim in op.dims)
+            axes = op.source.type.axes
+            inner = tuple(a for a in axes if a.dim in op.dims)
+            if op.order != "unordered":
+                inner = tuple(sorted(inner, key=lambda a: op.dims.index(a.dim)))
             return Item("fold", op, op.result.type.axes, inner, op.result)
         case Mma():
             inner = tuple(a for a in op.a.type.axes if a.dim in op.contracted)

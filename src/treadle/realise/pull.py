@@ -223,9 +223,9 @@ class Pull(Axes):
             case Full(number=number):
                 return Got(0 if number is None else number, dtype)
             case Coords():
-                return self.compute(value, coords, "index", [], frame, op=op, expr=coords[0])
+                return self.indexed(value, op, coords, coords[0], frame)
             case Index(expr=expr):
-                return self.compute(value, coords, "index", [], frame, op=op, expr=self.index(expr, frame))
+                return self.indexed(value, op, coords, self.index(expr, frame), frame)
             case Load():
                 return self.load(value, op, coords, at, frame, pad)
             case Extract():
@@ -250,6 +250,11 @@ class Pull(Axes):
                 raise self.absent(
                     value, f"{value} is needed at {', '.join(map(str, coords))} and is not kept there", op
                 )
+
+    def indexed(self, value: Value, op: Op, coords: tuple[Expr, ...], expr: Expr, frame: Frame) -> Got:
+        """An index expression in a fragment; of slots outside the axes no fragment holds the elements that it names."""
+        where = frame.live(self.slots_of(coords, frame)) if expr.functions else ()
+        return self.compute(value, coords, "index", [], frame, op=op, expr=expr, where=where)
 
     def absent(self, value: Value, found: str, op: Op | None) -> LoweringBroken | NotLowered:
         """The error for elements that are in no buffer and no fragment where they are needed."""

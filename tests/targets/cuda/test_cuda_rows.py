@@ -12,6 +12,8 @@ from treadle.checker import check
 from treadle.ir.core import Program
 from treadle.ir.parser import parse_program
 from treadle.machine.form import Fold, MachineProgram, Sync
+from treadle.machine.parse import parse_machine
+from treadle.machine.text import print_machine
 from treadle.plan.facts import CallFacts, contiguous
 from treadle.planner.enumerate import choose
 from treadle.targets.cuda.rows import Rows, along, even, least, rounded
@@ -136,3 +138,69 @@ def captured_sum() -> Program:
       store Y[m] = %1
 """
     )
+
+
+PLANES = """program planes
+  dim M
+  dim H
+  dim V
+  tensor X: f32[M, H, V]
+  tensor Y: f32[M] out
+  tensor Z: f32[M] out
+  body
+    region R0 parallel (m in M each)
+      %0: f32[H, V] = load X[m, H, V]
+      %1: f32[] = reduce add %0 over H, V
+      store Y[m] = %1
+      %2: f32[] = reduce max %0 over V, H
+      store Z[m] = %2
+"""
+"""Folds over two axes of which a fragment holds one whole."""
+
+
+@pytest.mark.parametrize(("columns", "warps"), [(512, 4), (70, 1), (200, 4)])
+@pytest.mark.parametrize("held", [True, False])
+def test_planes_are_folded_row_by_row(columns: int, warps: int, held: bool) -> None:
+    source = parse_program(PLANES)
+    sizes = {"M": 3, "H": 4, "V": columns}
+    machine = built(source, sizes, warps, held)
+    tried(machine, source, sizes)
+    assert check(machine).status == "verified"
+
+
+SHUFFLED = """program shuffled
+  dim M
+  dim N = 4 static
+  tensor X: f32[M, N]
+  tensor Y: f32[M, N] out
+  body
+    %n: i64[N] = coords N
+    region R0 parallel (m in M)
+      %x: f32[m, N] = load X[m, N]
+      %0: i64[] = full 1
+      %1: i64[N] = and %n, %0
+      %low: i64[N] = sub %n, %1
+      %2: f32[m, N] = extract %x[m, in_range(%low)]
+      %3: f32[m, N] = add %2, %x
+      %4: i64[] = full 2
+      %5: i64[N] = and %n, %4
+      %low.1: i64[N] = sub %n, %5
+      %6: f32[m, N] = extract %3[m, in_range(%low.1)]
+      store Y[m, N] = %6
+"""
+"""Elements of a row at places that are computed, twice, in fragments longer than the row."""
+
+
+def test_promises_of_elements_that_lanes_hold() -> None:
+    source = parse_program(SHUFFLED)
+    sizes = {"M": 5}
+    machine = built(source, sizes, 1, True)
+    tried(machine, source, sizes)
+    assert check(machine).status == "verified"
+    right = print_machine(machine)
+    masked = [line for line in right.splitlines() if "= load X" in line and "low" in line]
+    assert masked and all("where $0 <= 3" in line for line in masked)
+    twins = [right.replace("in_range(%low)", "%low"), right.replace("in_range(%low.1)", "%low.1")]
+    twins += [right.replace(line, line.replace(" where $0 <= 3", "", 1)) for line in masked]
+    for twin in twins:
+        assert twin != right and check(parse_machine(twin)).status != "verified"
