@@ -231,7 +231,14 @@ class Reader:
         """*Errors*: refused where an element was never written. A value that nobody uses may be any, but some value."""
         if facts.contradictory:
             return
-        rest = self.here(facts) - self.space.union([w for w in self.contents.touched if w.sure], facts)
+        here, total = self.here(facts), Region.nothing(self.space.rank)
+        for event in reversed(self.contents.touched):  # one store mostly wrote all of them
+            if event.sure:
+                written = self.space.region(event.map, facts)
+                if here <= written:
+                    return
+                total = total | written
+        rest = here - total
         if not rest.is_empty:
             raise Refused("J1", f"{what}, and was never written", rest.sample())
 
