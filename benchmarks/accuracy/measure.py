@@ -138,6 +138,8 @@ def computers(name: str) -> Iterator[tuple[str, DType, Compute]]:
                 half,
                 lambda *x, e=chosen.expand, h=half: convert(apply(e, *(convert(v, h, f32) for v in x)), f32, h),
             )
+    if row.picked is not None:
+        yield "picked", f32, lambda *x, e=row.picked.expand: apply(e, *x)
     if row.wide is not None:
         wide = row.wide.expand
         yield "exact", f32, lambda *x: convert(apply_wide(wide, *x), f64, f32)

@@ -107,11 +107,13 @@ def accuracy() -> str:
         )
         exact = "" if row.wide is None else error("f32", name, "exact")
         near = ", ".join(f"<= {e.ulp}" for e in row.hardware.values())
+        picked = error("f32", name, "picked", row.picked.ulp if row.picked else None)
         wide = error("f64", name, "2ulp", row.wide.ulp if row.wide else None)
         small = [rounded(d, name) for d in ("f16", "bf16")]
         precise = error("f32", name, "2ulp", row.classes["2ulp"].ulp)
-        rows.append([code(name), precise, fast, exact, near, wide, *small])
-    head = ["function", "f32 `2ulp`", "f32 `fast`", "f32 `exact`, `storage`", "f32 on `sm_90a`", "f64", "f16", "bf16"]
+        rows.append([code(name), precise, fast, exact, picked, near, wide, *small])
+    head = ["function", "f32 `2ulp`", "f32 `fast`", "f32 `exact`, `storage`", "f32 on CPUs", "f32 on `sm_90a`"]
+    head += ["f64", "f16", "bf16"]
     samples = f"2^{known['samples']} seeded arguments of f32 and 2^{known['samples'] - 6} of f64 a function and class"
     text = f"Measured ([results](../benchmarks/results/{known['file']})): {samples}, every argument of f16 and bf16"
     return f"{text}, the worst by mpmath.\n\n{table(head, rows)}"

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from treadle.math.numpy_ops import apply
-from treadle.math.table import FUNCTIONS
+from treadle.math.table import FUNCTIONS, expansion
 
 Long = NDArray[np.longdouble]
 N = 1 << 15
@@ -81,10 +81,11 @@ def test_against_long_double(name: str, accuracy: str) -> None:
     check(ulps(apply(row.expand, x), want), x, row.ulp)
 
 
-def test_erf() -> None:
+@pytest.mark.parametrize("target", ["", "cpu"])
+def test_erf(target: str) -> None:
     x = near_and_far(-1, 1, np.random.default_rng(7))[: N // 4]
     x = np.concatenate([x, near_and_far(-4.2, 4.2, np.random.default_rng(8))[: N // 4]])
-    row = FUNCTIONS["erf"].classes["2ulp"]
+    row = expansion("erf", target=target)
     check(ulps(apply(row.expand, x), exactly(mpmath.erf, x)), x, row.ulp)
 
 

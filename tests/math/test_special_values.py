@@ -39,12 +39,13 @@ def test_every_function_is_tried() -> None:
     assert set(FUNCTIONS) == {*ALONE, "pow"}
 
 
+@pytest.mark.parametrize("target", ["", "cpu"])
 @pytest.mark.parametrize("name", ALONE)
-def test_special_points(name: str) -> None:
+def test_special_points(name: str, target: str) -> None:
     x = np.array(POINTS, np.float32)
     with np.errstate(all="ignore"):
         want = ALONE[name](x.astype(np.float64)).astype(np.float32)
-    got = apply(expansion(name).expand, x)
+    got = apply(expansion(name, target=target).expand, x)
     for value, g, w in zip(x.tolist(), got.tolist(), want.tolist()):
         special = w != w or w in (INF, -INF) or w == 0 or abs(w) < 1e-38
         if special:

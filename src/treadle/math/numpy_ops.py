@@ -146,6 +146,9 @@ class NumpyOps:
     def select(self, mask: Array, a: Array, b: Array) -> Array:
         return np.where(mask, a, b)
 
+    def pick(self, index: Array, values: tuple[float, ...]) -> Array:
+        return np.stack([self.const_f32(v) for v in values])[index & 15]
+
     def rare(self, mask: Array, slow: Callable[[], Array], fast: Array) -> Array:
         return np.where(mask, slow(), fast) if np.any(mask) else fast
 

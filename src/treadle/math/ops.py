@@ -133,6 +133,14 @@ class Ops(AnyOps[V], Protocol[V]):
         ...
 
 
+class PickOps(Ops[V], Protocol[V]):
+    """With a permutation of registers, as vector units have it."""
+
+    def pick(self, index: V, values: tuple[float, ...]) -> V:
+        """`values[index mod 16]`. Requires: 16 values that f32 holds exactly."""
+        ...
+
+
 def polynomial(b: Ops[V], x: V, coefficients: tuple[float, ...]) -> V:
     """Horner's scheme; `coefficients` begin with the constant. Requires: at least one."""
     return horner(b, x, [b.const_f32(c) for c in coefficients])

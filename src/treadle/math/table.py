@@ -54,7 +54,7 @@ class Expansion:
 class Function:
     """`domain` is where the result is a number; `classes` has an expansion in f32 for each accuracy class that has one;
     `wide` is the one in f64 (`wide_ops.WideOps`); `hardware`, for an architecture, one of class `2ulp` around its
-    instructions (`hardware.NearOps`)."""
+    instructions (`hardware.NearOps`); `picked`, for CPUs, one of class `2ulp` by permuted registers (`ops.PickOps`)."""
 
     name: str
     arity: int
@@ -62,6 +62,7 @@ class Function:
     classes: dict[str, Expansion]
     wide: Expansion | None = None
     hardware: dict[str, Expansion] = field(default_factory=dict[str, Expansion])
+    picked: Expansion | None = None
 
 
 _BEYOND = "beyond 2 ulp between -10 and -8: no operation of the language is this function"
@@ -69,7 +70,8 @@ _FLUSH = "subnormal results become 0 or lose digits"
 
 
 def _row(name: str, domain: str, precise: Expansion, fast: Expansion | None = None, arity: int = 1) -> Function:
-    return Function(name, arity, domain, {"2ulp": precise, "fast": fast or precise}, _WIDE.get(name))
+    classes = {"2ulp": precise, "fast": fast or precise}
+    return Function(name, arity, domain, classes, _WIDE.get(name), picked=_PICKED.get(name))
 
 
 _WIDE = {
@@ -87,6 +89,8 @@ _WIDE = {
     "sqrt": Expansion(roots.sqrt, 0.5),
     "rsqrt": Expansion(roots.rsqrt_wide, 1.5),
 }
+
+_PICKED = {"erf": Expansion(error_function.erf_by_pieces, 1.6)}
 
 
 _ROWS = (
@@ -128,10 +132,15 @@ BY_WIDE = ("exact", "storage")
 """The classes of f32 that are computed in f64 and rounded once."""
 
 
-def expansion(name: str, accuracy: str = "2ulp") -> Expansion:
-    """The expansion of function `name` in f32 for class `2ulp` or `fast`. Errors: `math/no-expansion`."""
+def expansion(name: str, accuracy: str = "2ulp", target: str = "") -> Expansion:
+    """The expansion of function `name` in f32 for class `2ulp` or `fast` on a target. CPUs permute registers.
+
+    Errors: `math/no-expansion`.
+    """
     found = FUNCTIONS.get(name)
     if found is not None and accuracy in found.classes:
+        if found.picked is not None and target.startswith("cpu"):
+            return found.picked
         return found.classes[accuracy]
     known = f"one of {', '.join(FUNCTIONS)}" if found is None else f"class {' or '.join(found.classes)}"
     raise NoExpansion(

@@ -32,13 +32,13 @@ from treadle.ir.ops.elementwise import ELEMENTWISE
 from treadle.math.numpy_ops import NumpyOps
 from treadle.math.numpy_ops import apply as apply_expansion
 from treadle.math.numpy_wide import apply_wide
-from treadle.math.table import BY_WIDE, FUNCTIONS, wide_expansion
+from treadle.math.table import BY_WIDE, FUNCTIONS, expansion, wide_expansion
 
 Array = NDArray[Any]
 
 
-def elementwise(fn: str, dtype: DType, arrays: list[Array], accuracy: str = "2ulp") -> Array:
-    """`fn` of arrays of `dtype` (for `where`, of the last two)."""
+def elementwise(fn: str, dtype: DType, arrays: list[Array], accuracy: str = "2ulp", target: str = "") -> Array:
+    """`fn` of arrays of `dtype` (for `where`, of the last two), as the target computes it."""
     if fn == "fma":
         return fused(dtype, *arrays)
     if fn == "fms":
@@ -46,13 +46,12 @@ def elementwise(fn: str, dtype: DType, arrays: list[Array], accuracy: str = "2ul
         return fused(dtype, a, b, np.asarray(scalar.apply("neg", dtype, c)))
     if fn in ("maximum", "minimum"):
         return merge(fn[:3], dtype, *arrays, nan="propagate")
-    function = FUNCTIONS.get(fn)
-    if function is None or not dtype.is_float:
+    if fn not in FUNCTIONS or not dtype.is_float:
         return np.asarray(scalar.apply(fn, dtype, *arrays))
     if dtype == f64 or accuracy in BY_WIDE:
         result = apply_wide(wide_expansion(fn).expand, *(convert(a, dtype, f64) for a in arrays))
         return result if dtype == f64 else convert(convert(result, f64, f32), f32, dtype)
-    chosen = function.classes[accuracy]
+    chosen = expansion(fn, accuracy, target)
     wide = [a if dtype == f32 else convert(a, dtype, f32) for a in arrays]
     result = apply_expansion(chosen.expand, *wide)
     return result if dtype == f32 else convert(result, f32, dtype)

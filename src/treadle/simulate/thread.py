@@ -394,8 +394,9 @@ class Thread:
         gives = bool_ if item.fn in ELEMENTWISE and ELEMENTWISE[item.fn][2] == "bool" else dtype
         if gives != out:
             raise self.fatal("form", f"{item.fn} gives {gives} and {item.dst} is {out}")
+        world = self.world
         with np.errstate(all="ignore"):
-            return arithmetic.elementwise(item.fn, dtype, arrays, self.world.accuracy), states
+            return arithmetic.elementwise(item.fn, dtype, arrays, world.accuracy, world.program.target), states
 
     def _convert(self, fn: str, part: tuple[Any, Array, DType | None], out: DType) -> Array:
         values, known, own = part

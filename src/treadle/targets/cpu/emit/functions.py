@@ -8,7 +8,7 @@ from dataclasses import replace
 from treadle.dtype.formats import DType, bool_, f32, f64, i32, i64
 from treadle.math.table import BY_WIDE, expansion, wide_expansion
 from treadle.targets.cpu.emit.casts import Casts
-from treadle.targets.cpu.emit.lanes import Lanes, Vec, constant, lane_type, vector
+from treadle.targets.cpu.emit.lanes import Lanes, Vec, chunks, constant, lane_type, number_text, vector
 from treadle.targets.cpu.emit.text import Function
 
 
@@ -171,6 +171,36 @@ class VectorOps:
     def select(self, mask: Vec, a: Vec, b: Vec) -> Vec:
         return replace(a, text=self.fn.value(f"select {mask.type} {mask.text}, {a.type} {a.text}, {b.type} {b.text}"))
 
+    def pick(self, index: Vec, values: tuple[float, ...]) -> Vec:
+        """A permutation of registers that hold the values: it reads the low bits of an index, and nothing else."""
+        width = self.fn.module.width
+        if self.count is None:
+            kind = vector(lane_type(index.dtype), width)
+            one = self.fn.value(f"insertelement {kind} poison, {index.type} {index.text}, i64 0")
+            return self.lanes.element(self._picked(Vec(one, index.dtype, width), values), 0)
+        found: list[tuple[Vec, int]] = []
+        for at, lanes in chunks(self.count, width):
+            places = [at + i if i < lanes else -1 for i in range(width)]
+            part = self._picked(self.lanes.shuffle(index, None, places), values)
+            found += [(part, i) for i in range(lanes)]
+        return found[0][0] if len(found) == width else self.lanes.assemble(found)
+
+    def _picked(self, index: Vec, values: tuple[float, ...]) -> Vec:
+        width = index.lanes or 1
+        kind = vector(lane_type(self.real), width)
+        name = "llvm.x86.avx512.permvar.sf.512" if width == 16 else "llvm.x86.avx2.permps"
+        parts: list[Vec] = []
+        for at, _ in chunks(len(values), width):
+            listed = ", ".join(f"{lane_type(self.real)} {number_text(self.real, v)}" for v in values[at : at + width])
+            text = self.fn.call(kind, name, [(kind, f"<{listed}>"), index.typed])
+            parts.append(Vec(text, self.real, width))
+        if len(parts) == 1:
+            return parts[0]
+        low, high = parts
+        eighth = self.fn.value(f"and {index.type} {index.text}, splat ({lane_type(index.dtype)} {width})")
+        upper = self.fn.value(f"icmp ne {index.type} {eighth}, zeroinitializer")
+        return replace(low, text=self.fn.value(f"select <{width} x i1> {upper}, {kind} {high.text}, {kind} {low.text}"))
+
     def rare(self, mask: Vec, slow: Callable[[], Vec], fast: Vec) -> Vec:
         """The slow way is skipped where no lane needs it."""
         some = mask.text
@@ -209,4 +239,4 @@ def expanded(fn: Function, lanes: Lanes, name: str, accuracy: str, args: Sequenc
     if accuracy in BY_WIDE:
         casts = Casts(fn, lanes)
         return casts.cast(expanded(fn, lanes, name, accuracy, [casts.cast(a, f64) for a in args]), f32)
-    return expansion(name, accuracy).expand(VectorOps(fn, lanes, count), *args)
+    return expansion(name, accuracy, "cpu").expand(VectorOps(fn, lanes, count), *args)

@@ -81,7 +81,7 @@ class _Program:
         self.features = features
         bits = 32 * width
         self.attributes = f'nounwind "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
-        self.module = Module()
+        self.module = Module(width)
         self.module.intrinsics = {m.name: m for m in self.source.intrinsics if m.text(program.target) is not None}
         for meaning in self.module.intrinsics.values():
             self.module.own(meaning.symbol, meaning.text(program.target) or "")

@@ -21,7 +21,9 @@ Typed = tuple[str, str]
 class Module:
     """Functions, declarations of the intrinsics they use, and metadata."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 8) -> None:
+        self.width = width
+        """f32 lanes of the widest register that the text may use."""
         self._declared: dict[str, str] = {}
         self._functions: list[Function] = []
         self._raw: list[str] = []
