@@ -120,7 +120,8 @@ def _held(place: Place, facts: Facts, name: str, at: tuple[Expr, ...] | None) ->
     """The element that a fragment holds at these slots, if one case decides."""
     if at is not None and any(a.functions for a in at):
         return None
-    cases = [term for _, term in split(facts, place.held(name, at, facts))]
+    slots = None if at is None else tuple(place.expr(a, facts) for a in at)
+    cases = [term for _, term in split(facts, place.held(name, slots, facts))]
     return cases[0] if len(cases) == 1 and isinstance(cases[0], Elem) else None
 
 
