@@ -129,6 +129,8 @@ def _gather(
     known: NDArray[np.bool_] | None,
 ) -> None:
     if ok is None:
+        # Together: an access of no element may well name a scalar index that lies outside.
+        index = tuple(np.broadcast_arrays(*index))
         if isinstance(op, Load):
             m.watcher.read(op.tensor, index, op)
         m.tile(op.result, array[index], None if known is None else known[index])
