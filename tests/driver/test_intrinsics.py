@@ -119,6 +119,14 @@ def test_programs_and_machine_programs_as_text() -> None:
     assert check(wrong).status == "rejected"
 
 
+def test_one_named_like_a_function_of_ours() -> None:
+    """An emitter would put its text in the place of that function, and the judge knows functions by name."""
+    X = numbers(1, 5, 7)
+    text = rows.plan(X, target="cpu:avx2").machine().replace("user_clipped", "abs")
+    verdict = check(parse_machine(text))
+    assert verdict.status == "rejected" and "an intrinsic named abs" in verdict.reason, verdict
+
+
 def test_operands_that_differ_are_refused_by_the_judge() -> None:
     plan = product.plan(numbers(1, 3, 4), numbers(2, 4, 5), np.zeros(5, np.int32))
     line = next(

@@ -69,10 +69,11 @@ def validate(before: Program, step: Step, after: Program) -> Verdict:
     rule = VALIDATORS.get(step.kind)
     if rule is None:
         return verdict("unknown", f"steps of the kind {step.kind} have no validator", None, "a validator")
-    try:
-        verify(after, pass_name=step.kind)
-    except (IRStructure, IRDominance, IRType) as error:
-        return verdict("rejected", f"the program after it is malformed: {error.found}")
+    for program, place in ((before, "before"), (after, "after")):
+        try:
+            verify(program, pass_name=step.kind)
+        except (IRStructure, IRDominance, IRType) as error:
+            return verdict("rejected", f"the program {place} it is malformed: {error.found}")
     try:
         m = Match(before, after, step)
         rule(m)

@@ -15,7 +15,7 @@ from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.debug import Check
 from treadle.ir.ops.elementwise import Bitcast, Cast, Elementwise, Full
 from treadle.ir.ops.fold import Fold, Scan, Sort
-from treadle.ir.ops.intrinsic import Intrinsic, Meaning
+from treadle.ir.ops.intrinsic import PREFIX, Intrinsic, Meaning
 from treadle.ir.printer import print_program
 from treadle.ir.rewrite import expressions, has_effect, operand_names
 
@@ -79,6 +79,8 @@ class _Verifier:
 
     def meaning(self, meaning: Meaning) -> None:
         """A function of scalars by pointwise operations, that sees nothing else."""
+        if not meaning.name.startswith(PREFIX):
+            raise self.fail(IRStructure, f"an intrinsic named {meaning.name}", f"a name that starts with {PREFIX}")
         outer, self.visible, self.names = self.visible, {}, set()
         for value in meaning.params:
             self.define(value)

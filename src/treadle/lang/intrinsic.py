@@ -15,8 +15,8 @@ from treadle.dtype.formats import DType, f32, f64, i32, i64, u32, u64
 from treadle.dtype.promote import promote_weak
 from treadle.ir.core import Block, TileType
 from treadle.ir.ops.elementwise import Bitcast, Cast, Elementwise, Full
+from treadle.ir.ops.intrinsic import PREFIX, Meaning
 from treadle.ir.ops.intrinsic import Intrinsic as Op
-from treadle.ir.ops.intrinsic import Meaning
 from treadle.lang import pointwise
 from treadle.lang.errors import BadArgument
 from treadle.lang.state import context, maybe_context
@@ -90,7 +90,7 @@ class Intrinsic:
     def _meaning(self, ctx: Context, dtypes: list[DType]) -> Meaning:
         """The pattern as a block of its own, on scalars of these dtypes. *Errors*: `capture/argument`."""
         block = Block()
-        name = ctx.names.fresh(f"user_{self.name}")
+        name = ctx.names.fresh(f"{PREFIX}{self.name}")
         params = [ctx.builder.value(TileType(d), f"p{i}") for i, d in enumerate(dtypes)]
         stack, ctx.builder.stack = ctx.builder.stack, [block]
         try:

@@ -13,6 +13,9 @@ from treadle.dtype.formats import DType
 from treadle.ir.core import Block, Value
 from treadle.ir.ops.elementwise import Elementwise
 
+PREFIX = "user_"
+"""What the name of an intrinsic begins with: one named like a function of ours would be taken for that one."""
+
 
 @dataclass(eq=False)
 class Meaning:
