@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import select
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import IO, Any
 
 from treadle.driver.tuning_trial import HEADER, Measured, Refused, Stage, Task
 from treadle.plan.plan import Plan
+from treadle.toolchain.isolation import read_within
 
 _MAIN = "from treadle.driver.tuning_trial import main; main()"  # by import: messages are classes of that module
 LIMITS = {"starting": 60.0, "realising": 20.0, "judging": 30.0, "compiling": 60.0, "running": 10.0}
@@ -133,21 +133,9 @@ class Trier:
 
 
 def _receive(descriptor: int, end: float) -> Any:
-    header = _read(descriptor, HEADER.size, end)
-    data = None if header is None else _read(descriptor, HEADER.unpack(header)[0], end)
+    header = read_within(descriptor, HEADER.size, end)
+    data = None if header is None else read_within(descriptor, HEADER.unpack(header)[0], end)
     return None if data is None else pickle.loads(data)
-
-
-def _read(descriptor: int, size: int, end: float) -> bytes | None:
-    parts = bytearray()
-    while len(parts) < size:
-        left = end - time.monotonic()
-        ready = select.select([descriptor], [], [], left)[0] if left > 0 else []
-        chunk = os.read(descriptor, min(size - len(parts), 1 << 20)) if ready else b""
-        if not chunk:
-            return None
-        parts += chunk
-    return bytes(parts)
 
 
 Progress = Callable[[float, str], None]

@@ -103,13 +103,14 @@ def _exchange(worker: _Worker, payload: bytes, timeout: float) -> bytes | None:
     try:
         stdin.write(_HEADER.pack(len(payload)) + payload)
         stdin.flush()
-        header = _read(stdout.fileno(), _HEADER.size, deadline)
-        return None if header is None else _read(stdout.fileno(), _HEADER.unpack(header)[0], deadline)
+        header = read_within(stdout.fileno(), _HEADER.size, deadline)
+        return None if header is None else read_within(stdout.fileno(), _HEADER.unpack(header)[0], deadline)
     except OSError:
         return None
 
 
-def _read(descriptor: int, size: int, deadline: float) -> bytes | None:
+def read_within(descriptor: int, size: int, deadline: float) -> bytes | None:
+    """So many bytes of a pipe; None where it closed, or the clock (`time.monotonic`) passed `deadline`, before."""
     parts = bytearray()
     while len(parts) < size:
         left = deadline - time.monotonic()
