@@ -338,7 +338,7 @@ def masked_rows() -> f.MachineProgram:
         w = b.elementwise("where", keep, x, zero)
         s = b.reduce(w, [dk], "max")
         b.store(Y, [part(q)], s)
-    program = Program("causal", [dq], [X, Y], [], b.block)
+    program = Program("causal", [dq, dk], [X, Y], [], b.block)
     t, j, k, e0, Q = (sym(v) for v in ("t", "j", "k", "e0", "Q"))
     live = (lt(j + S0, Q),)
 
