@@ -1,11 +1,17 @@
 # ruff: noqa: E501 (lines of machine text)
-"""Indices that are no affine arithmetic: remainders by extents, product axes in masks, folds as bounds; chains from the
-right; each beside wrong twins."""
+"""Indices that are no affine arithmetic: remainders by extents and of what is read, product axes in masks, folds as
+bounds; chains from the right; each beside wrong twins."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from machine_text import refused, text, verified
+
+from treadle.algebra.expr import sym
+from treadle.checker.terms import quotient
+from treadle.dtype.formats import DType, i8, u8
+from treadle.evaluate.scalar import apply
 
 # A neighbour on a ring: the remainder by an extent.
 RING = text(
@@ -377,7 +383,58 @@ APART = text(
 STEP = (
     "      x = load X[N - 1 - a] ; %x[N - 1 - a]\n      s = fold add x onto s ; %s[] over (c) : N - 1 - a <= c, c < N\n"
 )
+
+# Remainders by numbers, low bits and shifts of what is read at run time stay where such operations put every integer.
+DIVIDED = text(
+    "cpu:avx2",
+    """
+  program p
+    dim W
+    dim N
+    require W - 8 >= 0
+    tensor X: f32[W]
+    tensor L: i32[N]
+    tensor Y: f32[N] out
+    body
+      region R0 parallel (i in N)
+        %v: i32[i] = load L[i]
+        %c: i32[] = full 3
+        %r: i32[i] = mod %v, %c
+        %x: f32[i] = load X[%r]
+        %d: i32[] = full 7
+        %m: i32[i] = and %v, %d
+        %e: i32[] = full 1
+        %h: i32[i] = shr %m, %e
+        %z: f32[i] = load X[%h]
+        %y: f32[i] = add %x, %z
+        store Y[i] = %y
+""",
+    "  injective(Y)\n  disjoint(L, Y)\n  disjoint(X, Y)",
+    "grid 1 threads 1",
+    """
+  frag v i32[]
+  frag r i32[]
+  frag x f32[]
+  frag m i32[]
+  frag h i32[]
+  frag z f32[]
+  frag y f32[]
+  role worker agents 1 threads 1 {
+    tasks (t < N) over workers enters R0(i = t .. t + 1) {
+      v = load L[t] ; %v[t]
+      r = mod v, 3 ; %r[t]
+      x = load X[r()] ; %x[t]
+      m = and v, 7 ; %m[t]
+      h = shr m, 1 ; %h[t]
+      z = load X[h()] ; %z[t]
+      y = add x, z ; %y[t]
+      store Y[t] = y ; store 0 [t]
+    }
+  }
+""",
+)
 RIGHT = {
+    "divided": DIVIDED,
     "ring": RING,
     "window": WINDOW,
     "counted": COUNTED,
@@ -398,6 +455,11 @@ def test_right_texts_are_verified(name: str) -> None:
 
 # (what is wrong, the right text, what stands there, what stands there instead, judgement)
 TWINS: list[tuple[str, str, str, str, str]] = [
+    ("more than are sure to be there", DIVIDED, "W - 8 >= 0", "W - 2 >= 0", "J1"),
+    ("another divisor", DIVIDED, "r = mod v, 3 ; %r[t]", "r = mod v, 4", "J1"),
+    ("the quotient", DIVIDED, "r = mod v, 3 ; %r[t]", "r = floordiv v, 3", "J1"),
+    ("bits that are not the low ones", DIVIDED, "m = and v, 7 ; %m[t]", "m = and v, -2", "J1"),
+    ("a shift of all bits", DIVIDED, "h = shr m, 1 ; %h[t]", "h = shr v, 1", "J1"),
     ("no remainder", RING, "load T[r()]", "load T[i()]", "J4"),
     ("the remainder of another number", RING, "r = mod i, n ; %r[]", "r = mod n, i", "J1"),
     ("a remainder by what may be zero", RING, "n = index expr M ; %n[]\n      r = mod i, n ; %r[]", "n = index expr M - 1\n      r = mod i, n", "J4"),
@@ -441,3 +503,21 @@ TWINS: list[tuple[str, str, str, str, str]] = [
 def test_wrong_twins_are_refused(twin: tuple[str, str, str, str, str]) -> None:
     _, right, old, new, judgement = twin
     refused(right, old, new, judgement)
+
+
+@pytest.mark.parametrize("dtype", [i8, u8], ids=str)
+@pytest.mark.parametrize("fn", ["floordiv", "mod", "and", "shr"])
+def test_divisions_by_numbers_are_those_of_the_interpreter(fn: str, dtype: DType) -> None:
+    """Of every integer, also where the shift is as long as the number."""
+    kind = np.dtype(dtype.name.replace("i", "int").replace("u", "uint"))
+    every = np.arange(np.iinfo(kind).min, np.iinfo(kind).max + 1)
+    ruled = 0
+    for number in range(np.iinfo(kind).max + 1):
+        rule = quotient(fn, number)
+        if rule is not None:
+            ruled += 1
+            found = rule(sym("v")).evaluate({"v": every}) + 0 * every  # a remainder by 1 is one number
+            assert np.array_equal(found, apply(fn, dtype, every.astype(kind), np.full_like(every, number, kind))), (
+                number
+            )
+    assert ruled >= 7

@@ -311,7 +311,61 @@ PAIRS = text(
 """,
     host="  buffer T f32[3*M] workspace align 64\n",
 )
+
+# Sequential sweeps over diagonals: instances replace elements whose two coordinates are both told by their argument.
+SWEEPS = text(
+    "cpu:avx2",
+    """
+  program p
+    dim M
+    dim N alias M
+    dim ln_range = M
+    tensor X: i64[M, N]
+    tensor Y: i64[M, N] out
+    body
+      %t: i64[M, N] = load X[M, N]
+      region R0 serial (ln in ln_range each) carry (%t.1: i64[M, N] = %t) -> (%t.2)
+        region R1 parallel (i in M[0 : M - ln - 1] each) carry (%t.3: i64[M, N] = %t.1) -> (%t.4)
+          %d: i64[] = extract %t.3[i, i]
+          %t.5: i64[M, N] = insert %t.3[i, i + ln + 1] = %d
+          yield %t.5
+        yield %t.4
+      store Y[M, N] = %t.2
+""",
+    "  injective(Y)\n  disjoint(X, Y)",
+    "grid 1 threads 1",
+    """
+  frag x i64[]
+  frag d i64[]
+  frag y i64[]
+  role worker agents 1 threads 1 {
+    version T ; %t[$0, $1]
+    loop a = 0 .. M step 1 {
+      loop b = 0 .. M step 1 {
+        x = load X[a, b] ; %t[a, b]
+        store T[a, b] = x ; %t[a, b]
+      }
+    }
+    loop l = 0 .. M step 1 enters R0(ln = l) {
+      invariant T ; %t.1[$0, $1]
+      version T ; %t.4[$0, $1]
+      tasks (i < M - l - 1) over workers enters R1(i = i) {
+        d = load T[i, i] ; %d[]
+        store T[i, l + i + 1] = d ; %t.5[i, l + i + 1]
+      }
+    }
+    loop a1 = 0 .. M step 1 {
+      loop b1 = 0 .. M step 1 {
+        y = load T[a1, b1] ; %t.2[a1, b1]
+        store Y[a1, b1] = y ; store 0 [a1, b1]
+      }
+    }
+  }
+""",
+    host="  buffer T i64[M, M] workspace align 64\n",
+)
 RIGHT = {
+    "sweeps": SWEEPS,
     "pairs": PAIRS,
     "part": PART,
     "chained": CHAINED,
@@ -345,6 +399,12 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("an element beside the part", PART, "store T[i] = x ; %t.3[i]", "store T[M - 1 - i] = x ; %t.3[M - 1 - i]", "J1"),
     ("one step of the chain left out", CHAINED, "load X[low2()] ; %x[low2()]", "load X[low()] ; %x[low()]", "J1"),
     ("no promise of the first", CHAINED, "extract %u[in_range(%low)]", "extract %u[%n]", "J1"),
+    ("another diagonal of the sweep", SWEEPS, "store T[i, l + i + 1] = d ; %t.5[i, l + i + 1]", "store T[i, l + i] = d ; %t.5[i, l + i]", "J1"),
+    ("the diagonal that was", SWEEPS, "store T[i, l + i + 1] = d ; %t.5[i, l + i + 1]", "store T[i, i + 1] = d ; %t.5[i, i + 1]", "J1"),
+    ("a sweep that ends early", SWEEPS, "tasks (i < M - l - 1)", "tasks (i < M - l - 2)", "J1"),
+    ("a sweep of the source that ends early", SWEEPS, "(i in M[0 : M - ln - 1] each)", "(i in M[0 : M - ln - 2] each)", "J1"),
+    ("one replaced element for another", SWEEPS, "insert %t.3[i, i + ln + 1] = %d", "insert %t.3[i, i + 1] = %d", "J1"),
+    ("the row of another instance", SWEEPS, "d = load T[i, i] ; %d[]", "d = load T[0, 0] ; %d[]", "J1"),
     ("factors exchanged", PAIRS, "store T[3*i + s] = x ; %t.1[3*i + s]", "store T[2*i + s] = x ; %t.1[2*i + s]", "J1"),
     ("the last factor left out", PAIRS, "loop s = 0 .. 3", "loop s = 0 .. 2", "J1"),
     ("another number", CONVERTED, "s = copy 0.0\n", "s = copy 1.0\n", "J1"),

@@ -1,7 +1,8 @@
 """Which elements of a carried tile some instance of a region updates.
 
-The variables of the region are eliminated where that is exact: an update whose subscript is an argument of the region,
-by itself or as a block, covers the argument's whole domain along that axis, for the instances of a region enumerate it.
+The variables of the region are eliminated where that is exact: an update whose subscript is an argument of the region
+(plus or minus it, and what is known) or a block of it has that argument's whole domain along that axis, for the
+instances of a region enumerate it; what other subscripts and domains say of the argument they say of that coordinate.
 An argument that no subscript mentions must have an instance. Everything else is None: not known.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from treadle.algebra.dims import Dim
+from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
 from treadle.algebra.expr import eq as equals
 from treadle.checker.scopes import argument_symbols
@@ -68,63 +69,84 @@ class Cover:
         return found
 
     def _insert(self, op: Insert, inside: tuple[Region, ...], coords: tuple[Expr, ...]) -> Conjunction | None:
-        free: dict[tuple[str, ...], RegionArg] = {argument_symbols(a): a for r in inside for a in r.args}
-        own = frozenset(s for symbols in free for s in symbols)
-        conds: list[Constraint] = []
-        known: dict[Dim, Expr] = {}
-        tiles: list[tuple[Value, Expr]] = []
-        for axis, c in zip(op.subs, coords, strict=True):
-            symbols = _argument(axis)
-            if not isinstance(axis, tuple) and axis.part is not None:
-                known[axis.part.dim] = c
-            if not isinstance(axis, tuple) and axis.tile is not None:
-                tiles.append((axis.tile, c))
-                continue
-            if symbols in free:
-                arg = free.pop(symbols)
-                lo, hi = arg.domain.lo, arg.domain.hi
-                if (self.source.depends(lo) | self.source.depends(hi)) & own:
-                    return None
-                conds += [ge(c, self.source.expr_at(lo, self.inst)), lt(c, self.source.expr_at(hi, self.inst))]
-                continue
-            fixed = self._fixed(axis, c, own)
-            if fixed is None:
+        update = _Update(self.source, self.inst, [a for r in inside for a in r.args])
+        todo = list(zip(op.subs, coords, strict=True))
+        while todo:
+            left = [(axis, c) for axis, c in todo if not update.take(axis, c)]
+            if len(left) == len(todo):
                 return None
-            conds += fixed
-        for tile, c in tiles:  # decided where the other subscripts tell its coordinates
-            if self.source.deps[tile.name] & own or not all(a.dim in known for a in tile.type.axes):
-                return None
-            conds.append(equals(c, self.source.index_of(self.source.element(tile, known, self.inst))))
-        for arg in free.values():
-            lo, hi = arg.domain.lo, arg.domain.hi
-            if (self.source.depends(lo) | self.source.depends(hi)) & own:
-                return None
-            conds.append(lt(self.source.expr_at(lo, self.inst), self.source.expr_at(hi, self.inst)))
-        return tuple(conds)
+            todo = left
+        return update.conditions()
 
-    def _fixed(self, axis: AxisSub, c: Expr, own: frozenset[str]) -> list[Constraint] | None:
-        """A subscript that is the same in all instances of the regions."""
+
+class _Update:
+    """The instances in which one update covers an element: their arguments, as its subscripts tell them."""
+
+    def __init__(self, source: Reader, inst: Mapping[str, Expr], args: list[RegionArg]) -> None:
+        self.source, self.inst = source, dict(inst)
+        self.args = {argument_symbols(a): a for a in args}
+        self.unknown = {s for symbols in self.args for s in symbols}
+        """Arguments of which the subscripts so far do not tell what they are."""
+        self.places: dict[tuple[str, ...], Expr] = {}
+        """A coordinate of the domain of each argument that a subscript mentions."""
+        self.known: dict[Dim, Expr] = {}
+        self.conds: list[Constraint] = []
+
+    def take(self, axis: AxisSub, c: Expr) -> bool:
+        """Whether it is known, by the arguments known so far, when this subscript selects the coordinate."""
         if isinstance(axis, tuple):
-            return None
+            return False
+        if axis.part is not None:
+            return self._part(axis.part, c)
         if axis.index is not None:
-            if self.source.depends(axis.index) & own:
-                return None
-            return [equals(c, self.source.expr_at(axis.index, self.inst))]
-        assert axis.part is not None
-        lo, hi = axis.part.lo, axis.part.hi
-        if (self.source.depends(lo) | self.source.depends(hi)) & own:
+            return self._index(axis.index, c)
+        tile = axis.tile
+        assert tile is not None
+        if self.source.deps[tile.name] & self.unknown or not all(a.dim in self.known for a in tile.type.axes):
+            return False
+        self.conds.append(equals(c, self.source.index_of(self.source.element(tile, self.known, self.inst))))
+        return True
+
+    def _part(self, part: Part, c: Expr) -> bool:
+        symbols = (*part.lo.symbols, *part.hi.symbols)
+        block = (part.lo, part.hi) == tuple(map(sym, symbols)) and symbols in self.args
+        if block and symbols not in self.places:
+            self.places[symbols] = c  # the blocks of a region have every element of its domain
+        elif (bounds := self._bounds(part)) is not None:
+            self.conds += [ge(c, bounds[0]), lt(c, bounds[1])]
+        else:
+            return False
+        self.known[part.dim] = c
+        return True
+
+    def _index(self, index: Expr, c: Expr) -> bool:
+        left = self.source.depends(index) & self.unknown
+        if not left:
+            self.conds.append(equals(c, self.source.expr_at(index, self.inst)))
+            return True
+        (one, *more) = sorted(left)
+        rest, k = index - sym(one), 1
+        if one in rest.symbols:
+            rest, k = index + sym(one), -1
+        if more or (one,) not in self.args or one in self.source.depends(rest):
+            return False
+        found = (c - self.source.expr_at(rest, self.inst)) * k
+        self.inst[one] = self.places[one,] = found
+        self.unknown.remove(one)
+        return True
+
+    def _bounds(self, part: Part) -> tuple[Expr, Expr] | None:
+        if (self.source.depends(part.lo) | self.source.depends(part.hi)) & self.unknown:
             return None
-        return [ge(c, self.source.expr_at(lo, self.inst)), lt(c, self.source.expr_at(hi, self.inst))]
+        return self.source.expr_at(part.lo, self.inst), self.source.expr_at(part.hi, self.inst)
 
-
-def _argument(axis: AxisSub) -> tuple[str, ...]:
-    """The symbols of the argument that a subscript is, if it is one by itself or as a block."""
-    if isinstance(axis, tuple):
-        return ()
-    if axis.index is not None and len(axis.index.symbols) == 1 and not axis.index.functions:
-        (name,) = axis.index.symbols
-        return (name,) if axis.index == sym(name) else ()
-    if axis.part is not None and len(axis.part.lo.symbols) == 1 and len(axis.part.hi.symbols) == 1:
-        (lo,), (hi,) = axis.part.lo.symbols, axis.part.hi.symbols
-        return (lo, hi) if (axis.part.lo, axis.part.hi) == (sym(lo), sym(hi)) else ()
-    return ()
+    def conditions(self) -> Conjunction | None:
+        """That the arguments are in their domains; of one that no subscript mentions, that it has an instance."""
+        conds = list(self.conds)
+        for symbols, arg in self.args.items():
+            bounds = self._bounds(arg.domain)
+            if bounds is None:
+                return None
+            at = self.places.get(symbols)
+            conds += [lt(*bounds)] if at is None else [ge(at, bounds[0]), lt(at, bounds[1])]
+        return tuple(conds)

@@ -32,6 +32,7 @@ from treadle.checker.terms import (
     keeps_values,
     only,
     opaque_index,
+    quotient,
 )
 from treadle.checker.verdict import Unsure
 from treadle.dtype.formats import DType, i64
@@ -146,6 +147,8 @@ class Meaning(Scopes):
                 return self.index_of(inner, view)
             case App(fn, args, dtype) if fn in EXTREMA and dtype.is_int and ANY not in args:
                 return EXTREMA[fn](*(self.index_of(a, view) for a in args))  # a clamp, whatever it is of
+            case App(fn, (a, Num(c, _)), dtype) if dtype.is_int and a != ANY and (rule := quotient(fn, c)) is not None:
+                return rule(self.index_of(a, view))  # of whatever integer is divided
             case _:
                 return opaque_index(settled)
 

@@ -259,6 +259,21 @@ def _const(term: Term) -> Expr:
     return Expr(()) + int(term.value)
 
 
+def quotient(fn: str, number: float) -> Callable[[Expr], Expr] | None:
+    """What a division by a positive number, the low bits of an integer, or a shift to the right make of any integer.
+
+    *Ensures*: the result of the operation in every integer dtype that has both operands; no such operation overflows.
+    """
+    n = int(number)
+    if fn in ("floordiv", "mod") and n > 0:
+        return (lambda e: e // n) if fn == "floordiv" else (lambda e: e % n)
+    if fn == "and" and n > 0 and not n & (n + 1):
+        return lambda e: e % (n + 1)
+    if fn == "shr" and 0 <= n < 63:
+        return lambda e: e // (1 << n)
+    return None
+
+
 _DIVISIONS = {"floordiv": QUOTIENT, "mod": REMAINDER}
 
 
