@@ -37,6 +37,19 @@ def product(A: td.Tensor[M, K], B: td.Tensor[K, N], Y: td.Out[M, N] = None):
         Y[m, n] = acc
 
 
+@td.kernel
+def chatty(X: td.Tensor[N], Y: td.Out[N] = None):
+    for n in td.parallel(N):
+        td.print("x", X[n])
+        Y[n] = X[n]
+
+
+@td.kernel
+def binned(X: td.Tensor[N], count: td.Tensor[K, td.i32]):
+    for n in td.parallel(N):
+        count.add_at(td.in_range((X[n] * K.extent).to(td.i32), K), 1)
+
+
 def main():
     a = np.ones((8, 8), np.float32)
     for _ in range(5):
@@ -97,6 +110,17 @@ def test_run_profiles_kernels_and_files(capsys, file):
         main(["run", str(file), "--profile", "leave"])
     assert left.value.code == 7 and "kernels " in capsys.readouterr().out
     assert Kernel.__call__.__name__ == "__call__" and Kernel.bind.__name__ == "bind", "nothing is timed any more"
+
+
+def test_run_of_a_kernel_that_prints_calls_it_once(capsys, file):
+    status, out, _ = run(capsys, "run", f"{file}:chatty", "--dim", "N=3")
+    assert status == 0 and out.count("x[N = ") == 3 and "no others" in out
+
+
+@pytest.mark.parametrize("command", ["run", "tune"])
+def test_made_up_arrays_that_break_a_promise_are_refused(capsys, file, command):
+    status, out, err = run(capsys, command, f"{file}:binned")
+    assert status == BAD_INPUT and "bounds/out-of-range" in out + err
 
 
 def test_tune_prints_and_saves(capsys, file, tmp_path):

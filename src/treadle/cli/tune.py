@@ -28,6 +28,7 @@ def run(argv: Sequence[str]) -> int:
         seed=given.seed,
         extent=REPRESENTATIVE,
     )
+    call.try_promises()
     tuned = call.kernel.tune(budget=given.budget, **call.keywords)
     print(tuned)
     if given.save is not None:

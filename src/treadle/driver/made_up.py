@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +19,8 @@ from treadle.driver.samples import arguments, default_extents
 from treadle.dtype.packing import pack
 from treadle.ir.core import Program
 from treadle.ir.extents import told_extents
+from treadle.ir.infer import flat_subs
+from treadle.ir.ops.debug import Print
 
 MOST = 1 << 31
 """Bytes of made-up arrays: who wants more says which extents are meant."""
@@ -34,6 +39,18 @@ class MadeUp:
     def outputs(self) -> list[str]:
         """Names of the outputs, in order."""
         return [t.name for t in self.program.tensors if t.out and not t.hidden]
+
+    @property
+    def prints(self) -> bool:
+        """Whether the kernel has a `td.print`, which tells of every call."""
+        return any(isinstance(op, Print) for op in self.program.body.walk())
+
+    def try_promises(self) -> None:
+        """Runs the interpreter on copies, where a subscript is promised: made-up arrays need not keep what compiled
+        code trusts. *Errors*: `bounds/out-of-range`."""
+        if any(s.promised for op in self.program.body.walk() for s in flat_subs(getattr(op, "subs", ()))):
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.kernel.reference(**copy.deepcopy(self.keywords))
 
 
 def made_up(
