@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
-from tests.machine.programs import RING, ROWS_SCALAR, TEXTS, rows_scalar
+from tests.machine.programs import RING, ROWS_SCALAR, ROWS_VECTOR, TEXTS, rows_scalar
 
 from treadle.algebra.expr import Constraint, Expr, Fn, const, floordiv, maximum, minimum, of, sym
+from treadle.base.errors import TreadleError
 from treadle.dtype.formats import bf16, bool_, f32, i32
 from treadle.ir.guard import Absent, Aligned, Bound, Disjoint, Divisible, Guard, Injective, Pitch, Unit
 from treadle.machine import form as m
@@ -286,3 +287,28 @@ def test_wrong_texts(name: str, snapshot: SnapshotAssertion) -> None:
     with pytest.raises(MachineSyntax) as caught:
         parse_machine(ROWS_SCALAR.replace(old, new))
     assert str(caught.value) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("1" * 5000, "5000 digits"),
+        ("0x1p99999", "a number that a float holds"),
+        ("(" * 400 + "1" + ")" * 400, "nested too deeply"),
+    ],
+    ids=["long", "large", "deep"],
+)
+def test_numbers_beyond_all_measure_are_refused(value: str, said: str) -> None:
+    assert "fill -inf" in ROWS_VECTOR and "depth = 0" in RING
+    text = RING.replace("depth = 0", f"depth = {value}", 1)
+    if value.startswith("0x"):
+        text = ROWS_VECTOR.replace("fill -inf", f"fill {value}", 1)
+    with pytest.raises(TreadleError, match=said):
+        parse_machine(text)
+
+
+def test_nan_is_an_argument() -> None:
+    assert "t = copy -inf" in ROWS_VECTOR
+    text = ROWS_VECTOR.replace("t = copy -inf", "t = copy nan", 1)
+    printed = print_machine(parse_machine(text))
+    assert "t = copy nan" in printed and print_machine(parse_machine(printed)) == printed

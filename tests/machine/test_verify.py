@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from syrupy.assertion import SnapshotAssertion
 from tests.machine.programs import PACKED, RING, ROWS_VECTOR, TEXTS, edited
 
+from treadle.algebra.expr import const
+from treadle.dtype.formats import bf16
+from treadle.ir.guard import Aligned, Fact, Guard, Injective, Pitch, Unit
+from treadle.machine.form import Buffer
 from treadle.machine.parse import parse_machine
 from treadle.machine.verify import FormError, form_problems, verify
 
@@ -48,6 +54,7 @@ WRONG = {
     "counter": (RING, "advance q", "advance z", "no counter z"),
     "distribution": (RING, "frag acc f32[64, 16]", "frag acc f32[64, 17]", "make 16 coordinates of 17"),
     "grain": (RING, "by warp", "by half", "no grain half"),
+    "function on the host": (RING, "grid ", "grid elect() + ", "elect has no value on the host"),
     "barrier": (RING, "sync mbar.arrive empty{q}", "sync mbar.arrive none{q}", "no barrier none"),
 }
 
@@ -58,6 +65,22 @@ def test_wrong_forms(name: str) -> None:
     problems = form_problems(edited(text, old, new))
     assert any(message in p.text for p in problems), [str(p) for p in problems]
     assert all(p.line > 0 for p in problems)
+
+
+def test_workspace_is_aligned_to_a_power_of_two() -> None:
+    program = parse_machine(RING)
+    room = Buffer("room", bf16, (const(8),), "workspace", 0)
+    wrong = replace(program, host=replace(program.host, workspace=[*program.host.workspace, room]))
+    assert any("an alignment of 0" in p.text for p in form_problems(wrong))
+
+
+@pytest.mark.parametrize(
+    "fact", [Unit("X", 2), Unit("Z", 0), Pitch("X", -1, 8), Aligned("Z", 16), Injective("Z")], ids=str
+)
+def test_facts_are_about_tensors_of_the_program(fact: Fact) -> None:
+    program = parse_machine(RING)
+    wrong = replace(program, guard=Guard((*program.guard.facts, fact)))
+    assert any("no axis of a tensor" in p.text for p in form_problems(wrong))
 
 
 def test_the_error_names_the_line(snapshot: SnapshotAssertion) -> None:

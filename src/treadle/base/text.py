@@ -144,7 +144,7 @@ class Tokens:
             self.next()
         if self.peek().kind != "int":
             raise self.error(what)
-        return sign * int(self.next().text, 0)
+        return sign * self._integer(self.next())
 
     def number(self, what: str = "a number") -> int | float:
         """An integer, or a float in decimal or hexadecimal form, `inf` and `nan` among them."""
@@ -154,13 +154,29 @@ class Tokens:
             self.next()
         token = self.next()
         if token.kind == "int":
-            return sign * int(token.text, 0)
+            return sign * self._integer(token)
         if token.kind == "float":
-            return sign * (float.fromhex(token.text) if token.text[:2].lower() == "0x" else float(token.text))
+            return sign * self._float(token)
         if token.text in ("inf", "nan") and token.kind == "name":
             return sign * float(token.text)
         self._at = start
         raise self.error(what)
+
+    def _integer(self, token: Token) -> int:
+        try:
+            return int(token.text, 0)
+        except ValueError:  # more digits than Python reads
+            self._at -= 1
+            raise self.error("a shorter integer", found=f"{len(token.text)} digits") from None
+
+    def _float(self, token: Token) -> float:
+        if token.text[:2].lower() != "0x":
+            return float(token.text)
+        try:
+            return float.fromhex(token.text)
+        except OverflowError:
+            self._at -= 1
+            raise self.error("a number that a float holds") from None
 
     def string(self, what: str = "a string") -> str:
         if self.peek().kind != "string":

@@ -49,7 +49,12 @@ T = TypeVar("T")
 def parse_machine(text: str, file: str = "<machine text>") -> MachineProgram:
     """The machine program of a text. Errors: `machine/syntax`, and those of the embedded program's parser."""
     keep_text(file, text)
-    return _Parser(text, file).program()
+    parser = _Parser(text, file)
+    try:
+        return parser.program()
+    except RecursionError:
+        row = parser.row()
+    raise row.error("fewer brackets or bodies inside one another", found="text nested too deeply")
 
 
 class _Parser:

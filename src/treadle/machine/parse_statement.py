@@ -26,7 +26,7 @@ from treadle.machine.form import (
     Version,
 )
 
-_CLAUSES = frozenset(("where", "fill", "expr", "by", "tags", "origin", "onto", "contract", "axes", "nan", ";"))
+_CLAUSES = frozenset(("where", "fill", "expr", "by", "tags", "origin", "onto", "contract", "axes", ";"))
 
 
 class StatementReader:

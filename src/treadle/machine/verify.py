@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from treadle.algebra.expr import Expr
 from treadle.base.errors import UserError
+from treadle.ir.guard import Aligned, Injective, Pitch, Unit
 from treadle.machine.form import Body, Buffer, Control, Frag, If, Loop, MachineProgram, Role, Stmt, Tasks
 from treadle.machine.text import print_machine, statement_lines
 from treadle.machine.verify_names import HostNames, Names, Problem, Source
@@ -54,6 +55,11 @@ def _check_host(
     program: MachineProgram, source: Source, lines: Mapping[int, int], problems: list[Problem]
 ) -> HostNames:
     host = HostNames(set(source.symbols))
+    for fact in program.guard.facts:
+        if isinstance(fact, Aligned | Injective | Pitch | Unit):
+            known = source.tensors.get(fact.tensor)
+            if known is None or (isinstance(fact, Pitch | Unit) and not 0 <= fact.axis < known[1]):
+                problems.append(Problem(lines.get(id(fact), 1), f"the guard's {fact} is about no axis of a tensor"))
     for name, expr in program.host.lets.items():
         for missing in expr.symbols - host.symbols:
             problems.append(Problem(0, f"host let {name}: {missing} has no value"))
@@ -62,6 +68,8 @@ def _check_host(
         host.workspace[buffer.name] = buffer
         if buffer.place != "workspace":
             problems.append(Problem(lines[id(buffer)], f"the host provides workspace, not {buffer.place} memory"))
+        if buffer.align < 1 or buffer.align & (buffer.align - 1):
+            problems.append(Problem(lines[id(buffer)], f"an alignment of {buffer.align}: a power of two is needed"))
     for entry in program.host.maps:
         host.maps[entry.name] = entry.tensor
         known = source.tensors.get(entry.tensor)
@@ -77,7 +85,7 @@ def _check_host(
             problems.append(
                 Problem(lines[id(launch)], f"{names.count(launch.kernel)} kernels are called {launch.kernel}")
             )
-        for missing in launch.grid.symbols - host.symbols:
+        for missing in (launch.grid.symbols - host.symbols) | launch.grid.functions:
             problems.append(Problem(lines[id(launch)], f"{missing} has no value on the host"))
     return host
 
