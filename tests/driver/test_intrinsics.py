@@ -202,3 +202,61 @@ def test_contracts_that_cannot_be_stated(found: str) -> None:
     with pytest.raises(TreadleError) as caught:
         call()
     assert caught.value.code == code and found in str(caught.value), str(caught.value)
+
+
+TRIPLE = (
+    "define internal {0} {cc}@triple({1} noundef %x, {2} %n) alwaysinline {{\n  %y = {3} {0} %x, %x\n  ret {0} %y\n}}"
+)
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        ("double", "double", "i64", "fadd", ""),
+        ("float", "float", "i32", "fadd", ""),
+        ("i32", "i32", "i64", "add", ""),
+        ("float", "float", "i64, i64", "fadd", ""),
+        ("float", "float", "i64", "fadd", "fastcc "),
+        ("float", "float", "i64", "fadd", "; "),
+    ],
+)
+def test_texts_of_other_types_are_refused_at_the_call(types: tuple[str, str, str, str, str]) -> None:
+    """LLVM takes such a call without a word, and reads another register."""
+
+    def triple(x, n):
+        return x + x
+
+    first, rest, last, op, cc = types
+    texts = {"cpu": TRIPLE.format(first, rest, last, op, cc="" if cc == "; " else cc)}
+    texts["cpu"] = ("; " if cc == "; " else "") + texts["cpu"]
+    twice = td.intrinsic(triple, emit=texts)
+
+    @td.kernel
+    def doubled(X: td.Tensor[M], L: td.Tensor[M, i64], Y: td.Out[M] = None):
+        Y[M] = twice(X[M], L[M])
+
+    with pytest.raises(
+        TreadleError,
+        match=r"(?s)mistake while computing triple.*twice\(X\[M\], L\[M\]\).*define float @triple\(float, i64\)",
+    ):
+        doubled.plan(numbers(1, 5), np.zeros(5, np.int64))
+
+
+def test_the_right_types_are_found_among_attributes() -> None:
+    def triple(x, n):
+        return x + x
+
+    text = "; define double @triple(double)\n" + TRIPLE.format("float", "float", "i64", "fadd", cc="")
+    text = text.replace("noundef", "nofpclass(nan inf) noundef")
+    twice = td.intrinsic(triple, emit={"cpu": text})
+
+    @td.kernel
+    def doubled(X: td.Tensor[M], L: td.Tensor[M, i64], Y: td.Out[M] = None):
+        Y[M] = twice(X[M], L[M])
+
+    X = numbers(1, 5)
+    plan = doubled.plan(X, np.zeros(5, np.int64))
+    assert np.array_equal(doubled(X, np.zeros(5, np.int64)), X + X)
+    wrong = plan.machine().replace("define internal float @triple", "define internal double @triple")
+    verdict = check(parse_machine(wrong))
+    assert verdict.status == "rejected" and "define double @triple" in str(verdict)

@@ -65,6 +65,9 @@ def check(program: MachineProgram) -> Verdict:
     foreign = next((m.name for m in whole.intrinsics if not m.name.startswith(PREFIX)), None)
     if foreign is not None:  # functions are told apart by name
         return Verdict("rejected", "J1", reason=f"the embedded program has an intrinsic named {foreign}")
+    mistyped = next((w for m in whole.intrinsics if (w := m.wrong_text()) is not None), None)
+    if mistyped is not None:  # a call by other types than those of the definition is undefined
+        return Verdict("rejected", "J1", reason=f"{mistyped[0]}, where calls are of {mistyped[1]}")
     meant = expand(whole)
     if meant is not whole or program.captured is not None:
         if program.captured is not None and print_program(meant) != print_program(program.program):

@@ -91,6 +91,9 @@ class _Verifier:
             raise self.fail(IRStructure, f"{len(meaning.body.yields)} results of {meaning.name}", "one")
         self.block(meaning.body, [v.type for v in meaning.body.yields])
         self.visible = outer
+        wrong = meaning.wrong_text()
+        if wrong is not None:
+            raise self.fail(IRType, *wrong)
 
     # ---- walking
 

@@ -112,7 +112,17 @@ class Intrinsic:
             )
         for i, value in enumerate([*params, *(r for op in block.ops for r in op.results)]):
             value.name = f"%{name}.{i}"
-        return Meaning(name, self.name, params, block, self.numerics, self.emit)
+        meaning = Meaning(name, self.name, params, block, self.numerics, self.emit)
+        wrong = meaning.wrong_text()
+        if wrong is not None:
+            raise BadArgument(
+                doing=f"computing {self.name}",
+                found=wrong[0],
+                expected=f"{wrong[1]}, by the dtypes of its operands and of its pattern",
+                hint="convert the operands with .to, or write the text for these types",
+                span=ctx.span,
+            )
+        return meaning
 
     def __repr__(self) -> str:
         return f"td.intrinsic({self.name})"
