@@ -50,6 +50,22 @@ def binned(X: td.Tensor[N], count: td.Tensor[K, td.i32]):
         count.add_at(td.in_range((X[n] * K.extent).to(td.i32), K), 1)
 
 
+@td.kernel
+def doubled(X: td.Tensor[N]):
+    for n in td.parallel(N):
+        X[n] *= 2
+
+
+R = td.dims("R")
+
+
+@td.kernel
+def swapped(X: td.Tensor[R.device, N], Y: td.Out[R.device, N] = None):
+    for r in td.parallel(R.each, scope="device"):
+        for n in td.parallel(N):
+            Y[r, n] = X[R.extent - 1 - r, n]
+
+
 def main():
     a = np.ones((8, 8), np.float32)
     for _ in range(5):
@@ -115,6 +131,22 @@ def test_run_profiles_kernels_and_files(capsys, file):
 def test_run_of_a_kernel_that_prints_calls_it_once(capsys, file):
     status, out, _ = run(capsys, "run", f"{file}:chatty", "--dim", "N=3")
     assert status == 0 and out.count("x[N = ") == 3 and "no others" in out
+
+
+def test_run_tells_of_what_a_call_changes_in_place(capsys, file, tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(3, dtype=np.float32))
+    given = f"X={tmp_path / 'x.npy'}"
+    status, out, _ = run(capsys, "run", f"{file}:doubled", "--in", given, "--out", tmp_path)
+    assert status == 0 and "X: float32[3] from 0 to 4" in out
+    assert np.load(tmp_path / "X.npy").tolist() == [0, 2, 4], "as one call leaves it"
+
+
+def test_run_makes_up_an_array_for_each_device(capsys, file, tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32).reshape(2, 3))
+    given = f"X={tmp_path / 'x.npy'}"
+    status, out, _ = run(capsys, "run", f"{file}:swapped", "--in", given, "--dim", "R=2", "--out", tmp_path)
+    assert status == 0 and np.load(tmp_path / "Y.npy").tolist() == [[3, 4, 5], [0, 1, 2]]
+    assert run(capsys, "run", f"{file}:swapped", "--dim", "R=2")[0] == 0
 
 
 @pytest.mark.parametrize("command", ["run", "tune"])

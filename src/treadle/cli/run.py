@@ -59,7 +59,7 @@ def _file(path: str, rest: Sequence[str], profile: bool) -> int:
 
 
 def _kernel(call: MadeUp) -> list[Any]:
-    """Calls the kernel, and prints outputs, plan, verdict and time."""
+    """Calls the kernel, prints outputs, plan, verdict, time. Gives the outputs, then what was changed in place."""
     dims = ", ".join(f"{k} = {v}" for k, v in sorted(call.extents.items()))
     print(f"{call.program.name} at {dims}")
     call.try_promises()
@@ -67,8 +67,8 @@ def _kernel(call: MadeUp) -> list[Any]:
     given: Any = call.kernel(**call.keywords)
     first = time.perf_counter() - start
     outs: list[Any] = [*given] if isinstance(given, tuple) else [] if given is None else [given]
-    names = call.outputs
-    for name, array in zip(names, outs):
+    outs += [np.array(call.keywords[name]) for name in call.changed]
+    for name, array in zip(call.outputs + call.changed, outs):
         print(f"  {summary(name, array)}")
     variant = call.kernel.variants[0]
     status = variant.verdict["status"]
@@ -99,7 +99,7 @@ def summary(name: str, array: Any) -> str:
 
 def _write(call: MadeUp, outs: Sequence[Any], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, array in zip(call.outputs, outs):
+    for name, array in zip(call.outputs + call.changed, outs):
         np.save(folder / f"{name}.npy", np.asarray(array))
 
 

@@ -20,6 +20,7 @@ from treadle.dtype.packing import pack
 from treadle.ir.core import Program
 from treadle.ir.extents import told_extents
 from treadle.ir.infer import flat_subs
+from treadle.ir.ops.access import Store
 from treadle.ir.ops.debug import Print
 
 MOST = 1 << 31
@@ -39,6 +40,12 @@ class MadeUp:
     def outputs(self) -> list[str]:
         """Names of the outputs, in order."""
         return [t.name for t in self.program.tensors if t.out and not t.hidden]
+
+    @property
+    def changed(self) -> list[str]:
+        """Names of the tensors that are no outputs, which a call changes in place, in order."""
+        names = {op.tensor.name for op in self.program.body.walk() if isinstance(op, Store)}
+        return [t.name for t in self.program.tensors if t.name in names and not t.out]
 
     @property
     def prints(self) -> bool:
@@ -89,6 +96,8 @@ def made_up(
         name = tensor.name
         if name in dtypes and name not in given and not tensor.hidden:
             given[name] = pack(arrays[name], tensor.dtype) if tensor.dtype.packed else arrays[name]
+        if tensor.devices and name in given:
+            given[name] = [*given[name]]  # one array for each device
     return MadeUp(kernel, {**given, **scalars, **staged}, program, extents)
 
 
