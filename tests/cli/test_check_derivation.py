@@ -14,6 +14,7 @@ from tests.rules import kernels
 from treadle.cli.check import run
 from treadle.driver.check import SourceDiffers
 from treadle.driver.rewriting import rewrite
+from treadle.plan.steps import StepUnreadable
 from treadle.rules import Derivation, fuse_scopes, split_k
 from treadle.rules.nests import split
 
@@ -93,3 +94,12 @@ def test_a_derivation_is_judged_without_the_rooms_that_make_it(files: tuple[Path
     steps, _ = files
     done = subprocess.run([sys.executable, "-c", ALONE, str(steps)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "") and "verified" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"format": [1, 0], "program": 5, "steps": []}'], ids=["deep", "number"]
+)
+def test_what_is_no_derivation(tmp_path: Path, text: str) -> None:
+    (tmp_path / "steps.json").write_text(text)
+    with pytest.raises(StepUnreadable):
+        run([str(tmp_path / "steps.json")])

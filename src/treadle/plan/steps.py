@@ -96,7 +96,7 @@ def read_record(text: str) -> tuple[list[Program], list[Step]]:
         return [parse_program(t, "the derivation") for t in texts], [Step.of(s) for s in data["steps"]]
     except StepUnreadable:
         raise
-    except (KeyError, ValueError, TypeError, IndexError, TreadleError) as error:
+    except (AttributeError, KeyError, ValueError, TypeError, IndexError, RecursionError, TreadleError) as error:
         raise unreadable(str(error).splitlines()[0]) from error
 
 
