@@ -433,7 +433,50 @@ DIVIDED = text(
   }
 """,
 )
+
+# Sums of index arithmetic and of remainders of what is read do not wrap; sums of what is read do.
+SUMS = text(
+    "cpu:avx2",
+    """
+  program p
+    dim W
+    dim N
+    require W - 2*N - 4 >= 0
+    tensor X: f32[W]
+    tensor L: i64[N]
+    tensor Y: f32[N] out
+    body
+      region R0 parallel (i in N each)
+        %v: i64[] = load L[i]
+        %c: i64[] = full 5
+        %r: i64[] = mod %v, %c
+        %j: i64[] = index 2*i + 1
+        %s: i64[] = add %j, %r
+        %x: f32[] = load X[%s()]
+        store Y[i] = %x
+""",
+    "  injective(Y)\n  disjoint(L, Y)\n  disjoint(X, Y)",
+    "grid 1 threads 1",
+    """
+  frag v i64[]
+  frag r i64[]
+  frag j i64[]
+  frag s i64[]
+  frag x f32[]
+  role worker agents 1 threads 1 {
+    tasks (t < N) over workers enters R0(i = t) {
+      v = load L[t] ; %v[]
+      r = mod v, 5 ; %r[]
+      j = index expr 2*t + 1 ; %j[]
+      s = add j, r ; %s[]
+      x = load X[s()] ; %x[]
+      store Y[t] = x ; store 0 []
+    }
+  }
+""",
+)
 RIGHT = {
+    "sums": SUMS,
     "divided": DIVIDED,
     "ring": RING,
     "window": WINDOW,
@@ -456,6 +499,9 @@ def test_right_texts_are_verified(name: str) -> None:
 # (what is wrong, the right text, what stands there, what stands there instead, judgement)
 TWINS: list[tuple[str, str, str, str, str]] = [
     ("more than are sure to be there", DIVIDED, "W - 8 >= 0", "W - 2 >= 0", "J1"),
+    ("a sum that may leave", SUMS, "2*N - 4 >= 0", "2*N - 3 >= 0", "J1"),
+    ("a sum of what was read", SUMS, "%s: i64[] = add %j, %r", "%s: i64[] = add %j, %v", "J1"),
+    ("the other sign", SUMS, "%s: i64[] = add %j, %r", "%s: i64[] = sub %j, %r", "J1"),
     ("another divisor", DIVIDED, "r = mod v, 3 ; %r[t]", "r = mod v, 4", "J1"),
     ("the quotient", DIVIDED, "r = mod v, 3 ; %r[t]", "r = floordiv v, 3", "J1"),
     ("bits that are not the low ones", DIVIDED, "m = and v, 7 ; %m[t]", "m = and v, -2", "J1"),

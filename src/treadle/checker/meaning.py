@@ -149,6 +149,9 @@ class Meaning(Scopes):
                 return EXTREMA[fn](*(self.index_of(a, view) for a in args))  # a clamp, whatever it is of
             case App(fn, (a, Num(c, _)), dtype) if dtype.is_int and a != ANY and (rule := quotient(fn, c)) is not None:
                 return rule(self.index_of(a, view))  # of whatever integer is divided
+            case App("add" | "sub", (a, b), dtype) if dtype == i64 and self._size(settled) < 2**63:
+                left, right = self.index_of(a, view), self.index_of(b, view)
+                return left + right if settled.fn == "add" else left - right
             case _:
                 return opaque_index(settled)
 
@@ -156,6 +159,25 @@ class Meaning(Scopes):
         """Whether a conversion keeps every integer."""
         have = self.dtype(inner)
         return have is not None and have.is_int and dtype.is_int and keeps_values(have, dtype)
+
+    def _size(self, term: Term) -> int:
+        """What an integer cannot exceed in size: of index arithmetic far less than 64 bits hold (see `terms.app`)."""
+        match term:
+            case Idx():
+                return 2**61
+            case Num(value, dtype) if dtype.is_int:
+                return abs(int(value))
+            case App("cast", (inner,), dtype) if self._widens(inner, dtype):
+                have = self.dtype(inner)
+                return 2**63 if have is None else 2**have.bits
+            case App("mod" | "and" as fn, (a, Num(c, _)), dtype) if dtype.is_int and a != ANY and quotient(fn, c):
+                return int(c)
+            case App("floordiv", (a, Num(c, _)), dtype) if dtype == i64 and a != ANY and c > 0:
+                return 2**63 // int(c) + 1
+            case App("add" | "sub", (a, b), dtype) if dtype == i64:
+                return self._size(a) + self._size(b)
+            case _:
+                return 2**63
 
     def settle(self, term: Term, view: View) -> Term:
         """The term unfolded as long as one case decides, its arguments too (for index arithmetic and conditions).
