@@ -246,10 +246,20 @@ class RegionCapture:
             doing=f"carrying {path_text(path)} through td.{self.spec.kind}",
             found=f"{path_text(path)} enters an iteration as {type} and leaves it as {found}",
             expected="the same dtype and dimensions",
-            hint=f"convert the update with .to({type.dtype}), or start from a tile of the final dtype and dimensions",
+            hint=self.block_hint(new)
+            or f"convert the update with .to({type.dtype}), or start from a tile of the final dtype and dimensions",
             span=self.written(path),
             notes=[(self.span, "the region")],
         )
+
+    def block_hint(self, new: Any) -> str | None:
+        """What to write where an update lies along a block of this region: a newcomer takes it for a single index."""
+        axes = new.type.axes if isinstance(new, Tile) else ()
+        for arg in self.args:
+            if arg.kind == "block" and any(f"{arg.name}.start" in p.lo.symbols for p in axes):
+                name, dim = arg.source or arg.name, arg.domain.dim
+                return f"{name} is a block: take single indices, {dim}.each, or fold over it, x.sum({name})"
+        return None
 
     def add(self, path: Path, entry: Any, new: Any) -> None:
         """A leaf that the body changed is carried from now on."""
