@@ -111,3 +111,9 @@ def test_reasons_that_differ_in_a_number_are_one_with_the_nearest_first() -> Non
         "R0.n is cut by 8, not 9",
     ]
     assert in_short([f"m is cut by {n}, not 3" for n in (1, 2, 4)]) == ["m is cut by 2, 4 or 1, not 3"]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "5", "null"], ids=["deep", "number", "null"])
+def test_what_is_no_plan_is_unreadable(text: str) -> None:
+    with pytest.raises(PlanUnreadable):
+        Plan.from_json(text)

@@ -92,7 +92,15 @@ class Plan:
             )
         except PlanUnreadable:
             raise
-        except (KeyError, ValueError, TypeError, IndexError, AttributeError, UserError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+            UserError,
+        ) as error:
             raise _unreadable(str(error).splitlines()[0]) from error
 
 
