@@ -56,6 +56,12 @@ def doubled(X: td.Tensor[N]):
         X[n] *= 2
 
 
+@td.kernel
+def counted(X: td.Tensor[N], Y: td.Out[(), td.i32]):
+    for n in td.parallel(N.each):
+        Y.add_at(1)
+
+
 R = td.dims("R")
 
 
@@ -141,12 +147,19 @@ def test_run_tells_of_what_a_call_changes_in_place(capsys, file, tmp_path):
     assert np.load(tmp_path / "X.npy").tolist() == [0, 2, 4], "as one call leaves it"
 
 
+def test_run_makes_up_an_output_that_is_read(capsys, file):
+    status, out, _ = run(capsys, "run", f"{file}:counted", "--dim", "N=5")
+    assert status == 0 and "Y: int32[] from 5 to 5" in out
+
+
 def test_run_makes_up_an_array_for_each_device(capsys, file, tmp_path):
     np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32).reshape(2, 3))
     given = f"X={tmp_path / 'x.npy'}"
     status, out, _ = run(capsys, "run", f"{file}:swapped", "--in", given, "--dim", "R=2", "--out", tmp_path)
     assert status == 0 and np.load(tmp_path / "Y.npy").tolist() == [[3, 4, 5], [0, 1, 2]]
     assert run(capsys, "run", f"{file}:swapped", "--dim", "R=2")[0] == 0
+    status, _, err = run(capsys, "run", f"{file}:swapped")
+    assert status == BAD_INPUT and "for example --dim R=2\n" in err
 
 
 @pytest.mark.parametrize("command", ["run", "tune"])

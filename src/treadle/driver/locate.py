@@ -217,6 +217,10 @@ def numbers_in(definition: Definition, program: Program) -> dict[str, int]:
     return {d.name: d.extent.constant for d in program.dims if d.name in symbols and d.extent.constant is not None}
 
 
+def _counts_devices(definition: Definition, name: str) -> bool:
+    return any(p.devices and p.dims[0].name == name for p in definition.parameters.values())
+
+
 def captured(
     definition: Definition,
     dtypes: Mapping[str, DType],
@@ -246,7 +250,7 @@ def captured(
                     doing=f"capturing {definition.name}",
                     found=f"no extent of {error.name}, which the kernel uses as a Python number",
                     expected=f"--dim {error.name}=NUMBER",
-                    hint=f"for example --dim {error.name}=64",
+                    hint=f"for example --dim {error.name}={2 if _counts_devices(definition, error.name) else 64}",
                     span=error.span,
                 ) from None
             fixed[error.name] = dims[error.name]

@@ -20,7 +20,7 @@ from treadle.dtype.packing import pack
 from treadle.ir.core import Program
 from treadle.ir.extents import told_extents
 from treadle.ir.infer import flat_subs
-from treadle.ir.ops.access import Store
+from treadle.ir.ops.access import Load, Store
 from treadle.ir.ops.debug import Print
 
 MOST = 1 << 31
@@ -94,11 +94,20 @@ def made_up(
     given: dict[str, Any] = dict(loaded)
     for tensor in program.tensors:
         name = tensor.name
-        if name in dtypes and name not in given and not tensor.hidden:
+        read = tensor.out and _read(program, name)
+        if read:
+            arrays[name][...] = 0  # who reads an output begins with values: a sum, a count
+        if (name in dtypes or read) and name not in given and not tensor.hidden:
             given[name] = pack(arrays[name], tensor.dtype) if tensor.dtype.packed else arrays[name]
         if tensor.devices and name in given:
             given[name] = [*given[name]]  # one array for each device
     return MadeUp(kernel, {**given, **scalars, **staged}, program, extents)
+
+
+def _read(program: Program, name: str) -> bool:
+    """Whether the kernel reads the tensor: by a load, or by a store that combines."""
+    ops = [op for op in program.body.walk() if isinstance(op, Load | Store) and op.tensor.name == name]
+    return any(isinstance(op, Load) or op.effect != "set" for op in ops)
 
 
 def _loaded(files: Sequence[str], tensors: Sequence[str]) -> dict[str, Any]:
