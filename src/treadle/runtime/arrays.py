@@ -31,6 +31,7 @@ Overlap = Literal["disjoint", "identical", "overlapping"]
 # 4-bit formats are passed as packed u8; NumPy's arrays of them have one byte an element.
 _NAMES: dict[np.dtype[Any], str] = {dtype.numpy: dtype.name for dtype in ALL if not dtype.packed}
 _BYTES: dict[str, int] = {dtype.name: dtype.itemsize for dtype in ALL if not dtype.packed}
+_PACKED = {str(dtype.numpy) for dtype in ALL if dtype.packed}
 _ENUMERATED = 1 << 20
 
 
@@ -186,11 +187,12 @@ def _aligned(seen: ArrayView, name: str) -> ArrayView:
 
 
 def _unsupported(name: str, found: str, other_order: bool) -> DtypeUnsupported:
+    pack = "pack two to a byte along the last axis: q = x.view(np.uint8) & 15; q[..., 0::2] | q[..., 1::2] << 4"
     return DtypeUnsupported(
         doing=f"reading {name}",
         found=f"elements of type {found}" + (", in the other byte order" if other_order else ""),
         expected="one of " + ", ".join(sorted(_BYTES)) + "; 4-bit formats packed in u8",
-        hint="convert it before the call: array.astype",
+        hint=pack if found in _PACKED else "convert it before the call: array.astype",
     )
 
 
