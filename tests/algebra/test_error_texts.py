@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from treadle.algebra.expr import DivisionByZero, sym
 from treadle.algebra.layouts import Layout, LayoutUndefined, Swizzle, complement, compose, left_inverse
 
 WRONG: dict[str, Callable[[], object]] = {
@@ -26,4 +27,10 @@ WRONG: dict[str, Callable[[], object]] = {
 def test_layout_undefined(case: str, snapshot: SnapshotAssertion) -> None:
     with pytest.raises(LayoutUndefined) as caught:
         WRONG[case]()
+    assert str(caught.value) == snapshot
+
+
+def test_division_by_zero(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(DivisionByZero) as caught:
+        (sym("M") // sym("N")).evaluate({"M": 3, "N": 0})
     assert str(caught.value) == snapshot

@@ -20,8 +20,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Union
 
+from treadle.base.errors import UserError
+
 Atom = Union["Sym", "Floor", "Min", "Max", "Fn"]
 ExprLike = Union["Expr", int, "Sym"]
+
+
+class DivisionByZero(UserError, ZeroDivisionError):
+    """An extent, a bound or a subscript of a call divides by an extent or scalar that is 0."""
+
+    code = "bounds/division"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +212,7 @@ class Expr:
     def evaluate(self, env: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Any:
         """The value under `env` (integers or NumPy integer arrays, which broadcast).
 
-        *Errors*: `KeyError` for a symbol or function that has no value.
+        *Errors*: `KeyError` for a symbol or function that has no value; `bounds/division`.
         """
         total: Any = 0
         for monomial, coefficient in self.terms:
@@ -287,7 +295,15 @@ def _evaluate_atom(atom: Atom, env: Mapping[str, Any], functions: Mapping[str, C
         case Sym(name):
             return env[name]
         case Floor(num, den):
-            return num.evaluate(env, functions) // den.evaluate(env, functions)
+            by = den.evaluate(env, functions)
+            if isinstance(by, int) and by == 0:
+                raise DivisionByZero(
+                    doing="computing an extent, a bound or a subscript",
+                    found=f"a division by {den}, which is 0 in this call",
+                    expected="a divisor that is not 0",
+                    hint=f"say what the kernel needs, td.require({den} >= 1), or divide by td.maximum({den}, 1)",
+                )
+            return num.evaluate(env, functions) // by
         case Min(args) | Max(args):
             values = [a.evaluate(env, functions) for a in args]
             result = values[0]
