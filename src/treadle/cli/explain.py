@@ -9,4 +9,4 @@ from treadle.cli import plan
 
 def run(argv: Sequence[str]) -> int:
     """What `treadle plan` prints without further options."""
-    return plan.run(argv)
+    return plan.run(argv, "treadle explain")

@@ -11,9 +11,9 @@ from treadle.driver.plan import Plan
 from treadle.planner.ablation import ABLATIONS
 
 
-def run(argv: Sequence[str]) -> int:
+def run(argv: Sequence[str], prog: str = "treadle plan") -> int:
     """Plans a kernel and prints what was asked for; exit status 0."""
-    parser = Parser(prog="treadle plan", description="Plan a kernel; no device is needed.")
+    parser = Parser(prog=prog, description="Plan a kernel, and say why this plan; no device is needed.")
     kernel_arguments(parser)
     parser.add_argument("--target", help="cpu[:avx2|avx512|amx], cuda[:sm_80|sm_90a] (default: this machine)")
     parser.add_argument("--family", help="only plans of this family")
