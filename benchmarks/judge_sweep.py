@@ -4,8 +4,8 @@
 that of a chapter or of a kernel (`norms`, `norms.groupnorm`); rows that OUT.json has already are kept. A case draws
 extents (0, 1, odd, large) and how each argument lies (contiguous, transposed, strided, broadcast or backwards: no axis
 of step one; offset: badly aligned). The cheapest plan of each family that admits the program is realised and judged;
-texts that were judged are not judged again, for many cases differ in nothing that a guard or a plan says. What is not `verified` is a
-rejection that should not be. Seconds are processor time of one judgement.
+texts that were judged are not judged again, for many cases differ in nothing that a guard or a plan says. What is not
+`verified` is a rejection that should not be. Seconds are processor time of one judgement.
 """
 
 from __future__ import annotations
