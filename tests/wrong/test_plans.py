@@ -98,7 +98,8 @@ MISUSES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a file of noise": (lambda folder: td.load(_file(folder, bytes(range(256)))), "plan/unreadable"),
     "an empty file": (lambda folder: td.load(_file(folder, b"")), "plan/unreadable"),
     "a plan of another kernel": (lambda folder: td.load(_saved(folder), doubled), "plan/unreadable"),
-    "half a plan": (lambda folder: td.load(_cut(folder, 0.5)), "text/syntax"),
+    "decisions without a program": (lambda folder: td.load(_cut(folder, 0.5)), "plan/unreadable"),
+    "most of a plan": (lambda folder: td.load(_cut(folder, 0.9)), "text/syntax"),
 }
 
 
