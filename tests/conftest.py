@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,16 +14,10 @@ settings.register_profile("treadle", deadline=None, derandomize=bool(os.environ.
 settings.load_profile("treadle")
 
 
-@pytest.fixture(autouse=True, scope="session")
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test reads what an earlier run compiled, and none leaves anything behind."""
-    before = os.environ.get("TREADLE_CACHE")
-    os.environ["TREADLE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
-    yield
-    if before is None:
-        del os.environ["TREADLE_CACHE"]
-    else:
-        os.environ["TREADLE_CACHE"] = before
+# No test reads what an earlier run compiled, and none leaves anything behind. Set here and not in a fixture: modules that
+# plan kernels for their parameters do so while they are imported.
+_CACHE = tempfile.TemporaryDirectory(prefix="treadle-tests-", ignore_cleanup_errors=True)
+os.environ["TREADLE_CACHE"] = _CACHE.name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
