@@ -14,8 +14,8 @@ settings.register_profile("treadle", deadline=None, derandomize=bool(os.environ.
 settings.load_profile("treadle")
 
 
-# No test reads what an earlier run compiled, and none leaves anything behind. Set here and not in a fixture: modules that
-# plan kernels for their parameters do so while they are imported.
+# No test reads what an earlier run compiled, and none leaves anything behind. Set here and not in a fixture: modules
+# that plan kernels for their parameters do so while they are imported.
 _CACHE = tempfile.TemporaryDirectory(prefix="treadle-tests-", ignore_cleanup_errors=True)
 os.environ["TREADLE_CACHE"] = _CACHE.name
 
