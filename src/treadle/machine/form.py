@@ -74,12 +74,14 @@ class Invariant:
     """At the head of every iteration `holder` (a fragment, or a buffer as `Version` does) satisfies `claim`.
 
     When the claim names a carried value of a region that the loop enters, it is that value for *this* iteration; the
-    body must leave the yielded value in the holder; after the loop it holds the region's result.
+    body must leave the yielded value in the holder; after the loop it holds the region's result. `within`: the slots
+    that it speaks of; of others nothing is said, not even the fill.
     """
 
     holder: str
     claim: Claim
     fill: float | str | None = None
+    within: tuple[Constraint, ...] = ()
 
 
 # ---- operands
@@ -95,11 +97,15 @@ class FragRef:
 
 @dataclass(frozen=True)
 class MemRef:
-    """An element of a tensor argument or buffer. `version` is a ring's sequence number: slot `version % versions`."""
+    """An element of a tensor argument or buffer. `version` is a ring's sequence number: slot `version % versions`.
+
+    `rank`, of shared memory and barriers: the number of the workgroup of the cluster whose memory is meant (None: its
+    own); "all", of a barrier: the one at this place in every workgroup of the cluster."""
 
     name: str
     index: tuple[Expr, ...]
     version: Expr | None = None
+    rank: Expr | Literal["all"] | None = None
 
 
 Number = int | float | bool
@@ -195,7 +201,8 @@ class Mma(Stmt):
 @dataclass(kw_only=True)
 class Copy(Stmt):
     """An engine copies a box: `dst[$] = src[$]` for `$` in `box`, zero outside the source (TMA), completing as
-    `signal`.
+    `signal`. `multicast`, of "tma.load": the workgroups of the cluster, a bit each, whose memory at this place is
+    written and whose barriers at the signal's place count the bytes (0: its own alone).
 
     `engine`: "tma.load", "tma.store", "cp.async", "bulk.load", "bulk.store". `signal`: the barrier (a MemRef into a
     barrier array with its version) or None (a commit group). `where`, of bulk copies alone: the elements that are
@@ -209,6 +216,7 @@ class Copy(Stmt):
     where: tuple[Constraint, ...] = ()
     signal: MemRef | None = None
     map: str | None = None
+    multicast: int = 0
 
 
 @dataclass(kw_only=True)
@@ -217,7 +225,8 @@ class Sync(Stmt):
 
     CUDA: mbar.init, mbar.expect, mbar.arrive, mbar.wait, barrier.sync and barrier.arrive (named), fence.proxy.async,
     fence.mbar_init, wgmma.fence, wgmma.commit, wgmma.wait, bulk.commit, bulk.wait, cpasync.commit, cpasync.wait,
-    setmaxnreg. CPU: amx.config, amx.release. `object` with version; `args` are its numbers (bytes, phase, depth, id,
+    setmaxnreg, cluster.arrive and cluster.wait (all threads of the cluster).
+    CPU: amx.config, amx.release. `object` with version; `args` are its numbers (bytes, phase, depth, id,
     threads): `machine.vocabulary.SYNC` lists them by kind.
     """
 
@@ -265,7 +274,8 @@ class Control:
 class Tasks(Control):
     """The tasks `vars[0] < counts[0], vars[1] < counts[1], ...` are handed to agents, each task to exactly one.
 
-    `over`: "workers" (CPU pool), "grid" (one CTA a task), "persistent" (CTAs stride through them), "threads", "warps".
+    `over`: "workers" (CPU pool), "grid" (one CTA a task), "persistent" (CTAs stride through them), "clusters" (clusters
+    stride through them, all workgroups of a cluster run the same task), "threads", "warps".
     `raster`: the order in which linear task numbers enumerate the product: ("row",) last fastest; ("group", g) as
     panels of g of the first variable, in which the first variable runs fastest; then "reverse" (last task first) and
     "snake" (every second round of a persistent launch dealt in reverse). Order only: tasks are unordered among one
@@ -402,7 +412,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch: `grid` workgroups of `threads`. `resident`: so many workgroups should fit a multiprocessor, which
+    """A launch: `grid` workgroups of `threads`, in clusters of `cluster` neighbours.
+
+    `resident`: so many workgroups should fit a multiprocessor, which
     bounds the registers of a thread (0: as the assembler likes)."""
 
     kernel: str

@@ -49,16 +49,17 @@ class StatementReader:
         return item
 
     def invariant(self, tokens: MachineTokens) -> Invariant:
-        """`invariant acc fill 0 ; %acc[...]`."""
+        """`invariant acc fill 0 within $0 < s ; %acc[...]`."""
         tokens.expect("invariant")
         holder = tokens.name("a fragment or buffer")
         fill = _fill(tokens) if tokens.at("fill") else None
+        within = read_constraints(tokens) if tokens.accept("within") else ()
         tokens.expect(";")
         claim = read_claim(tokens)
         tokens.end()
         if isinstance(claim, StoreClaim):
             raise tokens.error("a claim about a value", found="a store claim")
-        return Invariant(holder, claim, fill)
+        return Invariant(holder, claim, fill, within)
 
     def _core(self, tokens: MachineTokens) -> Stmt:
         if not tokens.at("store", "=") and tokens.accept("store"):
@@ -133,9 +134,12 @@ class StatementReader:
         tokens.expect("box")
         box = _numbers(tokens)
         where = read_constraints(tokens) if tokens.accept("where") else ()
+        multicast = tokens.integer("a set of workgroups") if tokens.accept("multicast") else 0
         signal = memory_ref(tokens) if tokens.accept("signal") else None
         through = tokens.name("a tensor map") if tokens.accept("map") else None
-        return Copy(engine=engine, dst=dst, src=src, box=box, where=where, signal=signal, map=through)
+        return Copy(
+            engine=engine, dst=dst, src=src, box=box, where=where, signal=signal, map=through, multicast=multicast
+        )
 
     def _sync(self, tokens: MachineTokens) -> Sync:
         kind = tokens.name("a kind of synchronisation")
@@ -184,13 +188,18 @@ def fragment_ref(tokens: MachineTokens) -> FragRef:
 
 
 def memory_ref(tokens: MachineTokens) -> MemRef:
-    """`X[m, k]`, `ring{n}[$0]`, or a barrier `full{n}` without an index."""
+    """`X[m, k]`, `ring{n}[$0]`, a barrier `full{n}` without an index; `S@(r)[$0]` and `full@(all){n}` in a cluster."""
     name = tokens.name("a tensor, buffer or barrier")
-    version = None
+    version, rank = None, None
+    if tokens.accept("@"):
+        tokens.expect("(")
+        rank = "all" if tokens.accept("all", ")") else read_expr(tokens)
+        if rank != "all":
+            tokens.expect(")")
     if tokens.accept("{"):
         version = read_expr(tokens)
         tokens.expect("}")
-    return MemRef(name, _coords(tokens) if tokens.at("[") else (), version)
+    return MemRef(name, _coords(tokens) if tokens.at("[") else (), version, rank)
 
 
 def _coords(tokens: MachineTokens) -> tuple[Expr, ...]:

@@ -41,9 +41,14 @@ def other_numbers(value: Any) -> Iterator[tuple[str, Any]]:
             yield "+1", value + 1.0
         case Expr():
             yield from _exprs(value)
-        case MemRef(_, index, version):
+        case MemRef(_, index, version, rank):
             for text, new in other_numbers(index):
                 yield text, replace(value, index=new)
+            if rank is not None:
+                yield f"its own {value.name}", replace(value, rank=None)
+            if isinstance(rank, Expr):
+                for text, new in _exprs(rank):
+                    yield f"rank {text}", replace(value, rank=new)
             if version is not None:
                 for text, new in _exprs(version):
                     yield f"version {text}", replace(value, version=new)
@@ -164,8 +169,19 @@ _FUNCTIONS = {
     "and": ["or"],
     "or": ["and"],
 }
-_POOLS = {"grid": ["persistent"], "persistent": ["grid"], "threads": ["warps"], "warps": ["threads"]}
-_KINDS = {"barrier.sync": ["barrier.arrive"], "barrier.arrive": ["barrier.sync"]}
+_POOLS = {
+    "grid": ["persistent"],
+    "persistent": ["grid"],
+    "clusters": ["persistent"],
+    "threads": ["warps"],
+    "warps": ["threads"],
+}
+_KINDS = {
+    "barrier.sync": ["barrier.arrive"],
+    "barrier.arrive": ["barrier.sync"],
+    "cluster.arrive": ["cluster.wait"],
+    "cluster.wait": ["cluster.arrive"],
+}
 
 
 def _rasters(raster: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:

@@ -186,6 +186,7 @@ def _core(item: Stmt) -> str:
             signal = "" if item.signal is None else f" signal {_object(item.signal)}"
             through = "" if item.map is None else f" map {item.map}"
             box = _numbers(item.box) + _where(item.where)
+            box += f" multicast {item.multicast}" if item.multicast else ""
             return f"copy {item.engine} {memory(item.dst)} = {memory(item.src)} box {box}{signal}{through}"
         case Sync():
             target = "" if item.object is None else f" {_object(item.object)}"
@@ -236,7 +237,8 @@ def claim_text(claim: Claim | StoreClaim) -> str:
 
 def _invariant(invariant: Invariant) -> str:
     fill = "" if invariant.fill is None else f" fill {number(invariant.fill)}"
-    return f"invariant {invariant.holder}{fill} ; {claim_text(invariant.claim)}"
+    within = f" within {constraints(invariant.within)}" if invariant.within else ""
+    return f"invariant {invariant.holder}{fill}{within} ; {claim_text(invariant.claim)}"
 
 
 def _instance(instance: tuple[tuple[str, Expr], ...]) -> str:
@@ -262,14 +264,18 @@ def fragment(ref: FragRef) -> str:
 
 
 def memory(ref: MemRef) -> str:
-    """`X[m, k]`, or `ring{n}[$0]` with a version."""
-    version = "" if ref.version is None else f"{{{show(ref.version)}}}"
-    return f"{ref.name}{version}[{_list(ref.index)}]"
+    """`X[m, k]`, `ring{n}[$0]` with a version, `S@(r)[$0]` of another workgroup."""
+    return f"{_named(ref)}[{_list(ref.index)}]"
 
 
 def _object(ref: MemRef) -> str:
+    return _named(ref) if not ref.index else memory(ref)
+
+
+def _named(ref: MemRef) -> str:
+    rank = "" if ref.rank is None else f"@({ref.rank if isinstance(ref.rank, str) else show(ref.rank)})"
     version = "" if ref.version is None else f"{{{show(ref.version)}}}"
-    return f"{ref.name}{version}" if not ref.index else memory(ref)
+    return f"{ref.name}{rank}{version}"
 
 
 def operand(value: Operand) -> str:

@@ -85,6 +85,8 @@ def _check_host(
             problems.append(
                 Problem(lines[id(launch)], f"{names.count(launch.kernel)} kernels are called {launch.kernel}")
             )
+        if launch.cluster < 1 or host.clusters.setdefault(launch.kernel, launch.cluster) != launch.cluster:
+            problems.append(Problem(lines[id(launch)], f"{launch.kernel} in clusters of {launch.cluster}"))
         for missing in (launch.grid.symbols - host.symbols) | launch.grid.functions:
             problems.append(Problem(lines[id(launch)], f"{missing} has no value on the host"))
     return host
@@ -203,6 +205,7 @@ class KernelForm(Names):
                 self.at(invariant)
                 if invariant.holder not in self.frags and invariant.holder not in self.buffers:
                     self.problem(f"no fragment or buffer {invariant.holder}")
+                self.constraints(invariant.within, self.rank_of(invariant.holder))
                 check_claim(self, invariant.claim, self.rank_of(invariant.holder))
         self.body(role, item.body, taken, inside_tasks=inside_tasks)
         self.scope = before

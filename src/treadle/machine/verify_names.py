@@ -84,6 +84,7 @@ class HostNames:
     symbols: set[str] = field(default_factory=set[str])
     workspace: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
     maps: dict[str, str] = field(default_factory=dict[str, str])
+    clusters: dict[str, int] = field(default_factory=dict[str, int])
 
 
 class Names:
@@ -100,6 +101,7 @@ class Names:
         self.frags: dict[str, Frag] = {f.name: f for f in kernel.frags}
         self.buffers: dict[str, Buffer] = {**host.workspace, **{b.name: b for b in kernel.buffers}}
         self.barriers: dict[str, Barrier] = {b.name: b for b in kernel.barriers}
+        self.cluster = host.clusters.get(kernel.name, 1)
         self.line = 0
         self.scope: set[str] = set()
 

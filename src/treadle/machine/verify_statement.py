@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from treadle.algebra.expr import Expr
 from treadle.dtype.formats import DType
 from treadle.ir.ops.elementwise import ELEMENTWISE
 from treadle.machine.form import (
@@ -156,7 +157,19 @@ def _memory(names: Names, ref: MemRef, coordinates: int) -> DType | None:
         names.problem(f"{ref.name} is {'a ring and needs a version' if ring else 'no ring and has no versions'}")
     for expr in (*ref.index, *((ref.version,) if ref.version is not None else ())):
         names.known(expr, coordinates)
+    if ref.rank is not None:
+        _far(names, ref)
+        if buffer is None or buffer.place != "shared" or ref.rank == "all":
+            names.problem(f"{ref.name} of another workgroup: only one's shared memory can be meant")
     return dtype
+
+
+def _far(names: Names, ref: MemRef) -> None:
+    """A reference to another workgroup of the cluster: one number for all elements."""
+    if isinstance(ref.rank, Expr):
+        names.known(ref.rank, 0)
+    if names.cluster == 1:
+        names.problem(f"{ref.name} of another workgroup in a kernel that is not launched in clusters")
 
 
 def _operand(names: Names, ref: Operand, coordinates: int, same: tuple[int, ...] | None) -> DType | None:
@@ -258,6 +271,8 @@ def _mma(names: Names, item: Mma) -> None:
         names.problem("contracted extents are positive")
     for ref in (item.a, item.b):
         _operand(names, ref, rank + len(item.contracted), None)
+        if isinstance(ref, MemRef) and ref.rank is not None:
+            names.problem(f"{item.atom} reads its own workgroup's memory")
     if item.acc is not None:
         _fragment(names, item.acc, rank, same=_shape(names, item.dst))
 
@@ -270,15 +285,21 @@ def _copy(names: Names, item: Copy) -> None:
     if any(n < 1 for n in item.box):
         names.problem("extents of a box are positive")
     names.constraints(item.where, rank)
-    if item.where and not item.engine.startswith("bulk"):
+    if item.where and not item.engine.startswith(("bulk", "cp.async")):
         names.problem(f"{item.engine} copies whole boxes")
     dtypes = [_memory(names, ref, rank) for ref in (item.dst, item.src)]
     if None not in dtypes and dtypes[0] != dtypes[1]:
         names.problem(f"a copy from {dtypes[1]} to {dtypes[0]}")
+    if item.multicast and (item.engine != "tma.load" or not 0 < item.multicast < 1 << names.cluster):
+        names.problem(f"multicast {item.multicast} of {item.engine} in a cluster of {names.cluster}")
+    if item.dst.rank is not None or item.src.rank is not None:
+        names.problem(f"{item.engine} moves its own workgroup's memory")
     if ENGINES[item.engine] != (item.signal is not None):
         names.problem(f"{item.engine} {'signals a barrier' if ENGINES[item.engine] else 'completes in a group'}")
     if item.signal is not None:
         _barrier(names, item.signal, whole=False)
+        if item.signal.rank is not None:
+            names.problem(f"{item.engine} signals its own workgroup's barrier")
     if item.engine.startswith("tma"):
         tensor = item.src.name if item.engine == "tma.load" else item.dst.name
         if item.map is None or names.host.maps.get(item.map) != tensor:
@@ -298,6 +319,8 @@ def _barrier(names: Names, ref: MemRef, *, whole: bool) -> None:
         names.problem(f"{ref.name} has {barrier.versions} versions: one must be named")
     if ref.version is not None:
         names.known(ref.version, 0)
+    if ref.rank is not None:
+        _far(names, ref)
 
 
 def _sync(names: Names, item: Sync) -> None:
@@ -311,6 +334,10 @@ def _sync(names: Names, item: Sync) -> None:
         _memory(names, item.object, 0)
     elif item.object is not None:
         _barrier(names, item.object, whole=item.kind == "mbar.init")
+        if item.object.rank is not None and item.kind != "mbar.arrive":
+            names.problem(f"{item.kind} of another workgroup's barrier: only arrivals reach it")
+    if item.kind.startswith("cluster.") and names.cluster == 1:
+        names.problem(f"{item.kind} in a kernel that is not launched in clusters")
     given = [name for name, _ in item.args]
     for name in shape.required:
         if name not in given:

@@ -33,6 +33,9 @@ SYNC: dict[str, SyncShape] = {
     # A named barrier of the workgroup: `threads` arrivals, counted by whole warps.
     "barrier.sync": SyncShape(False, ("id", "threads"), whole=True),
     "barrier.arrive": SyncShape(False, ("id", "threads"), whole=True),
+    # The barrier of a cluster, of all threads of its workgroups: each arrives once and waits once a phase.
+    "cluster.arrive": SyncShape(whole=True),
+    "cluster.wait": SyncShape(whole=True),
     "fence.proxy.async": SyncShape(),
     "fence.mbar_init": SyncShape(),
     "wgmma.fence": SyncShape(whole=True),
@@ -41,8 +44,8 @@ SYNC: dict[str, SyncShape] = {
     # Groups of bulk stores of one thread: wait until at most `depth` are unfinished; `read` 1: until sources are free.
     "bulk.commit": SyncShape(),
     "bulk.wait": SyncShape(False, ("depth",), ("read",)),
-    "cpasync.commit": SyncShape(),
-    "cpasync.wait": SyncShape(False, ("depth",)),
+    "cpasync.commit": SyncShape(whole=True),
+    "cpasync.wait": SyncShape(False, ("depth",), whole=True),
     "setmaxnreg": SyncShape(False, ("registers",), whole=True),
     "amx.config": SyncShape(),
     "amx.release": SyncShape(),
@@ -66,7 +69,7 @@ ATOMS: tuple[str, ...] = ("fma", "muladd", "ffma", "dpbf16", "amx", "mma", "wgmm
 ASYNC_ATOMS: tuple[str, ...] = ("wgmma",)
 
 GRAINS: tuple[str, ...] = ("", "warp", "elect")
-OVER: tuple[str, ...] = ("workers", "grid", "persistent", "threads", "warps")
+OVER: tuple[str, ...] = ("workers", "grid", "persistent", "clusters", "threads", "warps")
 PLACES: tuple[str, ...] = ("local", "shared", "workspace")
 FRAGMENT_PLACES: tuple[str, ...] = ("register", "tile")
 DIGITS: tuple[str, ...] = ("slot", "lane", "warp", "replica")
@@ -75,15 +78,16 @@ MONOIDS: tuple[str, ...] = ("add", "mul", "max", "min", "and", "or", "xor")
 RASTERS: dict[str, int] = {"row": 0, "group": 1, "reverse": 0, "snake": 0}
 """Words of a raster and how many numbers follow each."""
 
-SYMBOLS: tuple[str, ...] = ("cta",)
-"""Symbols that every role knows: the number of its workgroup in the launch."""
+RANK = "cta.rank"
+SYMBOLS: tuple[str, ...] = ("cta", RANK)
+"""Symbols that every role knows: the number of its workgroup in the launch, and in its cluster."""
 
 RESERVED: frozenset[str] = frozenset(
     (
         "where fill by tags origin over at index load store copy fold mma sync version let advance tasks loop if else "
         "invariant role kernel buffer frag barrier host guard program min max enters step raster signal map box onto "
         "axes contract nan true false inf undef effect mask tdm target numerics workspace launch cond source scope "
-        "dist place counters expr"
+        "dist place counters expr within"
     ).split()
 )
 """Words of the text that no fragment, buffer, barrier, variable or counter may be named."""

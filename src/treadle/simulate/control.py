@@ -127,6 +127,9 @@ def _tasks(thread: Thread, item: Tasks) -> Steps:
 def _share(thread: Thread, item: Tasks, total: int) -> Iterator[int]:
     """The linear numbers of this workgroup's tasks."""
     me, grid = thread.group.number, thread.world.grid
+    if item.over == "clusters":
+        each = len(thread.group.cluster.groups)
+        me, grid = me // each, grid // each
     if item.over == "grid":
         if total > grid:
             thread.report("protocol", f"{total} tasks are handed to a grid of {grid} workgroups")
@@ -219,7 +222,18 @@ def finish(thread: Thread) -> None:
     for work in thread.bulk.pending:
         if work.fragments != ("read",):
             world.findings.add("protocol", work.line, "the thread ends while this copy may still read shared memory")
-    thread.group.running -= 1
-    if thread.group.running == 0 and thread.group.loads:
+    group = thread.group
+    if thread.phase is not None:
+        world.findings.add("protocol", thread.line, "the thread ends between arrival and wait at the cluster's barrier")
+    group.cluster.leave(thread.lanes)
+    group.known.join(thread.strand.order)
+    group.running -= 1
+    if group.running:
+        return
+    if group.loads:
         text = "the workgroup ends while copies into its shared memory are running"
         world.findings.add("protocol", thread.line, text)
+    late = next((line for number, count, line in group.reached if group.known.seen.at(number) < count), None)
+    if late is not None:
+        text = "the workgroup ends, and nothing says that others of its cluster are done with its memory"
+        world.findings.add("protocol", thread.line, text, late)

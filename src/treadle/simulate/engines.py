@@ -20,6 +20,7 @@ from treadle.simulate.memory import ASYNC, DEFINED, GENERIC, NEVER, UNDEFINED, V
 from treadle.simulate.schedule import Steps
 from treadle.simulate.tape import Copied
 from treadle.simulate.thread import Thread
+from treadle.simulate.world import Workgroup
 
 Array = NDArray[Any]
 Index = tuple[Array, ...]
@@ -29,11 +30,13 @@ def issue_copy(thread: Thread, item: Copy) -> None:
     """Starts a copy. Its index arrays are those of the moment of issue."""
     count = int(np.prod(item.box))
     grid = np.indices(item.box).reshape(len(item.box), count)
-    if item.where:
-        grid = grid[:, thread.select(tuple(grid), count, item.where)]
-        count = grid.shape[1]
-    if item.engine == "cp.async" and thread.warps > 1:
+    brought: Array | None = None
+    if item.engine == "cp.async":
         grid = grid[:, np.arange(count) % thread.warps == thread.warp]
+        count = grid.shape[1]
+        brought = thread.select(tuple(grid), count, item.where)
+    elif item.where:
+        grid = grid[:, thread.select(tuple(grid), count, item.where)]
         count = grid.shape[1]
     thread.bind(tuple(grid))
     source, source_index = thread.place(item.src, count)
@@ -43,14 +46,29 @@ def issue_copy(thread: Thread, item: Copy) -> None:
     _check_map(thread, item)
     if item.engine.startswith("bulk"):
         _check_run(thread, item, (source, source_index), (target, target_index))
-    barrier = _signal(thread, item)
     work = Work(thread.line)
-    if barrier is None:
+    if item.signal is None:
         (thread.cpasync if item.engine == "cp.async" else thread.bulk).open.append(work)
-    else:
-        thread.group.loads += 1
-    steps = _copy(thread, item, work, barrier, (source, source_index), (target, target_index))
-    thread.world.scheduler.spawn(f"{item.engine} of line {thread.line}", steps, engine=True)
+    if brought is not None:  # zeros are written where the tensor or the condition ends
+        brought = brought[_inside(source, source_index)[brought]]
+        _check_chunks(thread, item, source, target)
+    for group in _receivers(thread, item):
+        barrier = _signal(thread, item, group)
+        if barrier is not None:
+            group.loads += 1
+        view = target if group is thread.group else thread.memory(item.dst.name, group)
+        steps = _copy(thread, item, work, barrier, (source, source_index), (view, target_index), group, brought)
+        thread.world.scheduler.spawn(f"{item.engine} of line {thread.line}", steps, engine=True)
+
+
+def _receivers(thread: Thread, item: Copy) -> list[Workgroup]:
+    """The workgroups into whose memory a copy goes."""
+    if not item.multicast:
+        return [thread.group]
+    groups = thread.group.cluster.groups
+    if item.multicast >> len(groups):
+        raise thread.fatal("form", f"multicast {item.multicast} in a cluster of {len(groups)}")
+    return [thread.reached(g, noted=False) for rank, g in enumerate(groups) if item.multicast >> rank & 1]
 
 
 def _check_map(thread: Thread, item: Copy) -> None:
@@ -87,27 +105,40 @@ def _check_run(thread: Thread, item: Copy, *ends: tuple[View, Index]) -> None:
             thread.report("resource", f"{item.engine} of elements of {view.name} that are no run")
 
 
+def _check_chunks(thread: Thread, item: Copy, *ends: View) -> None:
+    """Threads copy whole chunks of 16 bytes: rows of the box are some, and begin at one on both sides."""
+    corner = tuple(np.zeros(1, np.int64) for _ in item.box)
+    thread.bind(corner)
+    for view, ref in zip(ends, (item.src, item.dst), strict=True):
+        axis = len(ref.index) - 1
+        if view.name in thread.world.tensors:
+            axis = _contiguous(thread, view.name, len(ref.index))
+        size = view.dtype.numpy.itemsize
+        if item.box[-1] * size % 16 or int(thread.index(ref.index, 1)[axis][0]) * size % 16:
+            thread.report("resource", f"{item.engine} of {view.name}: no whole chunks of 16 bytes")
+
+
 def _contiguous(thread: Thread, tensor: str, rank: int) -> int:
     """The axis that the guard says is contiguous: the innermost of the tensor's maps."""
     facts = thread.world.program.guard.facts
     return next((f.axis for f in facts if isinstance(f, Unit) and f.tensor == tensor), rank - 1)
 
 
-def _signal(thread: Thread, item: Copy) -> Phased | None:
+def _signal(thread: Thread, item: Copy, group: Workgroup) -> Phased | None:
     if item.signal is None:
         return None
-    barrier = phased(thread, item.signal)
+    barrier = phased(thread, item.signal, group)
     barrier.usable(thread.strand, thread.line, proxy=True)
     return barrier
 
 
-def phased(thread: Thread, ref: MemRef) -> Phased:
-    """The barrier that a reference names."""
+def phased(thread: Thread, ref: MemRef, group: Workgroup | None = None) -> Phased:
+    """The barrier that a reference names, in another workgroup of the cluster if told."""
     declared = thread.world.barriers.get(ref.name)
     if declared is None:
         raise thread.fatal("form", f"no barrier {ref.name}")
     version = thread.number(ref.version) % declared.versions if ref.version is not None else 0
-    return thread.group.phased[ref.name, version]
+    return (group or thread.group).phased[ref.name, version]
 
 
 def _inside(view: View, index: Index) -> Array:
@@ -131,10 +162,12 @@ def _copy(
     barrier: Phased | None,
     source: tuple[View, Index],
     target: tuple[View, Index],
+    group: Workgroup,
+    brought: Array | None = None,
 ) -> Steps:
     proxy = item.engine != "cp.async"
     kind = ASYNC if proxy else GENERIC
-    world, line, group = thread.world, thread.line, thread.group
+    world, line = thread.world, thread.line
     size = int(np.prod(item.box)) * source[0].dtype.numpy.itemsize
     if item.where:
         size = len(source[1][0]) * source[0].dtype.numpy.itemsize
@@ -142,7 +175,8 @@ def _copy(
     if thread.strand.log is not None:
         strand.log = thread.strand.log.fresh()
         signal = next((key for key, known in group.phased.items() if known is barrier), None)
-        thread.strand.log.add(Copied(item.engine, line, signal, size, strand.log))
+        far = None if group is thread.group else group.number
+        thread.strand.log.add(Copied(item.engine, line, signal, size, strand.log, far))
     thread.strand.tick()
 
     def steps() -> Steps:
@@ -150,7 +184,7 @@ def _copy(
         (src, src_index), (dst, dst_index) = source, target
         values = np.zeros(src_index[0].shape, src.dtype.numpy)
         states = np.full(values.shape, DEFINED, np.uint8)
-        chosen = np.arange(len(values))
+        chosen = np.arange(len(values)) if brought is None else brought
         if item.engine == "tma.load":
             chosen = np.flatnonzero(_inside(src, src_index))
         elif item.engine == "tma.store":

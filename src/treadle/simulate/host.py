@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from treadle.algebra.expr import Expr
 from treadle.machine.form import Buffer, Kernel, Launch, MachineProgram, Role
+from treadle.machine.vocabulary import RANK
 from treadle.simulate.barriers import Phased
 from treadle.simulate.clocks import Order, Strand, Strands
 from treadle.simulate.control import run_thread
@@ -18,7 +19,7 @@ from treadle.simulate.memory import View
 from treadle.simulate.schedule import Scheduler, Steps, Wait
 from treadle.simulate.tape import Tape
 from treadle.simulate.thread import Thread
-from treadle.simulate.world import Workgroup, World
+from treadle.simulate.world import Cluster, Workgroup, World
 
 
 class Ended(Protocol):
@@ -116,8 +117,12 @@ class Host:
         return fresh
 
     def workgroups(self, world: World, order: Order, ended: list[Ended]) -> Steps:
-        """Starts the workgroups, only some of them resident at a time unless they must be."""
-        numbers = list(range(world.grid))
+        """Starts the workgroups, cluster by cluster, only some of them resident at a time unless they must be."""
+        each = world.launch.cluster
+        numbers = list(range(world.grid // each))
+        if world.grid % each:
+            text = f"a grid of {world.grid} workgroups in clusters of {each}"
+            raise self.findings.fatal("resource", self.lines.get(id(world.launch), 0), text)
         if not self.scheduler.in_order:
             self.scheduler.rng.shuffle(numbers)
         resident = world.grid if world.launch.cooperative else (1, 2, 3, 4)[int(self.scheduler.chance() * 4)]
@@ -125,11 +130,14 @@ class Host:
         for number in numbers:
             yield Wait(lambda: sum(g.running > 0 for g in running) < resident, "a free multiprocessor", 0)
             running[:] = [g for g in running if g.running > 0]
-            running.append(self.workgroup(world, number, order, ended))
+            cluster = Cluster(threads=each * sum(r.agents * r.threads for r in world.kernel.roles))
+            for rank in range(each):
+                running.append(self.workgroup(world, each * number + rank, order, ended, cluster))
 
-    def workgroup(self, world: World, number: int, order: Order, ended: list[Ended]) -> Workgroup:
+    def workgroup(self, world: World, number: int, order: Order, ended: list[Ended], cluster: Cluster) -> Workgroup:
         """One workgroup with fresh shared memory and barriers; its threads are given to the scheduler."""
-        group = Workgroup(number, self.shared(world, number))
+        group = Workgroup(number, self.shared(world, number), cluster=cluster)
+        cluster.groups.append(group)
         for barrier in world.kernel.barriers:
             for version in range(barrier.versions):
                 name = f"{barrier.name}{{{version}}}"
@@ -138,11 +146,13 @@ class Host:
         for role in world.kernel.roles:
             for agent in range(role.agents):
                 for warp in range(max(1, -(-role.threads // 32))):
-                    env = {**world.env, "cta": number, **dict.fromkeys(role.counters, 0)}
+                    env = {**world.env, "cta": number, RANK: number % world.launch.cluster}
+                    env |= dict.fromkeys(role.counters, 0)
                     if role.index is not None:
                         env[role.index] = agent
                     thread, steps = self.thread(world, group, role, agent, warp, world.strands.fresh(order), env)
                     ended.append(thread)
+                    group.born.append((thread.strand.number, thread.strand.now))
                     begun.append((f"workgroup {number} {role.name} {agent} warp {warp}", steps))
         group.running = len(begun)
         for name, steps in begun:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treadle.algebra.expr import Expr
-from treadle.machine.form import Buffer, MachineProgram, Role
+from treadle.machine.form import Buffer, MachineProgram, MemRef, Role
 from treadle.simulate.barriers import Work
 from treadle.simulate.clocks import Order, Strand, Strands
 from treadle.simulate.control import finish
@@ -109,10 +109,11 @@ class Replayer:
                             yield [name("write", 0, n) for n in cell.seen.tolist()]
                         if entry.what == "write":
                             yield name("write", 0, entry.number)
-                    case Synchronised(item, _, numbers, version):
-                        yield item.kind, item.by, None if item.object is None else item.object.name, numbers, version
+                    case Synchronised(item, _, numbers, version, groups):
+                        called = None if item.object is None else item.object.name
+                        yield item.kind, item.by, called, numbers, version, groups
                     case Copied():
-                        yield entry.engine, entry.barrier, entry.bytes, list(told(entry.log))
+                        yield entry.engine, entry.barrier, entry.bytes, entry.group, list(told(entry.log))
                     case Contracted():
                         yield entry.atom, list(told(entry.log))
                     case Forked():
@@ -124,7 +125,7 @@ class Replayer:
         for kernel in self.program.kernels:
             barriers = [(b.name, b.count, b.versions, b.tx) for b in kernel.barriers]
             digest.update(repr([(r.name, r.agents, r.threads) for r in kernel.roles] + barriers).encode())
-        digest.update(repr([k.cooperative for k in self.program.host.launches] + [self.workers]).encode())
+        digest.update(repr([(k.cooperative, k.cluster) for k in self.program.host.launches] + [self.workers]).encode())
         for key in sorted(self.tape.threads):
             digest.update(repr((key, list(told(self.tape.threads[key])))).encode())
         return digest.hexdigest()[:24]
@@ -207,6 +208,13 @@ class Player(Thread):
     """A thread of a replay: it has a log, and knows the version of the barrier at hand."""
 
     version = 0
+    groups: tuple[int, ...] = ()
+
+    def reach(self, ref: MemRef) -> list[Workgroup]:
+        """The workgroups whose barrier it is."""
+        if ref.rank is None:
+            return [self.group]
+        return [self.reached(g) for g in self.group.cluster.groups if g.number in self.groups]
 
     def number(self, expr: Expr) -> int:
         """The version of a barrier: the only expression that is still asked for."""
@@ -227,8 +235,8 @@ def _play(player: Player, host: _Again, log: Log) -> Steps:
                 host.access(entry, player.strand)
             case "step":
                 yield None
-            case Synchronised(item, line, numbers, version):
-                player.line, player.version = line, version
+            case Synchronised(item, line, numbers, version, groups):
+                player.line, player.version, player.groups = line, version, groups
                 yield from HANDLERS[item.kind](player, item, numbers)
             case Copied():
                 _copy(player, host, entry)
@@ -273,6 +281,8 @@ def _fork(player: Player, host: _Again, entry: Forked) -> Steps:
 def _copy(player: Player, host: _Again, entry: Copied) -> None:
     """As `engines.issue_copy`, with the accesses of the log."""
     world, group = player.world, player.group
+    if entry.group is not None:
+        group = player.reached(next(g for g in group.cluster.groups if g.number == entry.group), noted=False)
     barrier = None if entry.barrier is None else group.phased[entry.barrier]
     work = Work(entry.line)
     if barrier is None:

@@ -34,7 +34,8 @@ def synchronise(thread: Thread, item: Sync) -> Steps:
     if thread.strand.log is not None:
         version = None if item.object is None else item.object.version
         slot = 0 if version is None else thread.number(version)
-        thread.strand.log.add(Synchronised(item, thread.line, numbers, slot))
+        far = () if item.object is None or item.object.rank is None else tuple(g.number for g in thread.target)
+        thread.strand.log.add(Synchronised(item, thread.line, numbers, slot, far))
 
 
 def _arrivals(thread: Thread, item: Sync) -> int:
@@ -68,10 +69,12 @@ def _mbar_expect(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
 
 def _mbar_arrive(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
     assert item.object is not None
-    barrier = phased(thread, item.object)
-    barrier.usable(thread.strand, thread.line)
-    barrier.arrive(_arrivals(thread, item) * numbers.get("count", 1), thread.strand.release(), thread.line)
-    yield None
+    thread.target = thread.reach(item.object)
+    for group in thread.target:
+        barrier = phased(thread, item.object, group)
+        barrier.usable(thread.strand, thread.line)
+        barrier.arrive(_arrivals(thread, item) * numbers.get("count", 1), thread.strand.release(), thread.line)
+        yield None
 
 
 def _mbar_wait(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
@@ -103,6 +106,22 @@ def _barrier_sync(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
 def _barrier_arrive(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
     _named(thread, numbers).arrive(thread.lanes, numbers["threads"], thread.strand.release(), thread.line)
     yield None
+
+
+def _cluster_arrive(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
+    if thread.phase is not None:
+        raise thread.fatal("protocol", "a second arrival at the barrier of the cluster before the wait")
+    thread.phase = thread.group.cluster.arrive(thread.lanes, thread.strand.release())
+    yield None
+
+
+def _cluster_wait(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
+    cluster, mine = thread.group.cluster, thread.phase
+    if mine is None:
+        raise thread.fatal("protocol", "a wait at the barrier of the cluster without an arrival")
+    yield Wait(lambda: mine in cluster.released, f"the barrier of the cluster ({cluster.threads} threads)", thread.line)
+    thread.phase = None
+    thread.strand.order.join(cluster.released[mine])
 
 
 def _fence_proxy(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
@@ -193,6 +212,8 @@ HANDLERS: dict[str, Callable[[Thread, Sync, dict[str, int]], Steps]] = {
     "mbar.wait": _mbar_wait,
     "barrier.sync": _barrier_sync,
     "barrier.arrive": _barrier_arrive,
+    "cluster.arrive": _cluster_arrive,
+    "cluster.wait": _cluster_wait,
     "fence.proxy.async": _fence_proxy,
     "fence.mbar_init": _fence_init,
     "wgmma.fence": _wgmma_fence,

@@ -41,23 +41,27 @@ class Access:
 
 @dataclass(eq=False)
 class Synchronised:
-    """A synchronisation that was gone through. `version`: of its barrier; `numbers`: its arguments."""
+    """A synchronisation that was gone through. `version`: of its barrier; `numbers`: its arguments; `groups`: the
+    workgroups whose barrier it was, where it was not its own's."""
 
     item: Sync
     line: int
     numbers: dict[str, int]
     version: int
+    groups: tuple[int, ...] = ()
 
 
 @dataclass(eq=False)
 class Copied:
-    """A copy that was started: `barrier` and `bytes` are what it signals; `log` is what the engine did."""
+    """A copy that was started: `barrier` and `bytes` are what it signals, in the workgroup `group` if not in its own;
+    `log` is what the engine did."""
 
     engine: str
     line: int
     barrier: tuple[str, int] | None
     bytes: int
     log: Log
+    group: int | None = None
 
 
 @dataclass(eq=False)

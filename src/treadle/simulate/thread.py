@@ -57,6 +57,8 @@ class Thread:
         self.env = env
         self.line = 0
         self.by = ""
+        self.phase: int | None = None  # of the cluster's barrier, arrived at and not waited for
+        self.target: list[Workgroup] = [group]  # whose barrier the last arrival was at
         self.fragments: dict[str, Fragment] = {}
         self.local: dict[str, View] = {}
         self.bulk, self.cpasync, self.wgmma = Groups(), Groups(), Groups()
@@ -85,16 +87,43 @@ class Thread:
             return self.world.views[self.world.scalars[name]].dtype
         return self.fragment(name).frag.dtype
 
-    def memory(self, name: str) -> View:
-        """The memory of a name: local, shared, workspace, a tensor or a scalar argument."""
+    def memory(self, name: str, group: Workgroup | None = None) -> View:
+        """The memory of a name: local, shared (of another `group`), workspace, a tensor or a scalar argument."""
         if name in self.world.local_names:
             if not self.local:
                 self.local = self.world.local.fresh("local memory", tracked=False, findings=self.world.findings)
             return self.local[name]
-        view = self.group.views.get(name) or self.world.views.get(name)
+        view = (group or self.group).views.get(name) or self.world.views.get(name)
         if view is None:
             raise self.fatal("form", f"no tensor or buffer {name}")
         return view
+
+    def reach(self, ref: MemRef) -> list[Workgroup]:
+        """The workgroups whose memory a reference means. Reports those that may not have begun, or have ended."""
+        groups = self.group.cluster.groups
+        if ref.rank is None:
+            return [self.group]
+        if isinstance(ref.rank, str):
+            found = groups
+        else:
+            number = self.number(ref.rank)
+            if not 0 <= number < len(groups):
+                raise self.fatal("bounds", f"workgroup {number} of a cluster of {len(groups)}")
+            found = groups[number : number + 1]
+        return [self.reached(group) for group in found]
+
+    def reached(self, group: Workgroup, *, noted: bool = True) -> Workgroup:
+        """The thread touches another workgroup's memory (`noted`: itself, not through an engine, whose end is seen
+        otherwise). Fatal where that has ended."""
+        if group is self.group:
+            return group
+        if group.running == 0:
+            raise self.fatal("protocol", f"workgroup {group.number} has ended: its memory is no more")
+        if not any(self.strand.order.seen.at(number) >= count for number, count in group.born):
+            self.report("race", f"nothing says that workgroup {group.number} has begun")
+        if noted:
+            group.reached.append((self.strand.number, self.strand.now, self.line))
+        return group
 
     def fatal(self, code: str, message: str) -> Stop:
         return self.world.findings.fatal(code, self.line, message)
@@ -154,7 +183,7 @@ class Thread:
 
     def place(self, ref: MemRef, count: int) -> tuple[View, Index]:
         """The view of a memory reference and its index arrays, the ring slot first."""
-        view = self.memory(ref.name)
+        view = self.memory(ref.name, None if ref.rank is None else self.reach(ref)[0])
         index = self.index(ref.index, count)
         if ref.version is not None:
             ring = view.shape[0] if len(view.shape) == len(ref.index) + 1 else 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from treadle.machine.form import Barrier, Frag, Kernel, Launch, MachineProgram, TensorMap
 from treadle.simulate.barriers import Named, Phased
-from treadle.simulate.clocks import Strands
+from treadle.simulate.clocks import Order, Strands
 from treadle.simulate.findings import Findings
 from treadle.simulate.layout import Layout
 from treadle.simulate.memory import View
@@ -56,8 +56,41 @@ class World:
 
 
 @dataclass
+class Cluster:
+    """Workgroups that run together, and their barrier: a phase ends when all `threads` that have not ended have
+    arrived."""
+
+    groups: list[Workgroup] = field(default_factory=lambda: list[Workgroup]())
+    threads: int = 0
+    arrived: int = 0
+    generation: int = 0
+    gathered: Order = field(default_factory=Order)
+    released: dict[int, Order] = field(default_factory=dict[int, Order])
+
+    def arrive(self, count: int, given: Order) -> int:
+        """The arrival of `count` threads; the phase to wait for is returned."""
+        mine = self.generation
+        self.arrived += count
+        self.gathered.join(given)
+        self._turn()
+        return mine
+
+    def leave(self, count: int) -> None:
+        """`count` threads have ended: nobody waits for them."""
+        self.threads -= count
+        self._turn()
+
+    def _turn(self) -> None:
+        if self.arrived and self.arrived >= self.threads:
+            self.released[self.generation] = self.gathered
+            self.gathered, self.arrived = Order(), 0
+            self.generation += 1
+
+
+@dataclass
 class Workgroup:
-    """One workgroup: its shared memory and its barriers."""
+    """One workgroup: its shared memory and its barriers; its cluster, the strands of its threads as they began, what
+    others of the cluster did to its memory (strand, count, line), and what its ended threads knew."""
 
     number: int
     views: dict[str, View] = field(default_factory=dict[str, View])
@@ -65,3 +98,7 @@ class Workgroup:
     named: dict[int, Named] = field(default_factory=dict[int, Named])
     running: int = 0
     loads: int = 0
+    cluster: Cluster = field(default_factory=Cluster)
+    born: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    reached: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    known: Order = field(default_factory=Order)
