@@ -1,4 +1,4 @@
-"""`treadle plan FILE:KERNEL --target T [--machine | --source | --json] [--ablate A]`."""
+"""`treadle plan FILE:KERNEL --target T [--machine | --source | --json] [--search S [--budget N]] [--ablate A]`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 from collections.abc import Sequence
 
 from treadle.cli.parser import Parser, kernel_arguments
+from treadle.driver.candidates import Searching
 from treadle.driver.describe import described_plans
 from treadle.driver.plan import Plan
 from treadle.planner.ablation import ABLATIONS
+from treadle.planner.enumerate import SEARCHES
 
 
 def run(argv: Sequence[str], prog: str = "treadle plan") -> int:
@@ -18,6 +20,8 @@ def run(argv: Sequence[str], prog: str = "treadle plan") -> int:
     parser.add_argument("--target", help="cpu[:avx2|avx512|amx], cuda[:sm_80|sm_90a] (default: this machine)")
     parser.add_argument("--family", help="only plans of this family")
     parser.add_argument("--ablate", choices=ABLATIONS, help="plan without some of what the search knows")
+    parser.add_argument("--search", choices=list(SEARCHES), default="enumerate", help="how (default: enumerate)")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="end the search after so long")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--machine", action="store_true", help="print the machine text")
     shown.add_argument("--source", action="store_true", help="print the emitted text")
@@ -25,7 +29,8 @@ def run(argv: Sequence[str], prog: str = "treadle plan") -> int:
     shown.add_argument("--json", action="store_true", help="print the decisions")
     given = parser.parse_args(argv)
     described = (given.kernel, given.arg, given.absent, given.dim, given.set, given.target)
-    for plan in described_plans(*described, given.family, given.ablate):
+    how = Searching(given.search, given.budget)
+    for plan in described_plans(*described, given.family, given.ablate, how):
         print(_shown(plan, given.machine, given.source, given.program, given.json))
     return 0
 

@@ -15,7 +15,7 @@ from treadle.base.errors import LimitError, TreadleError
 from treadle.checker import check
 from treadle.checker.verdict import Verdict
 from treadle.driver import cuda_variant
-from treadle.driver.candidates import UNIVERSAL, Candidate, candidates, saved_candidate
+from treadle.driver.candidates import BY_DEFAULT, UNIVERSAL, Candidate, Searching, candidates, saved_candidate
 from treadle.driver.errors import PlanUnverified, UniversalUnknown, UniversalUnverified
 from treadle.driver.facts import CallFacts
 from treadle.driver.intrinsics import require_texts
@@ -59,11 +59,13 @@ def choose(
     family: str | None = None,
     without: Sequence[Plan] = (),
     ablate: str | None = None,
+    how: Searching = BY_DEFAULT,
 ) -> Built:
     """The best plan that the judge verifies; with `family`, only plans of that one are tried; none in `without`. With
     `ablate`, the search knows less (`planner.ablation`).
 
-    *Errors*: `plan/none`, `plan/universal-unverified`, `plan/universal-unknown`, `plan/*` for a pin that cannot be met.
+    *Errors*: `plan/none`, `plan/universal-unverified`, `plan/universal-unknown`, `plan/*` for a pin that cannot be met
+    or a search that did not end.
     """
     require_texts(program, target)
     timeline = Timeline()
@@ -74,7 +76,7 @@ def choose(
     notes: list[str] = []
     refusals: list[str] = []
     with timeline.stage("plan"):
-        found = candidates(whole, target, facts, pins, refusals, without, ablate)
+        found = candidates(whole, target, facts, pins, refusals, without, ablate, how)
     for candidate in _timed(whole, found, timeline):
         if family is not None and candidate.plan.family != family:
             continue

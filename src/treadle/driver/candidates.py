@@ -19,12 +19,24 @@ from treadle.plan.family import Family
 from treadle.plan.pins import NoPlan, Pin
 from treadle.plan.plan import Plan
 from treadle.planner.enumerate import Choice, choose, realised
+from treadle.planner.space import Clock
 from treadle.runtime.pool import workers
 from treadle.targets.cpu.families import families as cpu_families
 from treadle.targets.cuda.families import families as cuda_families
 
 UNIVERSAL = "universal"
 _FAMILIES: dict[str, Callable[[], Sequence[Family[MachineProgram]]]] = {"cpu": cpu_families, "cuda": cuda_families}
+
+
+@dataclass(frozen=True)
+class Searching:
+    """How plans are searched, by a name of `planner.enumerate.SEARCHES`, and for how many seconds (None: all)."""
+
+    search: str = "enumerate"
+    budget: float | None = None
+
+
+BY_DEFAULT = Searching()
 
 
 @dataclass(frozen=True)
@@ -77,16 +89,18 @@ def candidates(
     refusals: list[str],
     without: Sequence[Plan] = (),
     ablate: str | None = None,
+    how: Searching = BY_DEFAULT,
 ) -> Iterator[Candidate]:
     """The plans to try, in order of predicted time; the universal plan last; none of those in `without`.
 
     Families that refuse the program append their reasons to `refusals`.
-    *Errors*: `plan/pin-refused`, `plan/none`.
+    *Errors*: `plan/pin-refused`, `plan/none`, `plan/unfinished`, `plan/search`, `plan/no-solver`.
     """
     planned = plan_facts(program, target, facts)
     known = families(target)
     left = [Without(f, [p.point for p in without if p.family == f.name]) for f in known] if without else known
-    choice = choose(program, planned, cast("Sequence[Family[MachineProgram]]", left), pins, ablate=ablate)
+    among = cast("Sequence[Family[MachineProgram]]", left)
+    choice = choose(program, planned, among, pins, ablate=ablate, search=how.search, clock=Clock(how.budget))
     refusals += [f"{r.family}: {'; '.join(r.reasons)}" for r in choice.rejected]
     found = [choice.best, *choice.others]
     # The universal plan decides nothing and never loses its right to run: it comes after every other.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from treadle.driver.build import choose
+from treadle.driver.candidates import BY_DEFAULT, Searching
 from treadle.driver.facts import ArrayFacts, CallFacts
 from treadle.driver.locate import captured, dtypes_of, known_dims, locate, numbers, settings
 from treadle.driver.plan import Plan
@@ -42,6 +43,7 @@ def described_plans(
     target: str | None,
     family: str | None = None,
     ablate: str | None = None,
+    how: Searching = BY_DEFAULT,
 ) -> list[Plan]:
     """The plan of the kernel that `FILE:KERNEL` names for the described arguments; one a scope under the ablation
     `no-interface` (`planner.ablation`).
@@ -60,7 +62,8 @@ def described_plans(
         program = captured(definition, dtypes, staged, extents, absent, specialised=sides)
     parts = separate(program) if ablate == "no-interface" else [program]
     return [
-        Plan(choose(part, name, described_facts(part, extents), (), family=family, ablate=ablate)) for part in parts
+        Plan(choose(part, name, described_facts(part, extents), (), family=family, ablate=ablate, how=how))
+        for part in parts
     ]
 
 

@@ -179,15 +179,24 @@ class Kernel:
 
     # ---- planning
 
-    def plan(self, *args: Any, target: str | None = None, where: Any = (), **staged: Any) -> Any:
+    def plan(
+        self,
+        *args: Any,
+        target: str | None = None,
+        where: Any = (),
+        search: str = "enumerate",
+        budget: float | None = None,
+        **staged: Any,
+    ) -> Any:
         """The plan for these arguments (arrays, or `td.like`), as a `Plan`. Needs no device.
 
         `where` pins decisions, one or several: `td.tile(...)`, `td.place(...)`, `td.atom(...)`, `td.versions(...)`.
+        `search` is "enumerate", "solve", "beam" or "anneal"; it ends after `budget` seconds.
         """
         kind = resolve(target).partition(":")[0] if target is not None else None
         asked = self._asked(staged)
         special, call = asked.prepare(args, staged, allocate=False, kind=kind)
-        return room("plan").plan_call(asked, special, call, target, where)
+        return room("plan").plan_call(asked, special, call, target, where, search, budget)
 
     def tune(self, *args: Any, budget: float = 60.0, **staged: Any) -> Any:
         """The fastest plan that a measured search of `budget` seconds finds for these arguments, as a `Tuned`; calls

@@ -11,6 +11,7 @@ from treadle.checker import check as judge
 from treadle.checker.verdict import Verdict
 from treadle.driver.arguments import Call
 from treadle.driver.build import Built, assemble, choose, restore, source_of
+from treadle.driver.candidates import Searching
 from treadle.driver.checks import conclude, give_flags
 from treadle.driver.errors import GuardBroken, TargetAbsent
 from treadle.driver.facts import first_broken
@@ -192,11 +193,18 @@ def _runs_here(target: str) -> None:
 
 
 def plan_call(
-    kernel: Kernel, special: Specialisation, call: Call, target: str | None, where: Pin | Sequence[Pin]
+    kernel: Kernel,
+    special: Specialisation,
+    call: Call,
+    target: str | None,
+    where: Pin | Sequence[Pin],
+    search: str = "enumerate",
+    budget: float | None = None,
 ) -> Plan:
     """The plan for a call, on the arguments' device unless a target is named; `where` is a pin or several.
 
-    *Errors*: `plan/none`, also where an output overlaps another argument; `plan/*` for a pin that cannot be met.
+    *Errors*: `plan/none`, also where an output overlaps another argument; `plan/*` for a pin that cannot be met, or a
+    search that did not end.
     """
     name = resolve(target) if target is not None else place_of(call.device).target
     facts = special.facts(call)
@@ -210,7 +218,7 @@ def plan_call(
             hint="plan for separate arrays; a call with these runs in the reference interpreter",
             span=special.program.span,
         )
-    built = choose(special.program, name, facts, checked_pins(special.program, where))
+    built = choose(special.program, name, facts, checked_pins(special.program, where), how=Searching(search, budget))
     return Plan(built, kernel, special)
 
 

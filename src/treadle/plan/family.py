@@ -7,7 +7,7 @@ exist, so a decision that no family has an axis for cannot be written in a plan.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -58,6 +58,57 @@ class Family(Protocol[Machine_co]):
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> Machine_co:
         """The machine program of the point, with its witness."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A part of a program that ends before the next one begins, and the axes that decide it.
+
+    `own`: axes that concern no other scope; `seen`: axes of other scopes too, the interface at which scopes meet
+    (participants, what lies along their lanes).
+    """
+
+    name: str
+    own: tuple[str, ...]
+    seen: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one scope adds to a point: its time, and what it holds until the program ends, by name (bytes, say)."""
+
+    cost: CostVector
+    holds: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@runtime_checkable
+class Composed(Protocol):
+    """A family that decides the scopes of a program apart, where only `seen` axes tie them together.
+
+    *Ensures*: the cost of a point is that of its scopes, one `then` the other, in order; it is infinite where what they
+    hold together exceeds a limit.
+    """
+
+    def scopes(self, program: Program, facts: CallFacts) -> Sequence[Scope]:
+        """The scopes in order. Each axis of the family is in one `own`, or in some `seen`."""
+        ...
+
+    def share(self, program: Program, facts: CallFacts, scope: Scope, point: Point) -> Share:
+        """What a scope adds; `point` has the axes of this scope at least."""
+        ...
+
+    def limits(self, program: Program, facts: CallFacts) -> Mapping[str, float]:
+        """How much may be held together, by name."""
+        ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A family that knows what none of its points can undercut."""
+
+    def least(self, program: Program, facts: CallFacts) -> float:
+        """Seconds. *Ensures*: no point has a smaller total."""
         ...
 
 

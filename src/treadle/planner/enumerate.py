@@ -1,16 +1,18 @@
-"""Enumeration: the cheapest point over all families that admit a program, and why the others lost.
+"""Choosing: the cheapest point over all families that admit a program, why the others lost, and what was proved.
 
-The planner knows families by their protocol only. It looks at every point (they are few: milliseconds), drops those
-that the pins refuse, and keeps the best of each family for `explain`.
+The planner knows families by their protocol only. Enumeration, the default, looks at every point (they are few:
+milliseconds) or composes the scopes that a family decides apart, drops what the pins refuse, and keeps the best of each
+family for `explain`. The other searches look at the same points for the same objective.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from treadle.base.errors import LimitError, UserError
 from treadle.ir.core import Program
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
@@ -18,15 +20,63 @@ from treadle.plan.family import Family, Point, Setting
 from treadle.plan.pins import NoPlan, Pin, PinRefused, in_short
 from treadle.plan.plan import Plan
 from treadle.planner.ablation import staged_points, stages, worth
+from treadle.planner.certificate import Certificate, together
+from treadle.planner.compose import compose
+from treadle.planner.solve import solve
+from treadle.planner.space import Clock, Found, Space
+from treadle.planner.walk import anneal, beam, walk_all
+
+
+class SearchUnknown(UserError):
+    """A search that there is not."""
+
+    code = "plan/search"
+
+
+class Unfinished(LimitError):
+    """The time for a search ended before it found a point: whether there is one is not known."""
+
+    code = "plan/unfinished"
+
+
+def enumerate_all(space: Space) -> float:
+    """Prices every point; of scopes that the family decides apart, what they make together."""
+    scopes = space.scopes()
+    if scopes:
+        compose(space, scopes)
+    else:
+        walk_all(space)
+    return 0.0
+
+
+def _beam(space: Space) -> float:
+    beam(space)
+    return 0.0
+
+
+def _anneal(space: Space) -> float:
+    anneal(space)
+    return 0.0
+
+
+SEARCHES: Mapping[str, Callable[[Space], float]] = {
+    "enumerate": enumerate_all,
+    "solve": solve,
+    "beam": _beam,
+    "anneal": _anneal,
+}
+"""By the names that `search=` takes; each returns a bound that it has proved, in seconds, or 0."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """The best point of one family."""
+    """The best point of one family. `next`: the cheapest of its other points, as plans, with `certificate`'s proof."""
 
     plan: Plan
     cost: CostVector
     searched: int
+    certificate: Certificate | None = None
+    next: tuple[Plan, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,6 +94,8 @@ class Choice:
     best: Candidate
     others: list[Candidate] = field(default_factory=list[Candidate])
     rejected: list[Rejected] = field(default_factory=list[Rejected])
+    certificate: Certificate | None = None
+    """What is proved of `best`; None for a search that was made to know less."""
 
     @property
     def plan(self) -> Plan:
@@ -61,6 +113,11 @@ class Choice:
         why = {c.plan.family: note[len(c.plan.line()) + 2 :] for c in known for note in tried if _about(note, c.plan)}
         cost = one.cost
         lines = [one.plan.line(), f"  predicted {cost}; bound by {cost.bottleneck}; {one.searched} points"]
+        if self.certificate is not None:
+            lines.append(f"  {self.certificate}")
+        for plan in one.next:
+            differing = [f"{n}={v}" for n, v in plan.point.items() if v != one.plan.point.get(n)]
+            lines.append(f"  next {' '.join(differing)}: {plan.cost}")
         for other in known:
             if other is one:
                 continue
@@ -87,49 +144,95 @@ def choose(
     pins: Sequence[Pin] = (),
     *,
     ablate: str | None = None,
+    search: str = "enumerate",
+    clock: Clock | None = None,
 ) -> Choice:
     """The best point under the cost model; with `ablate`, of a search that decides some axes too early.
 
+    `search` is one of `SEARCHES`; with a `clock` it ends when that does, with what it has found.
     *Errors*: `plan/pin-refused` when a family admits the program but no point meets the pins, with the fact that
-    refuses; `plan/none` when no family admits it.
+    refuses; `plan/none` when no family admits it; `plan/unfinished` when the clock ended before either was known;
+    `plan/search`, `plan/no-solver`.
     """
+    if search not in SEARCHES:
+        raise SearchUnknown(
+            doing=f"planning {program.name}",
+            found=f"search={search!r}",
+            expected="one of " + ", ".join(SEARCHES),
+            hint="leave search= out: enumeration proves its optimum",
+        )
     found: list[Candidate] = []
     rejected: list[Rejected] = []
     refused: dict[str, list[str]] = {}
+    certificates: list[Certificate] = []
+    clock = clock or Clock()
     for family in families:
         reasons = family.admits(program, facts)
         if reasons:
             rejected.append(Rejected(family.name, tuple(reasons)))
             continue
-        best, why = _best(program, facts, family, pins, ablate)
+        if ablate is not None:
+            best, why = _ablated(program, facts, family, pins, ablate)
+        else:
+            space = Space(program, facts, family, pins, clock)
+            best = _searched(space, search, certificates)
+            why = _why_none(space)
         if best is None:
             refused[family.name] = why
             rejected.append(Rejected(family.name, tuple(why)))
         else:
             found.append(best)
     if not found:
-        raise _nothing(program, rejected, refused, pins)
+        raise _nothing(program, rejected, refused, pins, certificates)
     found.sort(key=lambda c: c.cost.total)
-    return Choice(found[0], found[1:], rejected)
+    return Choice(found[0], found[1:], rejected, together(certificates) if certificates else None)
 
 
-def _best(
-    program: Program, facts: CallFacts, family: Family[Any], pins: Sequence[Pin], ablate: str | None
+def _searched(space: Space, search: str, certificates: list[Certificate]) -> Candidate | None:
+    """The best point of a space; notes its certificate."""
+    bound = SEARCHES[search](space)
+    certificate = space.certificate(search, bound)
+    certificates.append(certificate)
+    ranking = space.ranking()
+    if not ranking:
+        return None
+    first, *others = (_plan(space, one) for one in ranking)
+    return Candidate(first, ranking[0].cost, space.asked, certificate, tuple(others))
+
+
+def _why_none(space: Space) -> list[str]:
+    if space.covered < space.size:
+        return [*space.refused, f"the time for searching ended after {space.asked} of {space.size} points"]
+    return space.refused or ["every point exceeds a resource of the target"]
+
+
+def _plan(space: Space, found: Found) -> Plan:
+    facts = space.facts
+    return Plan(
+        program=space.program.name,
+        target=facts.target,
+        family=space.family.name,
+        point=dict(found.point),
+        guard=space.family.guard(space.program, facts, found.point),
+        workers=facts.workers,
+        features=facts.features,
+        cost=found.cost,
+    )
+
+
+def _ablated(
+    program: Program, facts: CallFacts, family: Family[Any], pins: Sequence[Pin], ablate: str
 ) -> tuple[Candidate | None, list[str]]:
-    """The cheapest point of one family that meets the pins."""
-    axes = family.axes(program, facts)
+    """The point that a family ends with when it decides its axes in stages."""
+    space = Space(program, facts, family, pins)
     known: dict[str, Setting] = {}
     best: tuple[CostVector, Point] | None = None
-    why: list[str] = []
     searched = 0
-    for stage in stages(axes, ablate):
-        best = None
-        least = math.inf
-        for point in staged_points(axes, stage, known):
+    for stage in stages(space.axes, ablate):
+        best, least = None, math.inf
+        for point in staged_points(space.axes, stage, known):
             searched += 1
-            refusing = family.refuses(program, facts, point, pins) if pins else ()
-            if refusing:
-                why += [r for r in refusing if r not in why]
+            if math.isinf(space.price(space.index(point))):
                 continue
             cost = family.cost(program, facts, point)
             if (value := worth(cost, stage)) < least:
@@ -137,27 +240,27 @@ def _best(
         if best is not None:
             known |= {a.name: best[1][a.name] for a in stage.axes}
     if best is None:
-        return None, why or ["every point exceeds a resource of the target"]
-    cost, chosen = best
-    plan = Plan(
-        program=program.name,
-        target=facts.target,
-        family=family.name,
-        point=dict(chosen),
-        guard=family.guard(program, facts, chosen),
-        workers=facts.workers,
-        features=facts.features,
-        cost=cost,
-    )
-    return Candidate(plan, cost, searched), why
+        return None, space.refused or ["every point exceeds a resource of the target"]
+    return Candidate(_plan(space, Found(space.index(best[1]), best[1], best[0])), best[0], searched), []
 
 
 def _nothing(
-    program: Program, rejected: list[Rejected], refused: dict[str, list[str]], pins: Sequence[Pin]
-) -> PinRefused | NoPlan:
+    program: Program,
+    rejected: list[Rejected],
+    refused: dict[str, list[str]],
+    pins: Sequence[Pin],
+    certificates: Sequence[Certificate],
+) -> PinRefused | NoPlan | Unfinished:
     # First the families that would run the program but for the pins: one of their sizes is what to ask for.
     order = sorted(rejected, key=lambda r: r.family not in refused)
     text = "\n".join(f"{r.family}: {'; '.join(in_short(r.reasons))}" for r in order) or "no family of this target"
+    if any(c.covered < c.declared for c in certificates):
+        return Unfinished(
+            doing=f"planning {program.name}",
+            found=text,
+            expected="a point, or a proof that there is none",
+            hint="give the search more seconds, or leave budget= out",
+        )
     if refused and pins:
         return PinRefused(
             doing=f"planning {program.name}",
