@@ -179,6 +179,10 @@ def no_text(patch: Patch, tmp: Path) -> None:
     w.own.plan(X, target="cpu")
 
 
+def broken_text(patch: Patch, tmp: Path) -> None:
+    w.misspelt.plan(X, target="cpu:avx2").record
+
+
 def argument_dimension(patch: Patch, tmp: Path) -> None:
     described_plan(f"{ROOT}/tests/driver/wrong.py:scale", [], [], ["K=4"], [], None)
 
@@ -214,6 +218,7 @@ CASES: dict[str, list[Callable[[Patch, Path], None]]] = {
     "limit/devices": [several_gpus],
     "tune/unsupported": [tuning_repeatable, tuning_overlap],
     "limit/intrinsic": [no_text],
+    "plan/intrinsic-text": [broken_text],
     "plan/guard": [guard_fact, guard_program],
     "plan/target": [target],
     "plan/target-absent": [target_absent, target_of_no_kernel, arrays_elsewhere],

@@ -9,7 +9,7 @@ import pytest
 
 import treadle as td
 from treadle import f16, f32, i32, i64
-from treadle.base.errors import TreadleError
+from treadle.base.errors import TreadleError, UserError
 from treadle.checker import check
 from treadle.ir.expand import expand
 from treadle.ir.parser import parse_program
@@ -150,6 +150,118 @@ def test_a_target_without_a_text() -> None:
     with pytest.raises(TreadleError) as caught:
         product.plan(a, b, w, target="cuda:sm_90a")
     assert caught.value.code == "limit/intrinsic" and "td.intrinsic(blend)" in str(caught.value)
+
+
+def test_a_call_on_a_target_without_a_text() -> None:
+    """The author means the text: the interpreter's pattern would be another program."""
+    once = td.intrinsic(clipped, emit={"cuda": CLIPPED["cuda"]})
+
+    @td.kernel
+    def on_gpus(X: td.Tensor[N], Y: td.Out[N] = None):
+        Y[N] = once(X[N])
+
+    x = numbers(0, 9)
+    for call in (on_gpus, on_gpus.bind):
+        with pytest.raises(TreadleError, match=r"(?s)limit/intrinsic.*Y\[N\] = once\(X\[N\]\).*texts for cuda"):
+            call(x)
+    np.testing.assert_equal(on_gpus.reference(x), np.clip(x, 0, 6))
+
+
+BROKEN = {
+    "a number of the wrong type": ("%y = fmul float %x, 3", "<string>:2:"),
+    "a name that nothing defines": ("%y = fadd float %x, %z", "use of undefined value"),
+    "two types": ("%y = sitofp i32 %x to float", "defined with type 'float'"),
+    "inline assembly": ('%y = call float asm "nop", "=x,x"(float %x)', "inline assembly"),
+    "a function that is nowhere": (
+        "%y = call float @no_such_function_anywhere(float %x)",
+        "@no_such_function_anywhere",
+    ),
+    "an intrinsic that LLVM lacks": ("%y = call float @llvm.no.such(float %x)", "@llvm.no.such"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_text_that_the_compiler_refuses_is_the_authors_mistake(case: str) -> None:
+    def thrice(x):
+        return x * 3.0
+
+    line, words = BROKEN[case]
+    declared = f"declare float @{words[1:]}(float)\n" if words.startswith("@") else ""
+    text = f"define internal float @thrice(float %x) {{\n  {line}\n  ret float %y\n}}\n{declared}"
+    own = td.intrinsic(thrice, emit={"cpu": text})
+
+    @td.kernel
+    def tripled(X: td.Tensor[N], Y: td.Out[N] = None):
+        Y[N] = own(X[N])
+
+    with pytest.raises(UserError, match=r"(?s)plan/intrinsic-text.*Y\[N\] = own\(X\[N\]\)") as caught:
+        tripled(numbers(0, 9))
+    assert words in caught.value.found and "td.intrinsic(thrice)" in caught.value.expected
+
+
+def test_texts_that_only_clash_with_one_another() -> None:
+    def first(x):
+        return x
+
+    def second(x):
+        return x
+
+    one = "define internal float @{0}(float %x) {{ ret float %x }}\n"
+    a, b = (td.intrinsic(f, emit={"cpu": one.format("same") + one.format(f.__name__)}) for f in (first, second))
+
+    @td.kernel
+    def both(X: td.Tensor[N], Y: td.Out[N] = None):
+        Y[N] = a(X[N]) + b(X[N])
+
+    with pytest.raises(UserError, match=r"(?s)plan/intrinsic-text.*beside the others.*same"):
+        both(numbers(0, 9))
+
+
+@pytest.mark.parametrize("body, words", [("return 3.0f * x", "expected a"), ('asm("foo.f32;"); return x;', "foo")])
+def test_a_cuda_text_that_its_compiler_refuses(body: str, words: str) -> None:
+    def thrice(x):
+        return x * 3.0
+
+    own = td.intrinsic(thrice, emit={"cuda": f"__device__ float thrice(float x) {{ {body} }}"})
+
+    @td.kernel
+    def tripled(X: td.Tensor[N], Y: td.Out[N] = None):
+        Y[N] = own(X[N])
+
+    with pytest.raises(UserError, match=r"(?s)plan/intrinsic-text.*Y\[N\] = own\(X\[N\]\)") as caught:
+        tripled.plan(td.like(f32, 64), target="cuda:sm_90a").record
+    assert words in caught.value.found
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("__device__ double clipped(double x) { return x; }", "double clipped(double)"),
+        ("__device__ __forceinline__ int clipped(const float x) { return x; }", "int clipped(float)"),
+        ("static __device__ float clipped(float x, unsigned n) { return x; }", "float clipped(float, unsigned int)"),
+        (
+            "/* float clipped(float x) { */ __device__ float clipped(long int x) { return x; }",
+            "float clipped(long long)",
+        ),
+    ],
+)
+def test_cuda_texts_of_other_types_are_refused_at_the_call(text: str, found: str) -> None:
+    """C++ converts without a word."""
+    own = td.intrinsic(clipped, emit={"cuda": text})
+
+    @td.kernel
+    def clips(X: td.Tensor[N], Y: td.Out[N] = None):
+        Y[N] = own(X[N])
+
+    with pytest.raises(UserError, match=r"(?s)capture/argument.*Y\[N\] = own\(X\[N\]\)") as caught:
+        clips.plan(td.like(f32, 64), target="cuda:sm_90a")
+    assert f"{found} in the text for cuda" in caught.value.found
+    assert caught.value.expected.startswith("float clipped(float)")
+
+
+def test_a_wrong_declaration_names_its_line() -> None:
+    with pytest.raises(UserError, match=r'td.intrinsic\(clipped, convergence="warp"\)'):
+        td.intrinsic(clipped, convergence="warp")
 
 
 def wrong_cases():

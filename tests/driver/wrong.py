@@ -68,3 +68,11 @@ twice_on_gpus = td.intrinsic(twice, emit={"cuda": "__device__ float twice(float 
 @td.kernel
 def own(X: td.Tensor[M], Y: td.Out[M] = None):
     Y[M] = twice_on_gpus(X[M])
+
+
+twice_misspelt = td.intrinsic(twice, emit={"cpu": "define float @twice(float %x) {\n  ret float %y\n}"})
+
+
+@td.kernel
+def misspelt(X: td.Tensor[M], Y: td.Out[M] = None):
+    Y[M] = twice_misspelt(X[M])

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from treadle.base.errors import LimitError, TreadleError
+from treadle.base.errors import InternalError, LimitError, TreadleError
 from treadle.checker import check
 from treadle.checker.verdict import Verdict
 from treadle.driver import cuda_variant
 from treadle.driver.candidates import BY_DEFAULT, UNIVERSAL, Candidate, Searching, candidates, saved_candidate
 from treadle.driver.errors import PlanUnverified, UniversalUnknown, UniversalUnverified
 from treadle.driver.facts import CallFacts
-from treadle.driver.intrinsics import require_texts
+from treadle.driver.intrinsics import refused_texts, require_texts
 from treadle.driver.pipeline import Timeline
 from treadle.driver.record import Record
 from treadle.driver.targets import features_of
@@ -200,12 +200,18 @@ def digest_of(built: Built) -> str:
 
 
 def assemble(built: Built) -> Record:
-    """The record of a verified plan: text, object, and what its loader needs."""
+    """The record of a verified plan: text, object, and what its loader needs.
+
+    *Errors*: those of the toolchain; `plan/intrinsic-text` for a text of the author's that the compiler refuses.
+    """
     machine = built.machine
     kind = machine.target.partition(":")[0]
     maker = {"cpu": _assemble_cpu, "cuda": _assemble_cuda}[kind]
     text = print_machine(machine)
-    source, code, extra = maker(built)
+    try:
+        source, code, extra = maker(built)
+    except InternalError as error:
+        raise refused_texts(machine.program, machine.target, error) from error
     meta = {
         "target": machine.target,
         "plan": built.candidate.plan.line(),

@@ -65,6 +65,18 @@ class LikeWrong(UserError):
     code = "call/like"
 
 
+class IntrinsicAbsent(LimitError):
+    """A `td.intrinsic` for which its author gives no text for the target."""
+
+    code = "limit/intrinsic"
+
+
+class IntrinsicRefused(UserError):
+    """A text of a `td.intrinsic` that the target's compiler refuses."""
+
+    code = "plan/intrinsic-text"
+
+
 class TargetUnknown(UserError):
     """A target that treadle does not know."""
 

@@ -16,6 +16,7 @@ _HEAVY = {
     "build": "treadle.driver.build",
     "plan": "treadle.driver.plan",
     "in_order": "treadle.driver.in_order",
+    "intrinsics": "treadle.driver.intrinsics",
     "tuning": "treadle.driver.tuning",
     "tuning_progress": "treadle.driver.tuning_progress",
     "checks": "treadle.evaluate.machine",

@@ -11,7 +11,7 @@ from typing import Any
 from treadle.base.errors import LimitError
 from treadle.driver.arguments import Call
 from treadle.driver.checks import CheckedLaunch, conclude, give_flags
-from treadle.driver.errors import ArgumentsOverlap, UniversalUnknown, UniversalUnverified
+from treadle.driver.errors import ArgumentsOverlap, IntrinsicAbsent, UniversalUnknown, UniversalUnverified
 from treadle.driver.facts import ArrayFacts, CallFacts, holds
 from treadle.driver.outputs import read_first
 from treadle.driver.overlap import Copies, CopyingLaunch, Refreshing, copies_suffice
@@ -27,6 +27,7 @@ from treadle.ir.ops.debug import Print
 from treadle.ir.ops.fold import ArgReduce
 from treadle.ir.ranges import beyond
 from treadle.runtime.arrays import overlaps
+from treadle.runtime.errors import SymbolMissing
 from treadle.runtime.launch import Block, CpuLaunch, Packer
 from treadle.runtime.pool import workers
 from treadle.runtime.signature import ScalarParam, Signature, TensorParam
@@ -260,6 +261,8 @@ class Specialisation:
             if facts.same:  # nothing runs in place: the caller has other ways
                 return Interpreted(OVERLAP)
             if isinstance(error, LimitError):
+            if isinstance(error, IntrinsicAbsent):  # its author means the text: the pattern instead would be a surprise
+                raise
                 return self._interpret(f"no machine program: {' '.join(error.found.split())}")
             return self._interpret(f"the universal plan is not verified: {' '.join(error.found.split())}")
         variant.classes.add(cls)
@@ -292,7 +295,10 @@ class Specialisation:
         for variant in self.variants:
             if variant.record.digest == record.digest:
                 return variant
-        variant = load(record, self.signature)
+        try:
+            variant = load(record, self.signature)
+        except SymbolMissing as error:
+            raise room("intrinsics").unresolved_texts(self.program, place.target, error) from error
         self.variants.append(variant)
         return variant
 

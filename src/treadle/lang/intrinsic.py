@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from treadle.base.source import user_position
 from treadle.dtype.formats import DType, f32, f64, i32, i64, u32, u64
 from treadle.dtype.promote import promote_weak
 from treadle.ir.core import Block, TileType
@@ -143,7 +144,8 @@ def intrinsic(
     name(float x) {...}` in CUDA C++. Without any text every target computes the pattern; with some, a target without
     one refuses (`limit/intrinsic`).
 
-    *Errors*: `capture/argument` for a contract that cannot be stated this way.
+    *Errors*: `capture/argument` for a contract that cannot be stated this way; at a call `plan/intrinsic-text` for a
+    text that the target's compiler refuses.
     """
     ctx = maybe_context()
     texts = dict(emit or {})
@@ -164,7 +166,7 @@ def intrinsic(
             found=wrong,
             expected=f"a function, effects none, convergence {', '.join(CONVERGENCE)}, numerics {', '.join(CLASSES)}",
             hint='write td.intrinsic(pattern, effects="none", convergence="none", numerics="exact", emit={})',
-            span=None if ctx is None else ctx.span,
+            span=user_position() if ctx is None else ctx.span,
         )
     return Intrinsic(pattern, effects, convergence, numerics, texts)
 
