@@ -49,7 +49,9 @@ class Pointer:
         self.version = None if ref.version is None else scope.symbols.resolve(ref.version)
         self.index = [i.substitute(env) for i in ref.index]
         self.first = scope.symbols.resolve(memory.offset(self.index, self.version))
+        self.rank = ref.rank if isinstance(ref.rank, Expr) else None
         self.name = ""
+        self.base = "smem"
 
     def _base(self) -> str:
         """The text of the first offset in elements: indices times strides, not the expanded polynomial."""
@@ -76,6 +78,10 @@ class Pointer:
         if self.memory.kind == "array":
             return
         self.name = self.scope.head.fresh("q")
+        if self.rank is not None:
+            self.base = self.scope.head.fresh("peer")
+            rank = self.scope.text(self.rank)
+            self.scope.line(f"unsigned char* const {self.base} = {self.scope.use('peer')}(smem, {rank});")
         if self.memory.kind == "shared":
             self.scope.line(f"const u32 {self.name} = {self._bytes(self.first)};")
         else:
@@ -90,7 +96,7 @@ class Pointer:
         distance = self.scope.symbols.text(offset - self.first)
         if memory.kind == "global":
             return self.name if distance.number == 0 else f"({self.name} + {distance.text})"
-        return f"(({kind}*)(smem + {self.shared(offset)}))"
+        return f"(({kind}*)({self.base} + {self.shared(offset)}))"
 
     def shared(self, offset: Expr) -> str:
         """Bytes from the start of shared memory, swizzled."""

@@ -47,6 +47,8 @@ from treadle.targets.cuda.emit.syncs import sync
 MOST_COPIES = 512
 """Iterations of a loop that is written out."""
 MOST_TASKS = 1 << 30
+_STAY = {"persistent": ("cta", "ctas"), "clusters": ("cluster", "clusters")}
+"""Pools whose executors go from task to task: the number of one, and how many there are."""
 AHEAD = "ahead"
 """Tag of a load in a body of tasks: the executor's next task may read before this one is through."""
 
@@ -268,8 +270,10 @@ class Bodies:
                 fetch([x for loads in early.values() for x in loads], "first", start)
             inner.line("#pragma unroll 1")
             with inner.block(opening):
-                if "snake" in stmt.raster and stmt.over == "persistent":
-                    inner.line(f"const {kind} {number} = {number}r + (({number}r / ctas & 1) ? ctas - 1 - cta : cta);")
+                if "snake" in stmt.raster and stmt.over in _STAY:
+                    mine, all_ = _STAY[stmt.over]
+                    turned = f"({number}r / {all_} & 1) ? {all_} - 1 - {mine} : {mine}"
+                    inner.line(f"const {kind} {number} = {number}r + ({turned});")
                     inner.line(f"if ({number} >= {whole}) continue;")
                 self._decode(inner, stmt, kind, number, whole, names, counts)
                 _enter(inner, stmt.enters)
@@ -328,27 +332,29 @@ def _dealing(stmt: Tasks, kind: str, number: str, whole: str) -> str:
     start, step = _start(stmt, kind), _step(stmt, kind)
     if stmt.over == "grid":
         step = whole
-    elif stmt.over == "persistent" and step is None:
-        number, start, step = f"{number}r", "0", "ctas"
+    elif stmt.over in _STAY and step is None:
+        number, start, step = f"{number}r", "0", _STAY[stmt.over][1]
     return f"for ({kind} {number} = {start}; {number} < {whole}; {number} += {step}) {{"
 
 
 def _start(stmt: Tasks, kind: str) -> str:
     """The executor's first task."""
-    if stmt.over in ("grid", "persistent"):
+    if stmt.over == "grid":
         return "cta"
+    if stmt.over in _STAY:
+        return _STAY[stmt.over][0]
     mine = f"({kind})cta * crew + own_thread"
     if stmt.over == "threads":
         return mine
     if stmt.over == "warps":
         return f"({mine}) / 32"
-    raise unsupported(f"tasks over {stmt.over}", "tasks over grid, persistent, threads or warps")
+    raise unsupported(f"tasks over {stmt.over}", "tasks over grid, persistent, clusters, threads or warps")
 
 
 def _step(stmt: Tasks, kind: str) -> str | None:
     """From a task's number to that of the executor's next; None where it has none, or by another rule."""
-    if stmt.over == "persistent":
-        return None if "snake" in stmt.raster else "ctas"
+    if stmt.over in _STAY:
+        return None if "snake" in stmt.raster else _STAY[stmt.over][1]
     return {"threads": f"({kind})ctas * crew", "warps": f"({kind})ctas * (crew / 32)"}.get(stmt.over)
 
 

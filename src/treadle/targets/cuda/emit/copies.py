@@ -100,8 +100,9 @@ def _box(scope: Scope, stmt: Copy) -> None:
     if loads:
         if stmt.signal is None:
             raise ill_formed("a load without a signal", "a phased barrier")
-        called = scope.use(f"load_box_{rank}")
-        scope.line(f"{called}({address}, &{parameter}, {barrier(scope, stmt.signal)}, {coordinates});")
+        called = scope.use(f"{'cast' if stmt.multicast else 'load'}_box_{rank}")
+        where = barrier(scope, stmt.signal) + (f", {stmt.multicast}" if stmt.multicast else "")
+        scope.line(f"{called}({address}, &{parameter}, {where}, {coordinates});")
         scope.setting.counts["UTMALDG"] += 1
     else:
         called = scope.use(f"store_box_{rank}")
@@ -164,6 +165,20 @@ def _length(stmt: Copy) -> Expr | None:
     return length
 
 
+def _chunk_bytes(scope: Scope, rooms: Sequence[Expr], each: int, size: int) -> str:
+    """How many bytes of a chunk of `each` elements there are, given how many elements each bound leaves."""
+    known = [scope.symbols.text(room) for room in rooms]
+    known = [k for k in known if k.lo < each]
+    if not known:
+        return "16u"
+    scope.use("most")
+    scope.use("least")
+    count = known[0].text
+    for k in known[1:]:
+        count = f"least<i64>({count}, {k.text})"
+    return f"(u32)(least<i64>(most<i64>({count}, 0), {each}) * {size})"
+
+
 def _by_threads(scope: Scope, stmt: Copy) -> None:
     """Chunks of 16 bytes dealt to the agent's threads; what lies outside the tensor is zero."""
     far, near = storage(scope, stmt.src.name), storage(scope, stmt.dst.name)
@@ -206,20 +221,24 @@ def _chunk(scope: Scope, stmt: Copy, env: dict[str, Expr], far: Storage, near: S
     source.start()
     target.start()
     tests: list[str] = []
-    size = far.dtype.itemsize
-    bytes_ = "16u"
+    rooms: list[Expr] = []  # how many elements of the chunk there are, by each bound along it
     for index, extent in zip(stmt.src.index, far.shape):
         at = index.substitute(env)
-        if f"${len(stmt.box) - 1}" in index.symbols:
-            room = scope.symbols.text(extent - at)
-            if room.lo < each:
-                scope.use("most")
-                scope.use("least")
-                bytes_ = f"(u32)(least<i64>(most<i64>({room.text}, 0), {each}) * {size})"
+        if last in index.symbols:
+            rooms.append(extent - at)
         elif scope.symbols.text(extent - at - 1).lo < 0:
             tests.append(f"{scope.text(extent - at)} > 0")
         if scope.symbols.text(at).lo < 0:
             tests.append(f"{scope.text(at)} >= 0")
+    for fact in stmt.where:
+        along = fact.expr.coefficient(sym(last).terms[0][0][0])
+        if along == -1 and not fact.equality:
+            rooms.append(fact.expr.substitute(env) + 1)
+        elif last not in fact.symbols:
+            tests.append(f"{scope.text(fact.expr.substitute(env))} {'==' if fact.equality else '>='} 0")
+        else:
+            raise unsupported(f"cp.async of the elements where {fact}", "bounds above along a chunk")
+    bytes_ = _chunk_bytes(scope, rooms, each, far.dtype.itemsize)
     guarded = f"({' && '.join(tests)}) ? {bytes_} : 0u" if tests else bytes_
     address = f"{source.at(source.first)}"
     safe = f"({guarded}) ? (const void*){address} : (const void*){far.pointer}"

@@ -361,6 +361,34 @@ DEVICE void barrier_arrive_many(u32 bar, u32 count) {
 }""",
 )
 _part(
+    "barrier_arrive_at",
+    """
+// At the barrier of this place in another workgroup of the cluster.
+DEVICE void barrier_arrive_at(u32 bar, u32 rank, u32 count) {
+  u32 there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(bar), "r"(rank));
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0], %1;" ::"r"(there), "r"(count) : "memory");
+}""",
+)
+_part(
+    "cluster_arrive",
+    'DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }',
+)
+_part(
+    "cluster_wait",
+    'DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }',
+)
+_part(
+    "peer",
+    """
+// The same place in the shared memory of another workgroup of the cluster.
+DEVICE unsigned char* peer(unsigned char* at, u32 rank) {
+  u64 there;
+  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(at), "r"(rank));
+  return (unsigned char*)there;
+}""",
+)
+_part(
     "barrier_wait",
     """
 DEVICE void barrier_wait(u32 bar, u32 parity) {
@@ -438,6 +466,7 @@ for _rank in range(1, 6):
     _coordinates = ", ".join(f"int c{i}" for i in range(_rank))
     _inputs = ", ".join(f'"r"(c{i})' for i in range(_rank))
     _load = ", ".join(f"%{3 + i}" for i in range(_rank))
+    _cast = ", ".join(f"%{4 + i}" for i in range(_rank))
     _store = ", ".join(f"%{2 + i}" for i in range(_rank))
     _part(
         f"load_box_{_rank}",
@@ -446,6 +475,17 @@ DEVICE void load_box_{_rank}(u32 dst, const TensorMap* map, u32 bar, {_coordinat
   asm volatile(
       "cp.async.bulk.tensor.{_rank}d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {{{_load}}}], [%2];"
       ::"r"(dst), "l"(map), "r"(bar), {_inputs} : "memory");
+}}""",
+        "tensor_map",
+    )
+    _part(
+        f"cast_box_{_rank}",
+        f"""
+DEVICE void cast_box_{_rank}(u32 dst, const TensorMap* map, u32 bar, u16 receivers, {_coordinates}) {{
+  asm volatile(
+      "cp.async.bulk.tensor.{_rank}d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {{{_cast}}}], [%2], %3;"
+      ::"r"(dst), "l"(map), "r"(bar), "h"(receivers), {_inputs} : "memory");
 }}""",
         "tensor_map",
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from treadle.algebra.expr import Expr, const, maximum, sym
 from treadle.ir.guard import Bound, Divisible, Guard
 from treadle.machine.form import Copy, Kernel, Launch, MachineProgram, Mma, Role, Store, Sync, Tasks, walk
+from treadle.machine.vocabulary import RANK
 from treadle.math.table import FUNCTIONS
 from treadle.targets.cuda.emit.arith import Arith
 from treadle.targets.cuda.emit.control import Bodies
@@ -172,6 +173,9 @@ class _Kernel:
             kernel.name, arch, prelude, arith, {f.name: f for f in kernel.frags}, self.storages, self.shared,
             {n: (cname(n, "m_"), m.axes) for n, m in self.maps.items()}, self._scalars(), launch.threads,
         )  # fmt: skip
+        self.setting.cluster = launch.cluster
+        if launch.cluster > 1:
+            self.setting.need_hopper("launches in clusters")
         statements = [s for r in kernel.roles for s in walk(r.body)]
         self.setting.unsigned = not_negative(statements)
         self.setting.unwritten = frozenset(self.unwritten)
@@ -257,6 +261,7 @@ class _Kernel:
                 text = f"{cname(tensor.name, 's_')}_{axis}"
                 symbols.known[stride_symbol(tensor.name, axis)] = Known(text, -FAR, FAR, step, True)
         symbols.known["cta"] = symbol("cta", 0, INT_MAX)
+        symbols.known[RANK] = symbol("cta_rank", 0, self.launch.cluster - 1)
         return symbols
 
     def _lets(self, symbols: Symbols) -> list[tuple[str, str]]:
@@ -319,7 +324,13 @@ class _Kernel:
             else:
                 lines.append("  const u32 base = shared_address(raw);")
                 lines.append("  unsigned char* const smem = raw;")
-        for name, text in (("thread", "threadIdx.x"), ("cta", "blockIdx.x"), ("ctas", "gridDim.x")):
+        each = self.launch.cluster
+        numbers = (
+            ("thread", "threadIdx.x"), ("cta", "blockIdx.x"), ("ctas", "gridDim.x"),
+            ("cta_rank", f"blockIdx.x % {each}"), ("cluster", f"blockIdx.x / {each}"),
+            ("clusters", f"gridDim.x / {each}"),
+        )  # fmt: skip
+        for name, text in numbers:
             if re.search(rf"\b{name}\b", branches):
                 lines.append(f"  const int {name} = {text};")
         text = branches

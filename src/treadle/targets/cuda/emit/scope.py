@@ -61,6 +61,8 @@ class KernelSetting:
     """Fragments without numbers below zero."""
     unwritten: frozenset[str] = frozenset()
     """Tensors that no kernel of the program writes, nor anything that overlaps them."""
+    cluster: int = 1
+    """Workgroups of a cluster."""
 
     @property
     def hopper(self) -> bool:

@@ -56,6 +56,8 @@ def sync(scope: Scope, stmt: Sync) -> None:
 _PLAIN = {
     "fence.proxy.async": "fence_async_proxy",
     "fence.mbar_init": "fence_barrier_init",
+    "cluster.arrive": "cluster_arrive",
+    "cluster.wait": "cluster_wait",
     "wgmma.fence": "mma_fence",
     "wgmma.commit": "mma_commit",
     "bulk.commit": "bulk_commit",
@@ -83,10 +85,22 @@ def _phased(scope: Scope, stmt: Sync, args: dict[str, Expr]) -> None:
     elif stmt.kind == "mbar.wait":
         phase = scope.symbols.text(scope.symbols.resolve(args["phase"]) % 2)
         scope.line(f"{scope.use('barrier_wait')}({where}, {phase.narrow()});")
+    elif stmt.object.rank is not None:
+        _far_arrival(scope, stmt.object, where, scope.text(args["count"]) if "count" in args else "1")
     elif "count" in args:
         scope.line(f"{scope.use('barrier_arrive_many')}({where}, {scope.text(args['count'])});")
     else:
         scope.line(f"{scope.use('barrier_arrive')}({where});")
+
+
+def _far_arrival(scope: Scope, ref: MemRef, where: str, count: str) -> None:
+    """An arrival at the barrier of another workgroup of the cluster, or of all of them."""
+    called = scope.use("barrier_arrive_at")
+    if isinstance(ref.rank, Expr):
+        scope.line(f"{called}({where}, {scope.text(ref.rank)}, {count});")
+        return
+    for rank in range(scope.setting.cluster):
+        scope.line(f"{called}({where}, {rank}, {count});")
 
 
 def _named(scope: Scope, verb: str, number: Expr, threads: Expr) -> None:
