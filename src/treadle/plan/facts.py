@@ -19,6 +19,7 @@ class CallFacts:
     `extents`: representative values of dimension symbols (the plan need not hold for them only). `unit`: (tensor, axis)
     whose stride is one element. `aligned`: tensor -> bytes that its address and pitches are multiples of. `disjoint`:
     no output overlaps another argument. `features`: the processor's flags; `workers`: how many may be used.
+    `coefficients`: seconds a unit of terms of the cost model, where they were measured on the machine in question.
     """
 
     target: str
@@ -28,6 +29,7 @@ class CallFacts:
     disjoint: bool = True
     features: frozenset[str] = frozenset()
     workers: int = 1
+    coefficients: Mapping[str, float] = field(default_factory=dict[str, float], compare=False)
 
     def value(self, expr: Expr, default: int = 256) -> int:
         """The representative value of an extent; `default` for symbols that nothing tells."""

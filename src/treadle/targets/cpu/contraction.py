@@ -27,7 +27,7 @@ from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
 from treadle.targets.cpu.admission import call_guard, common_reasons, pins_refused, worker_counts
 from treadle.targets.cpu.blocking import Block, Blocking, Roles, filled_to, lanes_of, roles, round_to
-from treadle.targets.cpu.rates import PAIR_RATE, TILE_RATE, Rates, rates, traffic
+from treadle.targets.cpu.rates import HAND, Rates, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 
 COLUMNS = {16: (32, 48, 64, 16), 8: (16, 24, 8)}
@@ -36,26 +36,6 @@ COLUMNS = {16: (32, 48, 64, 16), 8: (16, 24, 8)}
 
 TILES = 32
 """Rows and columns of a block of two by two matrix tiles."""
-
-
-CROWDED = 2.0
-"""How far blocks may exceed the second cache: accumulators stream through it, and are used once a pass."""
-
-
-BACK = 0.3
-"""What it costs to read a packed operand back from the caches, of what it costs to pack as many bytes."""
-
-
-MANY = 32
-"""From so many tasks a worker on, the last ones hardly matter."""
-
-
-FAR = 0.02
-"""The part of reading a panel from the second cache that arithmetic does not hide."""
-
-
-CROSSING = 2.5
-"""How much dearer elementwise work and folds are between accumulators with different lanes (1.3 to 3 in all)."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +178,7 @@ class Contracting(ABC):
             return known
         blocking = Blocking(shape, block)
         crowd = self.footprint(blocking) / rate.l2
-        if crowd > CROWDED or blocking.local_bytes() > rate.local:
+        if crowd > HAND.crowded or blocking.local_bytes() > rate.local:
             shape.known[block] = Work(inf, 0.0, 0.0, [])
             return Work(inf, 0.0, 0.0, [])
         compute = cache = packing = 0.0
@@ -207,7 +187,7 @@ class Contracting(ABC):
             cache += self.accumulators(blocking, role, rate)
             packing += self.copies(blocking, role, rate)
         # Values that go from one orientation to another are folded across lanes and read one by one.
-        crossing = CROSSING if mixed(shape) and len(blocking.lanes) > 1 else 1.0
+        crossing = HAND.crossing if mixed(shape) and len(blocking.lanes) > 1 else 1.0
         compute += crossing * shape.pointwise_work / rate.lanes / rate.simple + self.turned(blocking, rate)
         made = Work(compute, cache * max(1.0, crowd), packing, self.tasks(blocking))
         shape.known[block] = made
@@ -235,14 +215,15 @@ class Contracting(ABC):
             waste *= _waste(shape.extent(role.row), rows)
         vectors = columns / rate.lanes
         products = rows * vectors
-        step = max(products, 9.0) / rate.fma + 0.5 * (rows + vectors) / rate.loads
-        at_once = {"fma": 1.0, "dpbf16": PAIR_RATE}.get(blocking.atom(role.found), TILE_RATE)
+        atom = blocking.atom(role.found)
+        step = max(products, HAND.block_least) / rate.issue(atom) + 0.5 * (rows + vectors) / rate.loads
+        at_once = {"fma": 1.0, "dpbf16": HAND.pair_width}.get(atom, HAND.tile_width)
         steps = shape.products(role.found) * waste / (products * rate.lanes * at_once)
         deep = shape.size(blocking.folded(role)) if blocking.block.held else blocking.block.deep
         # Panels that do not fit the first cache are read from the second in every block.
-        size = 4.0 if blocking.atom(role.found) == "fma" else 2.0
+        size = 4.0 if atom == "fma" else 2.0
         far = size * deep * (columns + rows) > rate.l1 * 1.5
-        return steps * (step + (4.0 * (columns + rows) / rate.l2_rate * FAR if far else 0.0))
+        return steps * (step + (4.0 * (columns + rows) / rate.l2_rate * HAND.far if far else 0.0))
 
     def accumulators(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
         """Seconds to load and store accumulators between blocks of the contracted dimension."""
@@ -268,7 +249,7 @@ class Contracting(ABC):
             size = elements * (copied + shape.source_bytes(value))
             if block.shared and value is role.lane_operand and shape.everywhere(value):
                 # It comes back from memory as often as it would be packed, ahead of its use.
-                total += elements * copied * trips * BACK
+                total += elements * copied * trips * HAND.back
                 trips = 1
             turned = shape.source_unit(value) not in (role.lane, role.row)
             total += size * trips * (1.6 if turned and value is role.lane_operand else 1.0)
@@ -304,7 +285,7 @@ def evenness(sizes: Sequence[Sequence[int]], workers: int) -> float:
     count = prod(map(len, sizes))
     if workers == 1 or count == 0:
         return 1.0
-    if count > MANY * workers:
+    if count > HAND.many * workers:
         return float(workers)
     busy = [0.0] * workers
     for task in product(*sizes):

@@ -1,26 +1,46 @@
-"""What the CPU cost model believes of a processor: rates, capacities, overheads.
+"""What the CPU cost model believes of a processor: capacities (facts), coefficients (seconds a unit), hand terms.
 
-*Units*: operations and bytes per second and core, bytes, seconds. *Source*: measured loops and copies on two x86 server
-cores (AVX-512); only ratios between candidates matter to the planner, so one row a level is enough.
+*Source*: coefficients by hand are of measured loops and copies on two x86 server cores (AVX-512); `treadle calibrate`
+fits them for the machine at hand. Hand terms are what no microbenchmark tells apart; each says what it was seen on.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import inf
 
+from treadle.plan.coefficients import Coefficients, Term
 from treadle.plan.facts import CallFacts
+
+TERMS = (
+    Term("fma", "vector multiply-adds of a register block"),
+    Term("pair", "the same on pairs of 16-bit floats"),
+    Term("tile", "the same on matrix tiles, as multiply-adds of vectors"),
+    Term("load", "vectors and scalars loaded for a register block"),
+    Term("simple", "other vector instructions"),
+    Term("l2", "bytes from the second cache"),
+    Term("l3", "bytes from the last cache"),
+    Term("memory", "bytes from memory"),
+    Term("packing", "bytes copied into packed operands, read and written"),
+    Term("fork", "parallel launches"),
+    Term("task", "tasks handed out"),
+)
 
 
 @dataclass(frozen=True)
 class Rates:
-    """One level of vector units. `lanes`: f32 elements of a vector; `registers`: vectors; `fma`: FMAs a second.
+    """One level of vector units. Capacities: `lanes`: f32 elements of a vector; `registers`: vectors; `l1`, `l2`, `l3`:
+    bytes; `local`: bytes that a worker may hold in packed operands, whatever they save.
 
-    `local`: bytes that a worker may hold in packed operands, whatever they save.
+    The rest are coefficients: units a second of each of `TERMS`, and for `fork` and `task` seconds.
     """
 
     lanes: int
     registers: int
     fma: float
+    pair: float
+    tile: float
     loads: float
     simple: float
     l1: int = 32 << 10
@@ -34,20 +54,83 @@ class Rates:
     fork: float = 1.5e-6
     task: float = 0.1e-6
 
+    def issue(self, atom: str) -> float:
+        """Instructions of an atom a second, as vectors of its accumulator."""
+        return {"fma": self.fma, "dpbf16": self.pair}.get(atom, self.tile)
 
-AVX2 = Rates(lanes=8, registers=16, fma=6.0e9, loads=6.0e9, simple=5.0e9)
-AVX512 = Rates(lanes=16, registers=32, fma=3.3e9, loads=5.0e9, simple=3.0e9)
 
-PAIR_RATE = 2.0
-"""How many times faster a bf16 pair product (two contracted coordinates at once) is than an f32 FMA, per element."""
+AVX2 = Rates(lanes=8, registers=16, fma=6.0e9, pair=6.0e9, tile=6.0e9, loads=6.0e9, simple=5.0e9)
+AVX512 = Rates(lanes=16, registers=32, fma=3.3e9, pair=3.3e9, tile=3.3e9, loads=5.0e9, simple=3.0e9)
 
-TILE_RATE = 14.0
-"""The same for an AMX tile product."""
+PER_SECOND = {
+    "fma": "fma",
+    "pair": "pair",
+    "tile": "tile",
+    "load": "loads",
+    "simple": "simple",
+    "l2": "l2_rate",
+    "l3": "l3_rate",
+    "memory": "memory_rate",
+    "packing": "packing_rate",
+}
+"""Terms that `Rates` has as units a second, by their names there."""
+
+
+@dataclass(frozen=True)
+class Hand:
+    """Hand terms, dimensionless."""
+
+    pair_width: float = 2.0
+    """Elements that a product of pairs contracts at once."""
+    tile_width: float = 14.0
+    """Vector multiply-adds that a product of tiles stands for."""
+    block_least: float = 9.0
+    """Multiply-adds in flight below which a register block waits for its own results."""
+    wait: float = 0.5
+    """The part of a task for which a worker is idle at the end."""
+    late: float = 0.01
+    """Of a task, for each of its rows: of plans that are equal otherwise, the one with smaller tasks is taken."""
+    room: float = 2.0
+    """The part of the second cache that a row of every tensor may take for the next one to be read ahead."""
+    crowded: float = 2.0
+    """How far blocks may exceed the second cache: accumulators stream through it, and are used once a pass."""
+    back: float = 0.3
+    """What it costs to read a packed operand back from the caches, of what it costs to pack as many bytes."""
+    many: int = 32
+    """From so many tasks a worker on, the last ones hardly matter."""
+    far: float = 0.02
+    """The part of reading a panel from the second cache that arithmetic does not hide."""
+    crossing: float = 2.5
+    """How much dearer elementwise work and folds are between accumulators with different lanes (1.3 to 3 in all)."""
+
+
+HAND = Hand()
 
 
 def rates(facts: CallFacts) -> Rates:
-    """The row for a call's target."""
-    return AVX2 if facts.target.endswith("avx2") else AVX512
+    """The row for a call's target, with the coefficients that were measured, if any."""
+    row = AVX2 if facts.target.endswith("avx2") else AVX512
+    return measured(row, facts.coefficients) if facts.coefficients else row
+
+
+def measured(row: Rates, seconds: Mapping[str, float]) -> Rates:
+    """A row with other coefficients; what they leave out stays."""
+    changed = {f.name: getattr(row, f.name) for f in fields(row)}
+    for term, one in seconds.items():
+        if term in PER_SECOND:
+            changed[PER_SECOND[term]] = 1.0 / one if one > 0 else inf
+        elif term in changed:
+            changed[term] = one
+    return Rates(**changed)
+
+
+def coefficients(facts: CallFacts) -> Coefficients:
+    """The coefficients of `rates(facts)`. *Ensures*: `measured(rates(facts), coefficients(facts)) == rates(facts)`."""
+    row = rates(facts)
+    per_second = {term: 1.0 / float(getattr(row, name)) for term, name in PER_SECOND.items()}
+    return Coefficients(
+        {**per_second, "fork": row.fork, "task": row.task}, "measured" if facts.coefficients else "hand"
+    )
 
 
 def traffic(rate: Rates, size: float, workers: int) -> float:

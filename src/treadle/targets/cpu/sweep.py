@@ -20,14 +20,10 @@ from treadle.realise.ahead import read_ahead
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
 from treadle.targets.cpu.admission import call_guard, common_reasons, pins_refused, worker_counts
-from treadle.targets.cpu.rates import rates, traffic
+from treadle.targets.cpu.rates import HAND, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 
 ROWS = (16, 4, 1, 64, 256)
-WAIT = 0.5
-"""The part of a task for which a worker is idle at the end."""
-ROOM = 2
-"""The part of the second cache that a row of every tensor may take for the next one to be read ahead."""
 
 
 class VectorSweep:
@@ -68,7 +64,7 @@ class VectorSweep:
             for dim in t.dims[-1:]
             if dim.name == lane
         )
-        return shape.bytes > rate.l2 and row <= rate.l2 // ROOM
+        return shape.bytes > rate.l2 and row <= rate.l2 // HAND.room
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
         shape = shape_of(program, facts)
@@ -117,11 +113,11 @@ class VectorSweep:
         even = tasks / (waves * workers) if tasks else 1.0
         moving = traffic(rate, shape.bytes, workers) * share
         # Part of the last task of a worker, be it arithmetic or memory that it waits for.
-        last = WAIT / max(tasks, 1) if workers > 1 else 0.0
+        last = HAND.wait / max(tasks, 1) if workers > 1 else 0.0
         return CostVector(
             compute=compute / (workers * even) + last * compute,
             memory=moving / even + last * workers * moving,
-            launch=(rate.fork if workers > 1 else 0.0) + waves * rate.task + rows * 1e-9,
+            launch=(rate.fork if workers > 1 else 0.0) + (waves + HAND.late * rows) * rate.task,
         )
 
     def task_count(self, shape: Shape, point: Point) -> int:
