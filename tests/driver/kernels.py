@@ -179,6 +179,14 @@ def printed_cut(X: td.Tensor[M], Y: td.Out[M] = None):
 
 
 @td.kernel
+def printed_loaded(X: td.Tensor[M], C: td.Tensor[M, td.i32], Y: td.Out[M] = None):
+    for m in td.parallel(M.each):
+        for i in td.serial(C[m]):
+            td.print("i", i.to(td.i32))
+        Y[m] = X[m] + 1
+
+
+@td.kernel
 def printed_few(X: td.Tensor[M], Y: td.Out[M] = None):
     td.print("x", X[M], where=X[M] > 2)
     Y[M] = 1.0

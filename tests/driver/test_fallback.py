@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -51,14 +52,23 @@ def test_operations_without_a_machine_form(monkeypatch: pytest.MonkeyPatch) -> N
     assert variant.verdict["status"] == "none"
 
 
-def test_prints_of_cuts_run_in_the_interpreter_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_that_no_launch_keeps_run_in_the_interpreter_and_say_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(RuntimeWarning, match="reference interpreter") as seen:
+        assert (k.printed_cut(X) == X + 1).all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert (k.printed_cut(X) == X + 1).all()
         assert (k.printed_cut.bind(X)() == X + 1).all()
     assert capsys.readouterr().out.splitlines() == ["start = 0"] * 2
     (variant,) = k.printed_cut.variants
-    assert variant.plan == "reference interpreter (it has a td.print whose values no plan keeps)"
+    why = r"td\.print\('start'\) at \S*kernels\.py:\d+ is shown once a block, however M is cut into blocks"
+    assert re.fullmatch(rf"reference interpreter \({why}\)", variant.plan)
+    assert re.search(why, str(seen[0].message)) and seen[0].filename == __file__
+
+
+def test_a_print_whose_number_is_loaded_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(RuntimeWarning, match=r"td\.print\('i'\) at \S*kernels\.py:\d+ shows as many elements as"):
+        k.printed_loaded(X[:2], np.array([1, 2], np.int32))
+    assert capsys.readouterr().out.splitlines() == ["i = 0", "i = 0", "i = 1"]
 
 
 PRINTING = [
@@ -88,7 +98,8 @@ def test_compiled_kernels_print_what_the_interpreter_prints(
 def test_more_prints_than_a_launch_keeps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prints, "MOST", 4)
     assert (k.printed_few(np.arange(4.0, dtype=np.float32)) == 1).all()
-    assert (k.printed_few(np.arange(5.0, dtype=np.float32)) == 1).all()
+    with pytest.warns(RuntimeWarning, match="td.print shows more than 4 elements"):
+        assert (k.printed_few(np.arange(5.0, dtype=np.float32)) == 1).all()
     assert capsys.readouterr().out.splitlines() == ["x[M = 3] = 3.0", "x[M = 3] = 3.0", "x[M = 4] = 4.0"]
     assert [v.verdict["status"] for v in k.printed_few.variants] == ["verified", "none"]
 

@@ -18,9 +18,19 @@ from treadle.driver.arguments import Call
 from treadle.driver.rooms import room
 from treadle.ir.core import Block, Program, Region, RegionArg
 from treadle.ir.ops.access import Store
+from treadle.ir.prints import unrecordable
 
 MOST = 1 << 22
 """How many elements the prints of a launch may keep; the interpreter runs a call with more."""
+
+
+def kept_by_none(program: Program, extents: Mapping[str, int]) -> str | None:
+    """Why no launch of an expanded program keeps what it prints, if so; the interpreter prints it."""
+    found = unrecordable(program)
+    if found is not None:
+        op, why = found
+        return f"td.print({op.label!r}){'' if op.span is None else f' at {op.span}'} {why}"
+    return f"td.print shows more than {MOST:,} elements" if too_many(program, extents) else None
 
 
 def too_many(program: Program, extents: Mapping[str, int]) -> bool:

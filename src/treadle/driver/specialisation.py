@@ -16,14 +16,13 @@ from treadle.driver.facts import ArrayFacts, CallFacts, holds
 from treadle.driver.outputs import read_first
 from treadle.driver.overlap import Copies, CopyingLaunch, Refreshing, copies_suffice
 from treadle.driver.packed import held_as
-from treadle.driver.prints import too_many
+from treadle.driver.prints import kept_by_none
 from treadle.driver.record import Record, fetch, keep, record_key, replace_record
 from treadle.driver.rooms import planning, room
 from treadle.driver.targets import Place, place_of
 from treadle.driver.variants import Interpreted, InterpretedLaunch, Variant, call_class, load
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
-from treadle.ir.ops.debug import Print
 from treadle.ir.ops.fold import ArgReduce
 from treadle.ir.ranges import beyond
 from treadle.runtime.arrays import overlaps
@@ -34,7 +33,6 @@ from treadle.runtime.signature import ScalarParam, Signature, TensorParam
 
 UNIVERSAL = "universal"
 OVERLAP = "an output overlaps an input that is read after it is stored"
-PRINTS = "it has a td.print whose values no plan keeps"
 
 
 class Specialisation:
@@ -241,8 +239,9 @@ class Specialisation:
     def _choose(self, facts: CallFacts, place: Place) -> Variant | Interpreted:
         """The variant planned for the call's class; at the cap the one planned for the nearest class, or the universal
         plan."""
-        if any(isinstance(op, Print) for op in self.expanded.body.walk()) or too_many(self.expanded, facts.extents):
-            return self.interpreted.setdefault(PRINTS, Interpreted(PRINTS))
+        unkept = kept_by_none(self.expanded, facts.extents)
+        if unkept is not None:
+            return self._interpret(unkept)
         cls = call_class(facts, place.workers, place.kind, self._stored(facts))
         variants = [v for v in self.variants if v.record.meta["target"] == place.target]
         admitting = [v for v in variants if v.admits(facts)]

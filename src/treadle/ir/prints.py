@@ -23,8 +23,14 @@ if TYPE_CHECKING:
 
 def recordable(program: Program) -> bool:
     """Whether every print of the program shows elements whose number extents alone tell, each of them once."""
+    return unrecordable(program) is None
+
+
+def unrecordable(program: Program) -> tuple[Print, str] | None:
+    """The first print that no launch can keep, and why; None where there is no such print."""
     known = {d.name for d in program.dims if d.extent == sym(d.name)}
-    return all(_recordable(op, args, known) for op, args in _prints(program.body, []))
+    found = ((op, _obstacle(op, args, known)) for op, args in _prints(program.body, []))
+    return next(((op, why) for op, why in found if why is not None), None)
 
 
 def _prints(block: Block, args: list[RegionArg]) -> list[tuple[Print, list[RegionArg]]]:
@@ -39,11 +45,16 @@ def _prints(block: Block, args: list[RegionArg]) -> list[tuple[Print, list[Regio
     return found
 
 
-def _recordable(op: Print, args: Sequence[RegionArg], known: set[str]) -> bool:
-    dims = [a.domain.dim for a in args if a.kind == "each"] + list(op.value.type.dims)
-    if op.value.type.dtype.packed or not all(_told(d.extent, known) for d in dims):
-        return False
-    return all(_along(arg, op, args[i + 1 :]) for i, arg in enumerate(args) if arg.kind == "block")
+def _obstacle(op: Print, args: Sequence[RegionArg], known: set[str]) -> str | None:
+    """Why the elements that a print shows are not told by extents alone, if they are not."""
+    if op.value.type.dtype.packed:
+        return f"shows elements of {op.value.type.dtype}"
+    each = [a.domain.dim for a in args if a.kind == "each"]
+    untold = next((d for d in [*each, *op.value.type.dims] if not _told(d.extent, known)), None)
+    if untold is not None:
+        return f"shows as many elements as {untold} has, which no extent of an argument tells"
+    cut = next((a for i, a in enumerate(args) if a.kind == "block" and not _along(a, op, args[i + 1 :])), None)
+    return None if cut is None else f"is shown once a block, however {cut.domain.dim} is cut into blocks"
 
 
 def _told(extent: Expr, known: set[str]) -> bool:
