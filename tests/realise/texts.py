@@ -520,3 +520,41 @@ def program(name: str) -> Program:
     made = parse_program(TEXTS[name].strip("\n"))
     verify(made)
     return made
+
+
+def windows(channels: int = 64, columns: int = 64, *, pad: int = 1, fill: bool = True) -> str:
+    """Products over taps and channels of shifted windows, channels last, one row of outputs an instance."""
+    gone = 2 * pad + 1
+    return f"""
+program windows
+  dim B
+  dim H
+  dim V
+  dim P = {channels} static
+  dim KH
+  dim KV
+  dim Q = {columns} static
+  dim Ho
+  dim Vo
+  let Ho = H - KH + {gone}
+  let Vo = -KV + V + {gone}
+  require -H + Ho + KH - {gone} == 0
+  require KV - V + Vo - {gone} == 0
+  tensor X: bf16[B, H, V, P]
+  tensor W: bf16[KH, KV, P, Q]
+  tensor Y: bf16[B, Ho, Vo, Q] out
+  body
+    region R0 parallel (b in B each, y in Ho each, x in Vo)
+      %acc: f32[x, Q] = full 0.0
+      region R1 reduce (r in KH each, s in KV each) carry (%acc.1: f32[x, Q] = %acc) -> (%acc.2)
+        %0: i64[x] = coords x
+        %1: i64[] = index s - {pad}
+        %2: i64[x] = add %0, %1
+        %3: bf16[] = full 0.0
+        %window: bf16[x, P] = load X[b, r + y - {pad}, %2, P]{" fill %3" if fill else ""}
+        %w: bf16[P, Q] = load W[r, s, P, Q]
+        %acc.3: f32[x, Q] = mma %window, %w, %acc.1
+        yield %acc.3
+      %y: bf16[x, Q] = cast %acc.2
+      store Y[b, y, x, Q] = %y
+"""

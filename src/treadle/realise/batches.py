@@ -68,17 +68,20 @@ class Batches(Fed):
             slots = self.slots_of(coords, frame)
             acc, fresh = self.accumulator(item, one, coords, slots, frame)
             made.append(Issued(one, acc, slots, coords, self.in_registers(one, frame), fresh))
-        if self.stream.loop is not None:
+        if self.stream.loop is not None and not self.stream.walked:
             self.issue(number, made, frame)
         else:
-            self.filled_once(frame)
+            if self.stream.loop is None:
+                self.filled_once(frame)
             loop, inner = self.walk_depth(frame)
             loop.invariants = tuple(
                 Invariant(m.acc, self.so_far(m.one, m.coords, m.slots, const(0), inner)) for m in made
             )
             self.issue(number, made, inner)
             frame.body.append(loop)
-            self.emptied(frame)
+            self.landed(frame)
+            if self.stream.loop is None:
+                self.emptied(frame)
         for m in made:
             result = m.one.op.result
             frame.memo[(result.name, m.coords)] = Got(m.acc, result.type.dtype, m.slots)
@@ -120,20 +123,23 @@ class Batches(Fed):
 
     def position(self, frame: Frame) -> Expr:
         """How far the iteration's block is from the first one."""
-        if self.stream.loop is None:
+        if self.stream.block is None:
             return self.span(self.stream.step, frame)[1] - self.key(self.stream.step, frame)[1]
-        start = self.index(self.stream.loop.args[0].domain.lo, frame)
+        start = self.index(self.stream.block.domain.lo, frame)
         return self.key(self.stream.step, frame)[1] - start
 
     def filled_once(self, frame: Frame) -> None:
         """Waits for the tiles of the task."""
         frame.body += [self.wait(r) for r in self.rings if not r.streamed]
 
-    def emptied(self, frame: Frame) -> None:
-        """After the last iteration: what is in flight, then the slots still held."""
+    def landed(self, frame: Frame) -> None:
+        """After the last iteration of the innermost loop: what is in flight, and the slots that it reads."""
         if self.feeding.flight:
             frame.body.append(Sync(kind="wgmma.wait", args=(("depth", const(0)),)))
             frame.body += [self.release(r, sym(r.counter) - 1) for r in self.rings if r.streamed]
+
+    def emptied(self, frame: Frame) -> None:
+        """After the last iteration: the slots still held."""
         for ring in self.rings:
             if not ring.streamed:
                 frame.body += [self.release(ring, sym(ring.counter)), form.Advance(counter=ring.counter)]

@@ -22,8 +22,8 @@ def closing(stream: Stream, rows: int, step: int) -> list[Fact] | str:
     args = {a.name: a for a in (*stream.region.args, *(stream.loop.args if stream.loop is not None else ()))}
     for tile in stream.tiles:
         for axis, part, begin in zip(tile.axes, (tile.outer, tile.inner), tile.offsets, strict=True):
-            if begin != ZERO:
-                continue  # the whole of a factor: its blocks end with it
+            if begin != ZERO or part in tile.shifted:
+                continue  # the whole of a factor, whose blocks end with it; or rows and columns of which none is used
             extent = tile.source.tensor.dims[axis].extent
             for end, block in _ends(part.hi, args):
                 if block is not None:
@@ -53,7 +53,7 @@ def _local(expr: Expr, args: dict[str, RegionArg]) -> bool:
 
 
 def _starts_at_zero(stream: Stream) -> bool:
-    return stream.loop is None or stream.loop.args[0].domain.lo.constant == 0
+    return stream.block is None or stream.block.domain.lo.constant == 0
 
 
 def _ends(hi: Expr, args: dict[str, RegionArg]) -> list[tuple[Expr, str | None]]:

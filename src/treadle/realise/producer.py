@@ -32,14 +32,19 @@ class Producing(Batches):
         for ring in self.rings:
             if not ring.streamed:
                 self.fill_slot(ring, frame)
-        if self.stream.loop is not None:
-            loop, inner = self.enter_loop(self.stream.loop, self.stream.loop.args[0], frame)
-        else:
-            loop, inner = self.walk_depth(frame)
+        loops: list[tuple[form.Loop, Frame]] = []
+        inner = frame
+        for arg in () if self.stream.loop is None else self.stream.loop.args:
+            assert self.stream.loop is not None
+            loop, inner = self.enter_loop(self.stream.loop, arg, inner)
+            loops.append((loop, inner))
+        if self.stream.loop is None or self.stream.walked:
+            loop, inner = self.walk_depth(inner)
+            loops.append((loop, inner))
         for ring in self.rings:
             if ring.streamed:
                 self.fill_slot(ring, inner)
-        frame.body.append(loop)
+        self.close(loops)
         return [tasks]
 
     def fill_slot(self, ring: Ring, frame: Frame) -> None:
@@ -58,7 +63,9 @@ class Producing(Batches):
         frame.body.append(form.Advance(counter=ring.counter))
 
     def slot_claim(self, tile: Tile, frame: Frame) -> Claim:
-        """What a slot holds, in the buffer's `$i`."""
+        """What a slot holds, in the buffer's `$i`: elements of its tile, zeros past their ends.
+
+        Shifted coordinates have no end: a load with fill has elements everywhere."""
         outer, inner = self.extent(tile.outer), self.extent(tile.inner)
         at = {tile.outer.dim: sym("$0"), tile.inner.dim: sym("$1")}
         row = row_of(tile.value.type.dtype)
@@ -70,7 +77,8 @@ class Producing(Batches):
             _, lo, hi = self.span(part, frame)
             coord = lo + at[part.dim]
             coords[part.dim] = coord
-            where += [lt(coord, e) for e in ends(hi) if e != lo + size]
+            if part not in tile.shifted:
+                where += [lt(coord, e) for e in ends(hi) if e != lo + size]
         value = tile.value
         return Claim(value.name, tuple(coords[d] for d in value.type.dims), tuple(where))
 

@@ -18,6 +18,7 @@ from treadle.dtype.formats import DType
 from treadle.hardware.atoms import warpgroup_atom
 from treadle.ir.core import AxisSub, If, Op, Program, Region, RegionArg, Sub, Value
 from treadle.ir.ops.access import Load, Store
+from treadle.ir.ops.elementwise import Cast, Coords, Elementwise, Full, Index
 from treadle.ir.ops.fold import Mma
 
 SWIZZLED = 64
@@ -40,7 +41,8 @@ class Tile:
     tensor's contiguous axis; `axes` their positions among the tensor's axes. `streamed`: another block each iteration.
 
     `load` is None for a value that is computed on its way into the slot. `offsets`: where the coordinates of the two
-    parts begin along their axes (0, but for a factor of a product axis)."""
+    parts begin along their axes (0, but for a factor of a product axis and for shifted coordinates). `shifted`: parts
+    whose coordinates are moved along their axes: past their ends a slot holds neighbours, not zeros."""
 
     value: Value
     load: Load | None
@@ -51,6 +53,7 @@ class Tile:
     first: int = 0
     last: int = 0
     offsets: tuple[Expr, Expr] = (ZERO, ZERO)
+    shifted: frozenset[Part] = frozenset()
 
     @property
     def tensor(self) -> str:
@@ -85,8 +88,9 @@ class Contraction:
 class Stream:
     """What the analysis found: the region, the ordered region in it, batches of contractions, their tiles.
 
-    Without an ordered region (`loop` None) contractions along one whole dimension are executed block by block.
-    `step` is the part that a tile of an iteration has along the dimension of the loop.
+    Without an ordered region (`loop` None) contractions along one whole dimension are executed block by block, and so
+    are those of one over single coordinates that add in place (`walked`). `step` is the part that a tile of an
+    iteration has along the dimension of the loop.
     """
 
     program: Program
@@ -96,6 +100,12 @@ class Stream:
     step: Part
     batches: list[list[Contraction]] = field(default_factory=list["list[Contraction]"])
     tiles: list[Tile] = field(default_factory=list[Tile])
+    walked: bool = False
+
+    @property
+    def block(self) -> RegionArg | None:
+        """The argument of the ordered region that goes over blocks, if it has one."""
+        return None if self.loop is None else next((a for a in self.loop.args if a.kind == "block"), None)
 
     @property
     def contractions(self) -> list[Contraction]:
@@ -165,9 +175,13 @@ class _Finder:
         if len(inner) != 1 or not isinstance(inner[0], Region) or inner[0].kind == "parallel":
             raise Refusal("the region does not have exactly one ordered region in it")
         loop = inner[0]
-        if len(loop.args) != 1 or loop.args[0].reversed:
-            raise Refusal("the ordered region does not go over one dimension, forwards")
-        if self.computed and loop.args[0].kind != "block":
+        if any(a.reversed for a in loop.args):
+            raise Refusal("the ordered region runs backwards")
+        if sum(a.kind == "block" for a in loop.args) > 1:
+            raise Refusal("the ordered region goes over blocks of several dimensions")
+        if any(a.kind == "block" for a in loop.args[:-1]):
+            raise Refusal("the ordered region goes over blocks outside single coordinates")
+        if self.computed and [a.kind for a in loop.args] != ["block"]:
             raise Refusal("the ordered region does not go over blocks of one dimension")
         if any(isinstance(op, Region | If | Store) for op in loop.body.ops):
             raise Refusal("the ordered region has stores or regions in it")
@@ -192,14 +206,20 @@ class _Finder:
         if self.turned and len(order) < 2:
             raise Refusal("the results do not have two block arguments")
         row = next(a for a in rows if a.part == order[1 if self.turned else 0])
-        if loop is None or loop.args[0].kind == "each":
+        block = None if loop is None else next((a for a in loop.args if a.kind == "block"), None)
+        if block is None:
             # An iteration contracts the whole of a dimension.
             step = next((a for a in ops[0].b.type.axes if a.dim in ops[0].contracted), None)
             if step is None or any(step not in op.a.type.axes for op in ops):
                 raise Refusal("the contractions do not go along one dimension")
         else:
-            step = loop.args[0].part
+            step = block.part
         stream = Stream(self.program, region, loop, row, step)
+        if loop is not None and block is None:
+            carried = {v.name for v in loop.carried}
+            stream.walked = all(op.acc.name in carried for op in ops)
+            if len(loop.args) > 1 and not stream.walked:
+                raise Refusal("contractions along several dimensions do not add in place")
         last: Op | None = None
         for op in body.ops:
             if isinstance(op, PURE):
@@ -210,7 +230,7 @@ class _Finder:
                     stream.batches.append([])
                 stream.batches[-1].append(self.contraction(op, stream))
             last = op
-        if loop is None and len(stream.batches) > 1:
+        if (loop is None or stream.walked) and len(stream.batches) > 1:
             raise Refusal("one contraction needs the result of another along the whole of a dimension")
         for number, batch in enumerate(stream.batches):
             for one in batch:
@@ -252,8 +272,8 @@ class _Finder:
         left_tile = self.tile(left, stream, number)
         if self.computed and (left_tile is None or cols == stream.step):
             raise Refusal(f"{op.result} is part of a chain of contractions")
-        if left_tile is None and stream.loop is None:
-            raise Refusal(f"{left} is not a block of a tensor")
+        if left_tile is None and (stream.loop is None or stream.walked):
+            raise Refusal(f"{left} is not a block of a tensor (shifted coordinates are, where a load has `fill=0`)")
         if left_tile is None and set(left.type.axes) != {rows, deep}:
             raise Refusal(f"{left} does not have the rows and the depth of {op.result}")
         if not self.computed and left.type.dtype.bits != 16:
@@ -287,15 +307,23 @@ class _Finder:
         if self.computed:
             return self.computed_tile(value, stream, batch)
         op = self.uses.definition.get(value.name)
-        if not isinstance(op, Load) or op.fill is not None or not self.uses.stable(op):
+        if not isinstance(op, Load) or not self.zeros(op) or not self.uses.stable(op):
             return None
         parts: list[tuple[int, Part]] = []
         starts: dict[int, Expr] = {}
+        shifted: set[Part] = set()
         for axis, one in enumerate(op.subs):
-            sub, start = _factor(one, op.tensor.dims[axis])
-            if sub is None or sub.tile is not None:
+            sub, start = factor(one, op.tensor.dims[axis])
+            if sub is None:
                 return None
-            if sub.part is not None:
+            if sub.tile is not None:
+                moved = None if op.fill is None else _shifted(sub.tile, self.uses)
+                if moved is None or moved[0] is None or start != ZERO or moved[0] == stream.step:
+                    return None
+                parts.append((axis, moved[0]))
+                starts[axis] = moved[1]
+                shifted.add(moved[0])
+            elif sub.part is not None:
                 parts.append((axis, sub.part))
                 starts[axis] = start
             elif sub.index is None or sub.index.functions:
@@ -309,15 +337,23 @@ class _Finder:
             parts.reverse()
         key = (op.tensor.name, ", ".join(f"{s}|{s.part.lo}:{s.part.hi}" if s.part else str(s) for s in _plain(op)))
         if key not in self.tiles:
-            bounds = stream.step.lo.symbols | stream.step.hi.symbols if stream.loop is not None else set[str]()
-            streamed = stream.step in (p for _, p in parts)
-            if stream.loop is not None and stream.loop.args[0].kind == "each":
-                bounds, streamed = {stream.loop.args[0].name}, False
-            streamed = streamed or any(s.index is not None and bounds & s.index.symbols for s in _plain(op))
+            singles = [] if stream.loop is None else [a.name for a in stream.loop.args if a.kind == "each"]
+            bounds = stream.step.lo.symbols | stream.step.hi.symbols if stream.block is not None else set[str]()
+            streamed = stream.step in (p for _, p in parts) and (not singles or stream.walked or bool(bounds))
+            names = {*bounds, *singles}
+            streamed = streamed or any(s.index is not None and names & s.index.symbols for s in _plain(op))
+            streamed = streamed or any(names & e.symbols for e in starts.values())
             (outer, first), (inner, second) = parts
             begin = starts[outer], starts[inner]
-            self.tiles[key] = Tile(value, op, first, second, (outer, inner), streamed, batch, batch, begin)
+            self.tiles[key] = Tile(
+                value, op, first, second, (outer, inner), streamed, batch, batch, begin, frozenset(shifted)
+            )
         return self.tiles[key]
+
+    def zeros(self, op: Load) -> bool:
+        """Whether a load gives zeros outside its tensor, as engines do, or never leaves it."""
+        made = None if op.fill is None else self.uses.definition.get(op.fill.name)
+        return op.fill is None or (isinstance(made, Full) and made.number == 0)
 
     def computed_tile(self, value: Value, stream: Stream, batch: int) -> Tile | None:
         """An operand computed from loads, its contiguous axis last."""
@@ -347,7 +383,7 @@ def _plain(op: Load) -> list[Sub]:
     return list(flat_subs(op.subs))
 
 
-def _factor(sub: AxisSub, dim: Dim) -> tuple[Sub | None, Expr]:
+def factor(sub: AxisSub, dim: Dim) -> tuple[Sub | None, Expr]:
     """The one subscript of an axis that is no number, and where it begins: of a product axis the last factor, whole,
     behind coordinates of the others."""
     if isinstance(sub, Sub):
@@ -362,6 +398,37 @@ def _factor(sub: AxisSub, dim: Dim) -> tuple[Sub | None, Expr]:
     if part is None or part.lo != ZERO or part.hi != part.dim.extent:
         return None, ZERO
     return last, total * dim.factors[-1].extent
+
+
+def _shifted(value: Value, uses: Uses) -> tuple[Part | None, Expr] | None:
+    """An integer value as the coordinates of a part and what is added to them; None where it is no such sum."""
+    made = uses.definition.get(value.name)
+    match made:
+        case Coords():
+            return value.type.axes[0], ZERO
+        case Index(expr=expr):
+            return None if expr.functions else (None, expr)
+        case Full(number=int(number)):
+            return None, ZERO + number
+        case Cast():
+            return _shifted(made.source, uses) if made.source.type.dtype.is_int else None
+        case Elementwise(fn=("add" | "sub" | "mul") as fn):
+            first, second = _shifted(made.args[0], uses), _shifted(made.args[1], uses)
+            if first is None or second is None:
+                return None
+            (part, a), (other, b) = first, second
+            if fn == "mul":
+                # A multiple of coordinates is no run of neighbours; of numbers, an expression.
+                if part is not None and other is None and b.constant == 1:
+                    return part, a
+                if other is not None and part is None and a.constant == 1:
+                    return other, b
+                return (None, a * b) if part is None and other is None else None
+            if part is not None and other is not None or (fn == "sub" and other is not None):
+                return None
+            return (part if part is not None else other), (a + b if fn == "add" else a - b)
+        case _:
+            return None
 
 
 def permitted(program: Program, name: str) -> bool:

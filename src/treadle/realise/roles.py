@@ -91,8 +91,13 @@ class StreamLowering(Producing):
         self.filled_once(frame)
         if self.feeding.turns:
             frame.body.append(turn("barrier.sync", own(self.me)))
-        loop, inner = self.enter_loop(op, op.args[0], frame)
-        loop.invariants = tuple(self.holds(c, h, frame) for c, h in zip(op.carried, holders, strict=True))
+        loops: list[tuple[form.Loop, Frame]] = []
+        inner = frame
+        for arg in op.args:
+            outer = inner
+            loop, inner = self.enter_loop(op, arg, outer)
+            loop.invariants = tuple(self.holds(c, h, outer) for c, h in zip(op.carried, holders, strict=True))
+            loops.append((loop, inner))
         self.step_lane(inner)
         inner.block = op.body
         moves: list[Item] = []
@@ -104,7 +109,10 @@ class StreamLowering(Producing):
             move.reads, move.skewed = self.roots([given])
             moves.append(move)
         self.lower_block(op.body, inner, moves)
-        self.close([(loop, inner)])
+        self.close(loops[-1:])
+        if self.stream.block is not None:
+            self.landed(loops[-2][1] if len(loops) > 1 else frame)
+        self.close(loops[:-1])
         if self.feeding.turns:
             frame.body.append(turn("barrier.arrive", others(self.me)))
         self.emptied(frame)
@@ -114,11 +122,10 @@ class StreamLowering(Producing):
 
     def step_lane(self, frame: Frame) -> None:
         """Fixes the block of an iteration to the columns of an accumulator."""
-        assert self.stream.loop is not None
-        if self.stream.loop.args[0].kind == "each":
+        if self.stream.block is None:
             return  # the depth of an iteration is in slots only
         key = self.key(self.stream.step, frame)
-        self.column_lane_at(key, self.feeding.step, self.stream.loop.args[0].domain.lo, frame)
+        self.column_lane_at(key, self.feeding.step, self.stream.block.domain.lo, frame)
 
     def column_lane_at(self, key: PartKey, width: int, origin: Expr, frame: Frame) -> Lane:
         """A column lane of a block that starts at `origin` plus a multiple of its width."""

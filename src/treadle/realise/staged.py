@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Expr, const, lt, sym
-from treadle.ir.core import Sub
 from treadle.ir.ops.access import Store
 from treadle.machine import form
 from treadle.machine.form import Buffer, Claim, FragRef, MemRef, StoreClaim, Sync
 from treadle.realise.frame import Frame, Lane, ends
 from treadle.realise.items import Item
-from treadle.realise.ring import SWIZZLED
+from treadle.realise.ring import SWIZZLED, factor
 from treadle.realise.roles import StreamLowering
 
 
@@ -28,9 +27,10 @@ class StagedLowering(StreamLowering):
             return False
         if op.tensor.dtype.bits != 16 or lane.width != SWIZZLED:
             return False
-        parts = [s.part if isinstance(s, Sub) and s.tile is None else None for s in op.subs]
-        if any(isinstance(s, tuple) or s.tile is not None for s in op.subs):
+        plain = [factor(s, d)[0] for s, d in zip(op.subs, op.tensor.dims, strict=True)]
+        if any(s is None or s.tile is not None for s in plain):
             return False
+        parts = [s.part if s is not None else None for s in plain]
         spans = [p for p in parts if p is not None]
         if len(spans) != 2 or parts[-1] is None or self.key(parts[-1], frame) != lane.part:
             return False
@@ -38,8 +38,14 @@ class StagedLowering(StreamLowering):
         if row != self.stream.rows.part or set(op.value.type.axes) != set(spans):
             return False
         # The engine clips at the tensor's extents: blocks may end only there.
-        for part, dim in zip(parts, op.tensor.dims, strict=True):
+        for part, dim, sub in zip(parts, op.tensor.dims, op.subs, strict=True):
             if part is None:
+                continue
+            if isinstance(sub, tuple):
+                # The whole of a factor, in whole chunks of the engine: nothing of it is outside.
+                fixed = frame.lane(self.key(part, frame))
+                if fixed is None or fixed.live or (part.extent.constant or 1) % 8:
+                    return False
                 continue
             fixed = frame.lane(self.key(part, frame))
             assert fixed is not None
@@ -105,8 +111,9 @@ class StagedLowering(StreamLowering):
         sizes = [1] * len(op.subs)
         index: list[Expr] = []
         names: dict[str, Expr] = {}
-        for axis, sub in enumerate(op.subs):
-            assert isinstance(sub, Sub)
+        for axis, (whole, dim) in enumerate(zip(op.subs, op.tensor.dims, strict=True)):
+            sub, begin = factor(whole, dim)
+            assert sub is not None
             if sub.part is None:
                 assert sub.index is not None
                 index.append(self.index(sub.index, frame))
@@ -114,7 +121,7 @@ class StagedLowering(StreamLowering):
             here = lane if self.key(sub.part, frame) == lane.part else row
             sizes[axis] = SWIZZLED if here is lane else 64
             names[here.slot] = sym(f"${axis}")
-            index.append(at[sub.part.dim].substitute({here.slot: sym(f"${axis}")}))
+            index.append(self.index(begin, frame) + at[sub.part.dim].substitute({here.slot: sym(f"${axis}")}))
         assert self.stage is not None
         place = (sym(self.me), names[row.slot], names[lane.slot])
         coords = tuple(c.substitute(names) for c in self.coords(item.outer, frame))

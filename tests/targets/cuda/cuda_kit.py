@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
 from treadle.machine.verify import verify
 from treadle.simulate.run import simulate
+from treadle.targets.cuda.emit import emit
+from treadle.toolchain.nvrtc import compile_cuda
 
 
 def arguments(program: Program, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
@@ -61,3 +64,15 @@ def tried(
             gap = np.abs(got - array.astype(np.float64))
             limit = tolerance * np.maximum(1.0, np.abs(array.astype(np.float64)))
             assert np.all(gap <= limit), (name, float(gap.max()))
+
+
+def clean(machine: MachineProgram) -> None:
+    """Asserts that the text assembles without a message, a spill or a stack frame (where the compiler is installed)."""
+    emitted = emit(machine)
+    if importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("cuda") is None:
+        return
+    compiled = compile_cuda(emitted.source, arch=emitted.arch, name="kernel")
+    assert [m.text for m in compiled.messages] == []
+    for launch in emitted.launches:
+        found = compiled.kernel(launch.kernel)
+        assert (found.spill_stores, found.spill_loads, found.stack) == (0, 0, 0)

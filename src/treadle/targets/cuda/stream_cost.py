@@ -107,8 +107,11 @@ class StreamCost:
         ]
         lets = dict(stream.program.lets)
         self.depth = shape.facts.value(stream.step.dim.extent.substitute(lets))
-        if stream.loop is not None and stream.loop.args[0].kind == "each":
-            self.depth *= max(1, shape.facts.value(stream.loop.args[0].domain.dim.extent.substitute(lets)))
+        self.times = 1
+        """How often the depth is gone through: once for each coordinate of the ordered region that is single."""
+        for arg in () if stream.loop is None else stream.loop.args:
+            if arg.kind == "each":
+                self.times *= max(1, shape.facts.value(arg.domain.dim.extent.substitute(lets)))
         self.bytes = shape.bytes()
         self.chained, self.varying = chained(stream), varying(stream)
         results = stored(stream, 16)
@@ -161,7 +164,7 @@ class StreamCost:
         tasks = 1
         for span, extent, kind in self.args:
             tasks *= ceil(extent / size(span, sizes)) if kind == "block" else extent
-        iterations = max(1, ceil(self.depth / step)) * (0.5 if self.varying else 1.0)
+        iterations = self.times * max(1, ceil(self.depth / step)) * (0.5 if self.varying else 1.0)
         cycles = 0.0
         consumers = int(point["consumers"])
         for width, deep, bits, _ in self.products:

@@ -10,7 +10,7 @@ from treadle.hardware.atoms import Atom, warpgroup_atom
 from treadle.ir.core import Program, Sub, Tensor
 from treadle.ir.guard import Aligned, Bound, Divisible, Fact, Guard, Pitch, Unit
 from treadle.ir.ops.access import Store
-from treadle.realise.ring import Contraction, Stream, Tile, depth_of_atom
+from treadle.realise.ring import Contraction, Stream, Tile, depth_of_atom, factor
 from treadle.targets.cuda.shape import Shape
 
 
@@ -23,9 +23,9 @@ def varying(stream: Stream) -> bool:
     """Whether tasks have different numbers of iterations."""
     if stream.loop is None:
         return False
-    domain = stream.loop.args[0].domain
     names = {f"{a.name}.{b}" for a in stream.region.args for b in ("start", "stop")}
-    return bool((domain.lo.symbols | domain.hi.symbols) & (names | {a.name for a in stream.region.args}))
+    names |= {a.name for a in stream.region.args}
+    return any((a.domain.lo.symbols | a.domain.hi.symbols) & names for a in stream.loop.args)
 
 
 def chained(stream: Stream) -> bool:
@@ -59,8 +59,8 @@ def atom_of(one: Contraction, columns: int) -> Atom | None:
 
 
 def depth_of(stream: Stream) -> Expr:
-    """The number of coordinates of the ordered region."""
-    part = stream.step if stream.loop is None else stream.loop.args[0].domain
+    """The number of coordinates that are gone through block by block."""
+    part = stream.step if stream.block is None else stream.block.domain
     return part.hi - part.lo
 
 
@@ -79,8 +79,8 @@ def stored(stream: Stream, bits: int) -> list[Store]:
         for op in stream.region.body.ops
         if isinstance(op, Store)
         and (not bits or op.tensor.dtype.bits == bits)
-        and isinstance(op.subs[-1], Sub)
-        and op.subs[-1].part is not None
+        and (last := factor(op.subs[-1], op.tensor.dims[-1])[0]) is not None
+        and last.part is not None
     ]
 
 

@@ -113,7 +113,7 @@ class Streams:
     def steps(self, stream: Stream) -> tuple[int, ...]:
         """Block sizes of the ordered region: swizzled rows where it is only the depth, wide where it is columns too."""
         row = max(row_of(t.value.type.dtype) for t in stream.tiles)
-        if stream.loop is not None and stream.loop.args[0].kind == "each":
+        if stream.loop is not None and stream.block is None and not stream.walked:
             return (whole_extent(stream.step, stream.program) or 0,)
         wide = any(c.cols == stream.step for c in stream.contractions)
         return (128, 176, 160, 64) if wide else (row, 2 * row, 4 * row)
@@ -158,8 +158,8 @@ class Streams:
         found = {f"{region}.{stream.rows.name}": 64 * int(point["consumers"])}
         if stream.columns is not None:
             found[f"{region}.{stream.columns.name}"] = int(point["columns"])
-        if stream.loop is not None and stream.loop.args[0].kind == "block":
-            found[f"{shape.names[id(stream.loop)]}.{stream.loop.args[0].name}"] = int(point["step"])
+        if stream.loop is not None and stream.block is not None:
+            found[f"{shape.names[id(stream.loop)]}.{stream.block.name}"] = int(point["step"])
         return found
 
     def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:

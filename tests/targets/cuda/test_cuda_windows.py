@@ -1,0 +1,55 @@
+"""Shifted operands: boxes at moved coordinates, zeros outside the tensor; ordered regions over several axes."""
+
+from __future__ import annotations
+
+import pytest
+from tests.realise.texts import windows
+from tests.targets.cuda.cuda_kit import clean, tried
+from tests.targets.cuda.test_cuda_streams import built, read
+
+from treadle.machine.form import Copy, MachineProgram
+from treadle.plan.facts import contiguous
+from treadle.planner.enumerate import choose
+from treadle.targets.cuda.families import families
+from treadle.targets.cuda.streams import Streams
+
+
+def sizes(height: int, width: int, taps: int, pad: int) -> dict[str, int]:
+    out = 2 * pad + 1 - taps
+    return {"B": 2, "H": height, "V": width, "KH": taps, "KV": taps, "Ho": height + out, "Vo": width + out}
+
+
+def boxes(machine: MachineProgram, tensor: str) -> list[str]:
+    return [
+        ", ".join(map(str, s.src.index)) for s in machine.statements() if isinstance(s, Copy) and s.src.name == tensor
+    ]
+
+
+@pytest.mark.parametrize(
+    ("taps", "pad", "channels", "point"),
+    [
+        (3, 1, 128, {"flight": 1, "versions": 3, "consumers": 1}),
+        (3, 0, 64, {"staged": False, "versions": 2}),
+        (2, 3, 64, {"versions": 2, "consumers": 2}),
+    ],
+)
+def test_windows_are_boxes_at_shifted_coordinates(taps: int, pad: int, channels: int, point: dict[str, int]) -> None:
+    source = read(windows(channels, pad=pad))
+    given = sizes(3, 69, taps, pad)
+    machine = built(source, given, **({"step": 64, "flight": 0} | point))
+    tried(machine, source, given)
+    clean(machine)
+    assert boxes(machine, "X")
+
+
+def test_they_are_planned_so() -> None:
+    source = read(windows(256, 256))
+    facts = contiguous(source, "cuda:sm_90a", sizes(56, 56, 3, 1) | {"B": 32})
+    assert choose(source, facts, families()).plan.family == "streams"
+
+
+def test_windows_without_zeros_are_told() -> None:
+    source = read(windows(fill=False, pad=0))
+    facts = contiguous(source, "cuda:sm_90a", sizes(8, 72, 3, 0))
+    (reason,) = Streams().admits(source, facts)
+    assert "where a load has `fill=0`" in reason
