@@ -1,6 +1,7 @@
 """Whether the judge verifies what the planner plans: every kernel of the library, for random shapes and views.
 
-`python benchmarks/judge_sweep.py OUT.json [TARGET ...] [--cases 50] [--seed 0] [--only NAME ...]`, where a name is
+`python benchmarks/judge_sweep.py OUT.json [TARGET ...] [--cases 50] [--seed 0] [--jobs 1]
+[--only NAME ...]`, where a name is
 that of a chapter or of a kernel (`norms`, `norms.groupnorm`); rows that OUT.json has already are kept. A case draws
 extents (0, 1, odd, large) and how each argument lies (contiguous, transposed, strided, broadcast or backwards: no axis
 of step one; offset: badly aligned). The cheapest plan of each family that admits the program is realised and judged;
@@ -13,13 +14,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import multiprocessing
 import pkgutil
 import platform
 import random
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from treadle.checker import check
 from treadle.driver.candidates import families
 from treadle.driver.kernel import Kernel
 from treadle.driver.targets import features_of
+from treadle.dtype.formats import DType
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.lang.errors import NeedsExtent
@@ -52,13 +55,13 @@ def kernels() -> Iterator[tuple[str, Kernel]]:
                 yield f"{module.name}.{name}", value
 
 
-def captured(kernel: Kernel) -> Program | None:
-    """The program for default dtypes."""
+def captured(kernel: Kernel, dtypes: Mapping[str, DType] | None = None) -> Program | None:
+    """The program for given dtypes of parameters, or the default ones."""
     for staged in STAGED:
         extents: dict[str, int] = {}
         while True:
             try:
-                return kernel.definition.capture({}, dict(staged), extents=extents)
+                return kernel.definition.capture(dict(dtypes or {}), dict(staged), extents=extents)
             except NeedsExtent as error:
                 if error.name in extents:
                     break
@@ -135,6 +138,12 @@ def sweep(kernel: Kernel, target: str, cases: int, seed: int) -> dict[str, Any] 
     }
 
 
+def one_kernel(task: tuple[str, str, int, int]) -> tuple[str, dict[str, Any] | None]:
+    """`sweep` of a kernel by name."""
+    name, target, cases, seed = task
+    return name, sweep(dict(kernels())[name], target, cases, seed)
+
+
 def main(argv: list[str]) -> int:
     """Prints what is not verified, and the table; writes everything to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -143,6 +152,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--cases", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args(argv)
     table: dict[str, Any] = {"python": platform.python_version(), "cases": options.cases, "seed": options.seed}
     if options.only and options.out.exists():
@@ -152,16 +162,16 @@ def main(argv: list[str]) -> int:
     wrong = 0
     for target in options.targets:
         rows: dict[str, Any] = table.get(target, {}).get("kernels", {})
-        for name, kernel in kernels():
-            if options.only and name not in options.only and name.split(".")[0] not in options.only:
-                continue
-            row = sweep(kernel, target, options.cases, options.seed)
-            if row is None:
-                continue
-            rows[name] = row
-            wrong += len(row["not verified"])
-            for answer in row["not verified"]:
-                print(f"{name}: {answer}", flush=True)
+        names = [n for n, _ in kernels() if not options.only or n in options.only or n.split(".")[0] in options.only]
+        tasks = [(name, target, options.cases, options.seed) for name in names]
+        with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
+            for name, row in pool.imap_unordered(one_kernel, tasks):
+                if row is None:
+                    continue
+                rows[name] = row
+                wrong += len(row["not verified"])
+                for answer in row["not verified"]:
+                    print(f"{name}: {answer}", flush=True)
         took = [s for row in rows.values() for s in row["seconds"]]
         slow = sorted(rows, key=lambda n: -max(rows[n]["seconds"], default=0))[:8]
         summary = {
