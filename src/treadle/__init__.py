@@ -21,6 +21,7 @@ _ROOMS = {
     **dict.fromkeys(("tile", "place", "atom", "versions"), "treadle.plan.pins"),
     **dict.fromkeys(("rewrite",), "treadle.driver.rewriting"),
     **dict.fromkeys(("set_workers",), "treadle.runtime.pool"),
+    **dict.fromkeys(("graph",), "treadle.runtime.graph"),
     **dict.fromkeys(("TreadleError", "UserError", "LimitError", "InternalError"), "treadle.base.errors"),
 }
 _LANGUAGE = "treadle.lang.api"

@@ -29,7 +29,7 @@ Every public name, from its docstring; made by `python -m tests.docs.language_re
 SLICE = f"| `[start:stop]` | {(inspect.getdoc(PartRef.__getitem__) or '').splitlines()[0]} |"
 
 CHAPTERS: dict[str, tuple[str, ...]] = {
-    "Kernels": ("kernel", "Kernel", "Launch", "Plan", "load", "like", "Numerics", "rewrite", "set_workers"),
+    "Kernels": ("kernel", "Kernel", "Launch", "Plan", "load", "like", "Numerics", "rewrite", "graph", "set_workers"),
     "Dimensions and parameters": ("dims", "Dimension", "product", "let", "require", "Tensor", "Out", "Scalar"),
     "Regions": ("parallel", "serial", "pipeline", "reduce", "stage", "unordered", "ordered", "fold_left", "fold_right"),
     "Tiles": ("Tile", "zeros", "full", "empty", "where", "in_range", "memory", "Memory"),

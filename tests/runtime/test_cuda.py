@@ -10,10 +10,17 @@ from typing import Any
 
 import pytest
 
-from treadle.runtime import driver, tensor_map, timing
+from treadle.runtime import driver, streams, tensor_map, timing
 from treadle.runtime.cuda import ArgumentBlock, Geometry, Pointer, Scalar
 from treadle.runtime.driver import Device
-from treadle.runtime.errors import CudaFailed, DeviceMissing, DriverMissing, LaunchInvalid, TensorMapInvalid
+from treadle.runtime.errors import (
+    CudaFailed,
+    DeviceMissing,
+    DriverMissing,
+    DriverTooOld,
+    LaunchInvalid,
+    TensorMapInvalid,
+)
 from treadle.runtime.tensor_map import TensorMapSpec
 
 GOOD = TensorMapSpec(
@@ -57,14 +64,20 @@ class Status(int):
         return {0: "CUDA_SUCCESS", 100: "CUDA_ERROR_NO_DEVICE", 3: "CUDA_ERROR_NOT_INITIALIZED"}[self]
 
 
-def fake(init: Any, count: int = 0) -> Any:
+def fake(init: Any, count: int = 0, version: int = 13010) -> Any:
     def cuInit(flags: int) -> Any:
         if isinstance(init, Exception):
             raise init
         return (Status(init),)
 
     results = types.SimpleNamespace(CUDA_SUCCESS=Status(0), CUDA_ERROR_NO_DEVICE=Status(100))
-    return types.SimpleNamespace(cuInit=cuInit, CUresult=results, cuDeviceGetCount=lambda: (Status(0), count))
+    return types.SimpleNamespace(
+        cuInit=cuInit,
+        CUresult=results,
+        CUDA_VERSION=13000,
+        cuDriverGetVersion=lambda: (Status(0), version),
+        cuDeviceGetCount=lambda: (Status(0), count),
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,6 +88,7 @@ def fake(init: Any, count: int = 0) -> Any:
         (fake(3), DriverMissing, "CUDA_ERROR_NOT_INITIALIZED"),
         (fake(100), DeviceMissing, "CUDA_ERROR_NO_DEVICE"),
         (fake(0, count=0), DeviceMissing, "no device 0; there are 0"),
+        (fake(0, count=1, version=12080), DriverTooOld, "a driver for CUDA 12.8"),
     ],
 )
 def test_what_is_missing_is_named(bindings: Any, what: Any, error: type[Exception], words: str) -> None:
@@ -82,7 +96,7 @@ def test_what_is_missing_is_named(bindings: Any, what: Any, error: type[Exceptio
     with pytest.raises(error) as caught:
         driver.device(0)
     assert words in str(caught.value)
-    assert str(caught.value).startswith("cuda/no-driver" if error is DriverMissing else "cuda/no-device")
+    assert str(caught.value).startswith(caught.value.code) and type(caught.value) is error
     assert driver.devices() == ()
 
 
@@ -233,5 +247,5 @@ def test_device_numbers() -> None:
 
 def test_streams_without_a_framework(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("torch", "cupy"):
-        monkeypatch.delitem(driver.sys.modules, name, raising=False)
-    assert driver.current_stream(0) == 0
+        monkeypatch.delitem(streams.sys.modules, name, raising=False)
+    assert streams.current_stream(0) == 0

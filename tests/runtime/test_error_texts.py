@@ -128,12 +128,43 @@ def no_device(patch: Patch) -> None:
     raise driver._no_device("no device 3; there are 1")
 
 
+def driver_old(patch: Patch) -> None:
+    driver._check_version(types.SimpleNamespace(cuDriverGetVersion=lambda: (0, 12040), CUDA_VERSION=13000), "starting")
+
+
 def cuda_failed(patch: Patch) -> None:
+    driver.ok((Status(1),), "launching linear")
+
+
+def fault(patch: Patch) -> None:
     driver.ok((Status(700),), "launching linear")
 
 
+def no_device_memory(patch: Patch) -> None:
+    driver.ok((Status(2),), "taking 4,096 bytes of device memory for linear")
+
+
+def module_unusable(patch: Patch) -> None:
+    driver.ok((Status(200),), "loading the cubin of linear")
+
+
+def capture(patch: Patch) -> None:
+    driver.ok((Status(900),), "launching linear")
+
+
 class Status(int):
-    name = "CUDA_ERROR_ILLEGAL_ADDRESS"
+    @property
+    def name(self) -> str:
+        return STATUSES[self]
+
+
+STATUSES = {
+    1: "CUDA_ERROR_INVALID_VALUE",
+    2: "CUDA_ERROR_OUT_OF_MEMORY",
+    200: "CUDA_ERROR_INVALID_IMAGE",
+    700: "CUDA_ERROR_ILLEGAL_ADDRESS",
+    900: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+}
 
 
 def tensor_map(patch: Patch) -> None:
@@ -166,7 +197,12 @@ CASES: dict[str, Callable[[Patch], None]] = {
     "array/devices": mixed_devices,
     "cuda/no-driver": no_driver,
     "cuda/no-device": no_device,
+    "cuda/driver-old": driver_old,
     "cuda/failed": cuda_failed,
+    "cuda/fault": fault,
+    "cuda/out-of-memory": no_device_memory,
+    "cuda/module": module_unusable,
+    "cuda/capture": capture,
     "cuda/tensor-map": tensor_map,
     "cuda/launch": cuda_launch,
 }

@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -97,11 +97,17 @@ class Call:
     outs: Any = None
     lists: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Parameters that are lists of arrays, one per device: the name that each array has among `views` and `arrays`."""
+    made: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Outputs that the call left out and whose library does not let others write: the caller's array, by name."""
 
     def give(self, name: str, array: Any) -> None:
-        """Adds an output that the call left out."""
-        self.arrays[name] = array
-        self.views[name] = view(array, name=name)
+        """Adds an output that the call left out. Nobody else has seen it: it may be written, whatever it is."""
+        seen = self.views[name] = view(array, name=name)
+        if seen.writable:
+            self.arrays[name] = array
+        else:
+            self.views[name] = self.arrays[name] = replace(seen, writable=True)
+            self.made[name] = array
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -112,9 +118,8 @@ class Call:
 
     def order_outs(self, names: list[str]) -> None:
         """Decides what the call returns: one output, a tuple of several, or None; a list for one of several devices."""
-        found = [
-            [self.arrays.get(one) for one in self.lists[n]] if n in self.lists else self.arrays.get(n) for n in names
-        ]
+        have = {**self.arrays, **self.made}
+        found = [[have.get(one) for one in self.lists[n]] if n in self.lists else have.get(n) for n in names]
         self.outs = found[0] if len(found) == 1 else tuple(found) if found else None
 
     def as_numpy(self) -> dict[str, NDArray[Any]]:

@@ -18,7 +18,9 @@ from treadle.ir.core import Program
 
 
 def give_flags(program: Program, call: Call) -> None:
-    """Adds the hidden tensors of an expanded program to a call, cleared."""
+    """Adds the hidden tensors of an expanded program to a call, cleared. *Errors*: `cuda/capture`."""
+    if program.hidden and call.device != "cpu":
+        room("cuda").refuse_recorded(call, f"calling {program.name}, which has td.check or td.print")
     for hidden in program.hidden:
         tensor = hidden.tensor
         if tensor.name not in call.arrays:

@@ -1,16 +1,16 @@
 """Variants on a GPU: from a verified plan to a cubin, and from a call's argument block to launches.
 
 The launches of a call (grids, arguments, tensor maps) are computed from the same emission that the cubin was compiled
-from: a record keeps machine text and cubin, and the emission is repeated when the record is loaded.
+from: a record keeps machine text and cubin, and the emission is repeated when the record is loaded. Workspace is taken
+for each call in the order of its stream: calls on several streams, and captured ones, share none.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,9 +23,12 @@ from treadle.machine.form import MachineProgram
 from treadle.machine.parse import parse_machine
 from treadle.runtime.arrays import ArrayView, numpy_dtype, view
 from treadle.runtime.cuda import CudaLaunch, CudaModule, load_cubin
-from treadle.runtime.driver import current, current_stream, device, driver, ok, ordinal_of
+from treadle.runtime.device_memory import give, take, taken
+from treadle.runtime.driver import current, device, driver, ok, ordinal_of
+from treadle.runtime.errors import ModuleUnusable
 from treadle.runtime.launch import Block
 from treadle.runtime.signature import ScalarParam, Signature, TensorParam
+from treadle.runtime.streams import current_stream, kept, order_of, ordered, refuse_capture
 from treadle.targets.cuda.emit import Call, EmittedCuda, emit, prepare, workspace_bytes
 from treadle.toolchain.nvrtc import compile_cuda
 
@@ -64,31 +67,24 @@ class CudaKernel:
         self.cubin = record.code
         self.name = self.machine.program.name
         self._modules: dict[int, CudaModule] = {}
-        self._workspace: dict[tuple[int, int], DeviceMemory] = {}
 
     def run(self, block: Block) -> None:
         """Launches for one argument block. *Errors*: `cuda/*`, `emit/cuda-extent`."""
-        ordinal = self.ordinal(block)
-        need = self.workspace(block)
-        room = None
-        if need:
-            # Launches on one stream come one after the other and may share; a larger room frees the old one, which
-            # waits for the device.
-            key = ordinal, current_stream(ordinal)
-            room = self._workspace.get(key)
-            if room is None or room.size < need:
-                room = self._workspace[key] = DeviceMemory(ordinal, need, self.name)
-        for launch in self.launches(block, room):
-            launch()
+        CudaCall(self, block)()
+        kept(block)
 
-    def workspace(self, block: Block) -> int:
-        """Bytes that a block's launches need beside its arguments."""
-        return workspace_bytes(self.emitted, self._call(block, 0))
+    def ready(self, block: Block) -> CudaCall:
+        """A block's launches, ready to be repeated; they keep no arrays alive."""
+        return CudaCall(self, block)
 
-    def launches(self, block: Block, room: DeviceMemory | None) -> list[CudaLaunch]:
-        """The launches of a block, in order, each ready to be repeated while `room` and the arrays are kept alive."""
-        module = self._module(self.ordinal(block))
-        call = self._call(block, 0 if room is None else room.address)
+    def workspace(self, call: Call) -> int:
+        """Bytes that a call's launches need beside its arguments."""
+        return workspace_bytes(self.emitted, call)
+
+    def launches(self, call: Call, ordinal: int) -> list[CudaLaunch]:
+        """The launches of a call on a device, in order, each ready to be repeated while the arrays and the workspace
+        are there."""
+        module = self._module(ordinal)
         found: list[CudaLaunch] = []
         for ready in prepare(self.emitted, call):
             cluster = ready.geometry.cluster[0]
@@ -105,11 +101,18 @@ class CudaKernel:
 
     def _module(self, ordinal: int) -> CudaModule:
         if ordinal not in self._modules:
-            self._modules[ordinal] = load_cubin(self.cubin, self.emitted.arch, device(ordinal), name=self.name)
+            on, arch = device(ordinal), self.emitted.arch
+            try:
+                module = load_cubin(self.cubin, arch, on, name=self.name)
+            except ModuleUnusable:
+                # Kept from another time, driver or toolkit, or damaged: what it was made of is at hand.
+                self.cubin = compile_cuda(self.emitted.source, arch=arch, name=self.name).cubin
+                module = load_cubin(self.cubin, arch, on, name=self.name)
+            self._modules[ordinal] = module
         return self._modules[ordinal]
 
-    def _call(self, block: Block, workspace: int) -> Call:
-        """The words of a block by name."""
+    def words(self, block: Block) -> Call:
+        """The words of a block by name, without a workspace."""
         pointers: dict[str, int] = {}
         strides: dict[str, list[int]] = {}
         shapes: dict[str, tuple[int, ...]] = {}
@@ -124,24 +127,63 @@ class CudaKernel:
                 shapes[param.name] = tuple(words[at + 1 : at + 1 + param.rank])
                 strides[param.name] = list(words[at + 1 + param.rank : at + 1 + 2 * param.rank])
         extents = told_extents(self.machine.program, element_shapes(self.machine.program, shapes))
-        return Call(extents, pointers, strides, scalars, workspace)
+        return Call(extents, pointers, strides, scalars)
 
 
-class DeviceMemory:
-    """Memory of a device that goes back, after the device has finished what it has to do, when nobody keeps it."""
+class CudaCall:
+    """What a call does on a stream: its launches in order, repeated. `order` says how that stream is found.
 
-    def __init__(self, ordinal: int, size: int, name: str) -> None:
-        self.size = size
-        doing = f"allocating {size} bytes of workspace for {name}"
-        with current(device(ordinal)):
-            self.address = int(ok(driver().cuMemAlloc(size), doing))
-        weakref.finalize(self, _give_back, ordinal, self.address).atexit = False
+    Keeps code alive, and no arrays. May run on several streams and in several threads at once: each run has a workspace
+    of its own.
+    """
+
+    def __init__(self, kernel: CudaKernel, block: Block) -> None:
+        self.ordinal = kernel.ordinal(block)
+        self.order = order_of(a for a, p in zip(block.arguments, kernel.signature.params) if isinstance(p, TensorParam))
+        self._kernel, self._words = kernel, kernel.words(block)
+        self._need = kernel.workspace(self._words)
+        # By the address of the workspace: the pool mostly gives the one of the last call.
+        self._launches: dict[int, list[CudaLaunch]] = {}
+        self._plain = None if self._need else kernel.launches(self._words, self.ordinal)
+
+    def __call__(self) -> None:
+        """Launches on the stream that is current. *Errors*: `cuda/*`, `emit/cuda-extent`."""
+        order = self.order
+        if order.plain:
+            self.enqueue(current_stream(self.ordinal, order.library))
+            return
+        with ordered(self.ordinal, order) as stream:
+            self.enqueue(stream)
+
+    def enqueue(self, stream: int) -> None:
+        """Launches on a stream."""
+        if self._plain is not None:
+            for launch in self._plain:
+                launch.enqueue(stream)
+            return
+        with taken(self.ordinal, self._need, stream, self._kernel.name) as address:
+            launches = self._launches.get(address)
+            if launches is None:
+                if len(self._launches) >= _ADDRESSES:
+                    self._launches = {}
+                launches = self._kernel.launches(replace(self._words, workspace=address), self.ordinal)
+                self._launches[address] = launches
+            for launch in launches:
+                launch.enqueue(stream)
 
 
-def _give_back(ordinal: int, address: int) -> None:
-    with current(device(ordinal)):
-        driver().cuCtxSynchronize()
-        driver().cuMemFree(address)
+_ADDRESSES = 16
+"""Workspaces whose launches a call keeps."""
+
+
+_RUN_BEFORE = "call it outside the capture: it reads and writes arrays on the host"
+
+
+def refuse_recorded(call: Arguments, doing: str) -> None:
+    """*Errors*: `cuda/capture` for a call whose results are read on the host after each launch, inside a capture."""
+    ordinal = ordinal_of(call.device)
+    stream = current_stream(ordinal, order_of(call.arrays.values()).library)
+    refuse_capture(ordinal, stream, doing, "its results are read after every launch", _RUN_BEFORE)
 
 
 @contextmanager
@@ -159,8 +201,12 @@ def images(views: Mapping[str, ArrayView]) -> Generator[dict[str, Any]]:
     copies = [(low, np.empty(high - low, np.uint8)) for low, high in spans]
     ordinal = next((ordinal_of(v.device) for v in views.values()), 0)
     cu, doing = driver(), "copying arrays from the device and back"
+    order = order_of(views.values())
+    stream = current_stream(ordinal, order.library)
+    refuse_capture(ordinal, stream, doing, "the reference interpreter runs here", _RUN_BEFORE)
     with current(device(ordinal)):
-        ok(cu.cuStreamSynchronize(cu.CUstream(current_stream(ordinal))), doing)
+        for one in dict.fromkeys((stream, *(current_stream(ordinal, other) for other in order.others))):
+            ok(cu.cuStreamSynchronize(cu.CUstream(one)), doing)
         for low, copy in copies:
             ok(cu.cuMemcpyDtoH(copy.ctypes.data, low, copy.size), doing)
     yield {name: _image(v, copies) for name, v in views.items()}
@@ -168,6 +214,7 @@ def images(views: Mapping[str, ArrayView]) -> Generator[dict[str, Any]]:
         for low, copy in copies:
             if any(v.writable and low <= v.span[0] < low + copy.size for v in views.values()):
                 ok(cu.cuMemcpyHtoD(low, copy.ctypes.data, copy.size), doing)
+        ok(cu.cuStreamSynchronize(cu.CUstream(0)), doing)  # a copy from pageable memory returns before it has arrived
 
 
 def _image(seen: ArrayView, copies: list[tuple[int, Any]]) -> Any:
@@ -183,60 +230,101 @@ def _image(seen: ArrayView, copies: list[tuple[int, Any]]) -> Any:
 
 
 class CudaCopies:
-    """A call whose inputs `names` are copied on their device before each launch, on the stream that is current then.
+    """A call whose inputs `names` are copied on their device before its launches, in memory of its own.
 
-    `rooms` keeps memory of earlier calls: launches on one stream come one after the other and may share it.
+    `call` may be run once `refresh` has enqueued the copies; `close` gives the memory back in the order of the stream.
     """
 
-    def __init__(self, call: Arguments, names: Sequence[str], rooms: dict[tuple[int, int, str], DeviceMemory]) -> None:
+    def __init__(self, call: Arguments, names: Sequence[str]) -> None:
         self._moves: list[tuple[int, int, int]] = []
         self._ordinal = ordinal_of(call.device)
-        stream = current_stream(self._ordinal)
+        self._order = replace(order_of(call.arrays.values()), wait=False)
+        self._stream = current_stream(self._ordinal, self._order.library)
+        self._taken: list[int] = []
         views, arrays = dict(call.views), dict(call.arrays)
         for name in names:
             old = call.views[name]
             low, high = old.span
             # The copy lies as the original does, gaps included: what was aligned is.
-            need, within = high - low + 2 * _LINE, low % _LINE
-            key = self._ordinal, stream, name
-            room = rooms.get(key)
-            if room is None or room.size < need:
-                room = rooms[key] = DeviceMemory(self._ordinal, need, f"a copy of {name}")
-            first = -(-room.address // _LINE) * _LINE + within
-            arrays[name] = views[name] = replace(old, ptr=first + old.ptr - low, writable=True, owner=room)
+            within = low % _LINE
+            room = take(self._ordinal, high - low + 2 * _LINE, self._stream, f"a copy of {name}")
+            self._taken.append(room)
+            first = -(-room // _LINE) * _LINE + within
+            # The original goes along: its library tells the stream.
+            arrays[name] = views[name] = replace(old, ptr=first + old.ptr - low, writable=True)
             if high > low:
                 self._moves.append((first, low, high - low))
         self.call = replace(call, views=views, arrays=arrays)
 
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """Where the copies are."""
+        return tuple(self._taken)
+
     def refresh(self) -> None:
         """Takes the values that the inputs have now."""
         cu, doing = driver(), "copying inputs that lie on an output"
-        with current(device(self._ordinal)):
-            stream = cu.CUstream(current_stream(self._ordinal))
+        with ordered(self._ordinal, self._order) as stream, current(device(self._ordinal)):
             for to, at, size in self._moves:
-                ok(cu.cuMemcpyDtoDAsync(to, at, size, stream), doing)
+                ok(cu.cuMemcpyDtoDAsync(to, at, size, cu.CUstream(stream)), doing)
+
+    def close(self) -> None:
+        """Gives the memory back. *Requires*: the call has been enqueued, or never will be."""
+        rooms, self._taken = self._taken, []
+        for room in rooms:
+            give(self._ordinal, room, self._stream)
 
 
 _LINE = 256
 
 
+class Binding(Protocol):
+    """What makes a call ready: a specialisation."""
+
+    def bind(self, call: Arguments) -> Any: ...
+
+
+class CudaCopying:
+    """A call made ready that copies inputs before its launches, each time into memory of that time."""
+
+    def __init__(self, special: Binding, call: Arguments, names: Sequence[str]) -> None:
+        self._special, self._call, self._names = special, call, names
+        self._ready: dict[tuple[int, ...], Any] = {}
+        self.outs = call.outs
+
+    def __call__(self) -> Any:
+        """Copies, launches, returns the Outs."""
+        copies = CudaCopies(self._call, self._names)
+        try:
+            ready = self._ready.get(copies.addresses)
+            if ready is None:
+                if len(self._ready) >= _ADDRESSES:
+                    self._ready = {}
+                ready = self._ready[copies.addresses] = self._special.bind(copies.call)
+            copies.refresh()
+            ready()
+        finally:
+            copies.close()
+        return self.outs
+
+    launch = __call__
+
+
 class CudaBound:
     """A call made ready: its launches, repeated in order on the stream that is current then.
 
-    Keeps arrays, workspace and code alive. Repeat it on one stream at a time when it has a workspace.
+    Keeps arrays and code alive. It may run on several streams, and be captured: each run has a workspace of its own.
     """
 
     def __init__(self, kernel: CudaKernel, block: Block, outs: Any) -> None:
-        need = kernel.workspace(block)
-        self._room = DeviceMemory(kernel.ordinal(block), need, kernel.name) if need else None
-        self._block = block
-        self.launches = kernel.launches(block, self._room)
+        self.call = CudaCall(kernel, block)
         self.outs = outs
+        self._block = block
 
     def __call__(self) -> Any:
         """Launches; returns the Outs."""
-        for launch in self.launches:
-            launch()
+        self.call()
+        kept(self._block)
         return self.outs
 
     launch = __call__

@@ -297,9 +297,7 @@ class Kernel:
         parameters = self.definition.parameters
         if not all_tensors(args) or any(parameters[name].kind != "staged" for name in staged):
             return
-        block = special.packer.pack(special.arguments(call))
-        if ran.kernel.workspace(block):
-            return
+        made = ran.kernel.ready(special.packer.pack(special.arguments(call)))
         ready = self._ready.get(key)
         if not isinstance(ready, Repeated):
             if len(self._ready) > _KEPT:
@@ -307,7 +305,7 @@ class Kernel:
             ready = self._ready[key] = Repeated()
         names = [p.name for p in parameters.values() if p.kind != "staged"]
         outs = {t.name: call.arrays[t.name] for t in special.program.tensors if t.out}
-        ready.learn(args, names, outs, ran.kernel.launches(block, None))
+        ready.learn(args, names, outs, made.ordinal, made.enqueue)
 
     def _specialise(self, call: Call, kind: str) -> Specialisation:
         """Captures the program; a dimension that Python, or a target's tiles, need as a number is part of the key."""

@@ -6,14 +6,15 @@ Such an output has no values: a kernel that reads it before it stores into it is
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from treadle.driver.errors import ArgumentMissing
 from treadle.ir.core import Block, If, Program
 from treadle.ir.ops.access import Load, Store
 from treadle.runtime.arrays import numpy_dtype
-from treadle.runtime.driver import ordinal_of
+from treadle.runtime.dlpack import library_of
+from treadle.runtime.errors import DeviceOutOfMemory
 from treadle.runtime.memory import empty
 
 _TORCH = {
@@ -71,21 +72,48 @@ def refuse_read(program: Program, name: str) -> ArgumentMissing:
 def fresh(kernel: str, name: str, shape: tuple[int, ...], dtype: str, device: str, arguments: Iterable[Any]) -> Any:
     """An output that the call left out.
 
-    In this machine's memory a NumPy array; on a GPU a tensor of torch or an array of CuPy, as the arguments are.
-    *Errors*: `call/arguments` for arguments of another library.
+    In this machine's memory a NumPy array; on a GPU an array of torch, CuPy or JAX, as the first argument of one is.
+    *Errors*: `call/arguments` for arguments of another library; `cuda/out-of-memory`.
     """
     if device == "cpu":
         return empty(shape, dtype)
-    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     for argument in arguments:
-        if torch is not None and isinstance(argument, torch.Tensor) and dtype in _TORCH:
-            return torch.empty(shape, dtype=getattr(torch, _TORCH[dtype]), device=argument.device)
-        if cupy is not None and isinstance(argument, cupy.ndarray):
-            with cupy.cuda.Device(ordinal_of(device)):
-                return cupy.empty(shape, numpy_dtype(dtype))
+        make = _MAKERS.get(library_of(argument))
+        if make is None or (dtype not in _TORCH and make is _torch):
+            continue
+        try:
+            return make(shape, dtype, argument)
+        except Exception as error:
+            if "OutOfMemory" not in type(error).__name__ and "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise DeviceOutOfMemory(
+                doing=f"allocating the output {name} of {kernel}",
+                found=f"{dtype} of shape {shape} was refused: {str(error).splitlines()[0]}",
+                expected="memory of the device",
+                hint=f"free arrays, or pass {name}=... to have one array used again",
+            ) from error
     raise ArgumentMissing(
         doing=f"calling {kernel}",
         found=f"no {name}, on {device}",
-        expected="arguments of torch or CuPy, whose arrays of that dtype treadle can allocate, or the output itself",
+        expected="arguments of torch, CuPy or JAX, which have arrays of that dtype, or the output itself",
         hint=f"pass {name}=...",
     )
+
+
+def _torch(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
+    torch = sys.modules["torch"]
+    return torch.empty(shape, dtype=getattr(torch, _TORCH[dtype]), device=like.device)
+
+
+def _cupy(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
+    cupy = sys.modules["cupy"]
+    with like.device:
+        return cupy.empty(shape, numpy_dtype(dtype))
+
+
+def _jax(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
+    """A new array, ready, that nobody else refers to: what is written into it before it is returned is its value."""
+    return sys.modules["jax"].numpy.empty(shape, numpy_dtype(dtype), device=like.sharding).block_until_ready()
+
+
+_MAKERS: dict[str, Callable[[tuple[int, ...], str, Any], Any]] = {"torch": _torch, "cupy": _cupy, "jax": _jax}

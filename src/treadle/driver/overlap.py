@@ -56,6 +56,8 @@ class Refreshing(Protocol):
 
     def refresh(self) -> None: ...
 
+    def close(self) -> None: ...
+
 
 class Copies:
     """A call whose inputs `names` are copied before each launch."""
@@ -74,6 +76,9 @@ class Copies:
         """Takes the values that the inputs have now."""
         for made, old in self._pairs:
             made[...] = old
+
+    def close(self) -> None:
+        """Nothing: the copies go with the call."""
 
 
 class CopyingLaunch:

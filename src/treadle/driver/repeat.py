@@ -1,17 +1,21 @@
 """The short way of a call on a GPU: positional torch tensors that were seen before, at the same addresses.
 
-What a launch consists of is a function of addresses, extents and strides, so launches made once are launched again.
+What a launch consists of is a function of addresses, extents and strides, so calls made ready once are run again.
 Outputs that a call leaves out are allocated anew; torch's allocator mostly gives the addresses of earlier ones.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.driver.ready import MISS
+from treadle.runtime.streams import current_stream, kept
+
+Enqueue = Callable[[int], None]
+"""Puts the launches of a call on a stream, without keeping its arrays."""
 
 _KEPT = 256
 
@@ -38,11 +42,12 @@ class Fresh:
 
 @dataclass(slots=True)
 class Seen:
-    """A layout of arguments: its outputs (numbers of arguments, or to be allocated), and launches by the addresses of
-    the latter."""
+    """A layout of arguments: its outputs (numbers of arguments, or to be allocated), and what to do on a stream, by the
+    addresses of the latter. `ordinal`: the device."""
 
     outs: tuple[int | Fresh, ...]
-    launches: dict[tuple[int, ...], list[Any]] = field(default_factory=dict[tuple[int, ...], "list[Any]"])
+    ordinal: int
+    calls: dict[tuple[int, ...], Enqueue] = field(default_factory=dict[tuple[int, ...], "Enqueue"])
 
 
 class Repeated:
@@ -57,14 +62,16 @@ class Repeated:
         if seen is None:
             return MISS
         outs: list[Any] = [args[o] if isinstance(o, int) else o.allocate() for o in seen.outs]
-        launches = seen.launches.get(_addresses(seen, outs))
-        if launches is None:
+        enqueue = seen.calls.get(_addresses(seen, outs))
+        if enqueue is None:
             return MISS
-        for launch in launches:
-            launch()
+        enqueue(current_stream(seen.ordinal, "torch"))
+        kept((args, outs))
         return outs[0] if len(outs) == 1 else tuple(outs) if outs else None
 
-    def learn(self, args: tuple[Any, ...], names: Sequence[str], outs: Mapping[str, Any], launches: list[Any]) -> None:
+    def learn(
+        self, args: tuple[Any, ...], names: Sequence[str], outs: Mapping[str, Any], ordinal: int, enqueue: Enqueue
+    ) -> None:
         """Remembers a call: its parameters' names by position, its Outs by name in the order of the program."""
         given = {name: i for i, (name, a) in enumerate(zip(names, args, strict=False)) if a is not None}
         ways = tuple(
@@ -73,10 +80,10 @@ class Repeated:
         )
         if len(self._seen) > _KEPT:
             self._seen.clear()
-        seen = self._seen.setdefault(_layout(args), Seen(ways))
-        if len(seen.launches) > _KEPT:
-            seen.launches.clear()
-        seen.launches[_addresses(seen, list(outs.values()))] = launches
+        seen = self._seen.setdefault(_layout(args), Seen(ways, ordinal))
+        if len(seen.calls) > _KEPT:
+            seen.calls.clear()
+        seen.calls[_addresses(seen, list(outs.values()))] = enqueue
 
 
 def _layout(args: Sequence[Any]) -> Any:

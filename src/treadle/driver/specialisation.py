@@ -53,8 +53,6 @@ class Specialisation:
         self.short = not self.expanded.hidden and not self.tests_scalars and not (self.tests_indices and wide)
         self.has_positions = any(isinstance(op, ArgReduce) for op in program.body.walk())
         self.limit = limit
-        self._rooms: dict[Any, Any] = {}
-        """Memory of a device for copies of inputs that lie on outputs."""
         self.ordered: frozenset[frozenset[str]] = frozenset()
         """Pairs of an input and an output that lie on one another in every call."""
         self._orders: dict[str, Specialisation] = {}
@@ -82,7 +80,10 @@ class Specialisation:
         variant = self._in_place(call, block, met) if met else None
         if met and variant is None and (copies := self._copies(call, met)) is not None:
             copies.refresh()
-            return self.run(copies.call)
+            try:
+                return self.run(copies.call)
+            finally:
+                copies.close()
         if met and variant is None and call.device == "cpu":
             return self._in_order(met).run(call)
         if variant is None:
@@ -99,7 +100,10 @@ class Specialisation:
         block = self._block(call)
         met = {} if block.apart or self.ordered else self._met(call)
         variant = self._in_place(call, block, met) if met else None
-        if met and variant is None and (copies := self._copies(call, met, lasting=True)) is not None:
+        if met and variant is None and self._copies_suffice(met):
+            if call.device != "cpu":
+                return room("cuda").CudaCopying(self, call, list(met))
+            copies = Copies(call, list(met))
             return CopyingLaunch(self.bind(copies.call), copies)
         if met and variant is None and call.device == "cpu":
             return self._in_order(met).bind(call)
@@ -154,14 +158,11 @@ class Specialisation:
                 found = self._orders.setdefault(key, made)
         return found
 
-    def _copies(self, call: Call, met: dict[str, list[str]], lasting: bool = False) -> Refreshing | None:
-        """Copies of inputs that lie on an output, where reading these means the same; `lasting`: in memory of their
-        own."""
+    def _copies(self, call: Call, met: dict[str, list[str]]) -> Refreshing | None:
+        """Copies of inputs that lie on an output, where reading these means the same."""
         if not self._copies_suffice(met):
             return None
-        if call.device == "cpu":
-            return Copies(call, list(met))
-        return room("cuda").CudaCopies(call, list(met), {} if lasting else self._rooms)
+        return Copies(call, list(met)) if call.device == "cpu" else room("cuda").CudaCopies(call, list(met))
 
     def _copies_suffice(self, met: dict[str, list[str]]) -> bool:
         return all(copies_suffice(self.expanded, [n], outs) for n, outs in met.items())
@@ -259,9 +260,9 @@ class Specialisation:
         except (UniversalUnknown, UniversalUnverified, LimitError) as error:
             if facts.same:  # nothing runs in place: the caller has other ways
                 return Interpreted(OVERLAP)
-            if isinstance(error, LimitError):
             if isinstance(error, IntrinsicAbsent):  # its author means the text: the pattern instead would be a surprise
                 raise
+            if isinstance(error, LimitError):
                 return self._interpret(f"no machine program: {' '.join(error.found.split())}")
             return self._interpret(f"the universal plan is not verified: {' '.join(error.found.split())}")
         variant.classes.add(cls)

@@ -16,6 +16,7 @@ import numpy as np
 
 from treadle.dtype.formats import ALL, BY_NAME
 from treadle.runtime import dlpack
+from treadle.runtime.dlpack import library_of
 from treadle.runtime.errors import (
     DtypeUnsupported,
     Misaligned,
@@ -127,9 +128,8 @@ def _dlpack_view(array: Any, name: str) -> ArrayView:
         ) from error
     if seen.dtype is None:
         raise _unsupported(name, seen.dtype_text, False)
-    seen_view = ArrayView(
-        seen.address, seen.shape, seen.strides, seen.dtype, seen.device, seen.writable, (array, capsule)
-    )
+    writable = seen.writable and library_of(array) != "jax"  # JAX's arrays never change, and do not say so
+    seen_view = ArrayView(seen.address, seen.shape, seen.strides, seen.dtype, seen.device, writable, (array, capsule))
     return _aligned(seen_view, name)
 
 

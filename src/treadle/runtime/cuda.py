@@ -2,7 +2,8 @@
 
 `load_cubin` gives a module; its `function` a kernel that is ready to launch, with its dynamic shared memory set.
 `CudaLaunch` is a call made ready once: by-value arguments laid out, launch configuration filled; running it again is
-one driver call on the stream that is current then. All on the arguments' own device.
+one driver call on the stream that is current then. All on the arguments' own device. Several threads may run one
+launch at once, on several streams: nothing that it holds is changed by running it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.runtime.driver import Device, current, current_stream, driver, ok
+from treadle.runtime.device_memory import entered
+from treadle.runtime.driver import Device, check, current, driver, entry, ok
 from treadle.runtime.errors import DeviceMissing, LaunchInvalid
+from treadle.runtime.streams import current_stream, kept, relaxed
 from treadle.runtime.tensor_map import BYTES as TENSOR_MAP_BYTES
 from treadle.runtime.tensor_map import TensorMapSpec
 
@@ -133,7 +136,8 @@ class CudaModule:
         self.device = on
         self.name = name
         self._cubin = cubin
-        with current(on):
+        self._functions: dict[tuple[str, int, int], CudaFunction] = {}
+        with current(on), relaxed():
             self._handle = ok(driver().cuModuleLoadData(cubin), f"loading the cubin of {name}")
 
     def function(self, kernel: str, *, shared: int = 0, cluster: int = 1) -> CudaFunction:
@@ -141,7 +145,11 @@ class CudaModule:
 
         Errors: cuda/failed, cuda/launch.
         """
-        return CudaFunction(self, kernel, shared, cluster)
+        key = kernel, shared, cluster
+        found = self._functions.get(key)
+        if found is None:
+            found = self._functions[key] = CudaFunction(self, kernel, shared, cluster)
+        return found
 
     @property
     def handle(self) -> Any:
@@ -156,7 +164,7 @@ class CudaFunction:
         cu, self.module, self.name, self.shared = driver(), module, kernel, shared
         doing = f"preparing the kernel {kernel} of {module.name}"
         kind = cu.CUfunction_attribute
-        with current(module.device):
+        with current(module.device), relaxed():
             self.handle = ok(cu.cuModuleGetFunction(module.handle, kernel.encode()), doing)
             self.registers = int(ok(cu.cuFuncGetAttribute(kind.CU_FUNC_ATTRIBUTE_NUM_REGS, self.handle), doing))
             self.static_shared = int(
@@ -223,16 +231,18 @@ class CudaLaunch:
         self.function, self.geometry, self.outs, self.keeps = function, geometry, outs, keeps
         self.arguments = ArgumentBlock(arguments)
         self._empty = 0 in geometry.grid
-        self._cu, self._device, self._context = driver(), on, int(on.context)
-        self._config, self._stream = self._configuration(), 0
+        self._ordinal = on.ordinal
+        self._launch, self._function = entry("cuLaunchKernelEx"), int(function.handle)
+        self._configs: dict[int, tuple[int, Any]] = {}
 
-    def _configuration(self) -> Any:
-        cu, geometry = self._cu, self.geometry
+    def _configuration(self, stream: int) -> tuple[int, Any]:
+        """The address of a configuration for a stream, and the configuration."""
+        cu, geometry = driver(), self.geometry
         config = cu.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = geometry.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = geometry.block
         config.sharedMemBytes = geometry.shared
-        config.hStream = cu.CUstream(0)
+        config.hStream = cu.CUstream(stream)
         attributes: list[Any] = []
         if math.prod(geometry.cluster) > 1:
             attributes.append(_attribute(cu, "CLUSTER_DIMENSION"))
@@ -247,30 +257,41 @@ class CudaLaunch:
         if attributes:
             config.attrs = attributes
             config.numAttrs = len(attributes)
-        return config
+        if len(self._configs) >= _STREAMS:
+            self._configs = {}  # a thread that launches by an old one still holds it
+        made = self._configs[stream] = int(config.getPtr()), config
+        return made
 
     def __call__(self, stream: int | None = None) -> Any:
-        """Launch; returns the Outs, which are ready when the stream has come so far. Errors: cuda/failed."""
-        if self._empty:
-            return self.outs
-        cu = self._cu
-        handle = current_stream(self._device.ordinal) if stream is None else stream
-        if handle != self._stream:
-            self._config.hStream, self._stream = cu.CUstream(handle), handle
-        if handle or self._is_current():
-            # A stream carries its context; the default one is of the context that is current.
-            result = cu.cuLaunchKernelEx(self._config, self.function.handle, self.arguments.address, 0)
-        else:
-            with current(self._device):
-                result = cu.cuLaunchKernelEx(self._config, self.function.handle, self.arguments.address, 0)
-        if int(result[0]) != 0:
-            ok(result, f"launching {self.function.name}")
+        """Launch; returns the Outs, which are ready when the stream has come so far.
+
+        Errors: cuda/failed, cuda/fault, cuda/capture.
+        """
+        if stream is None:
+            stream = current_stream(self._ordinal)
+        if not self._empty:
+            self.enqueue(stream)
         return self.outs
+
+    def enqueue(self, stream: int) -> None:
+        """Launch on a stream; nothing for an empty grid."""
+        if self._empty:
+            return
+        config = self._configs.get(stream) or self._configuration(stream)
+        if stream > 2:
+            # A stream of its own carries its context.
+            status = self._launch(config[0], self._function, self.arguments.address, 0)
+        else:
+            with entered(self._ordinal, stream):
+                status = self._launch(config[0], self._function, self.arguments.address, 0)
+        check(status, f"launching {self.function.name}")
+        kept(self)
 
     launch = __call__
 
-    def _is_current(self) -> bool:
-        return int(self._cu.cuCtxGetCurrent()[1]) == self._context
+
+_STREAMS = 64
+"""Configurations that a launch keeps, one a stream."""
 
 
 def _attribute(cu: Any, which: str) -> Any:

@@ -6,9 +6,10 @@ The capsule is not consumed: whoever keeps it keeps the memory, and its own dest
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 CPU, CUDA, CUDA_HOST, ROCM, ROCM_HOST, CUDA_MANAGED = 1, 2, 3, 10, 11, 13
 _DEVICE_NAMES = {CPU: "cpu", CUDA: "cuda", CUDA_HOST: "cpu", CUDA_MANAGED: "cuda", ROCM_HOST: "cpu", ROCM: "rocm"}
@@ -80,17 +81,39 @@ class Described:
 
 
 def export(array: Any) -> Any:
-    """The capsule that `array.__dlpack__` gives. On a GPU without any wait: a launch is ordered by its stream.
+    """The capsule that `array.__dlpack__` gives.
 
+    On a GPU without any wait where the library tells its stream: a launch is ordered by that. Others make the default
+    stream wait, or, if they can be waited for (JAX), are waited for here.
     Errors: BufferError, TypeError or whatever the exporter raises.
     """
     device_type, _ = array.__dlpack_device__()
-    stream = {"stream": -1} if int(device_type) in (CUDA, CUDA_MANAGED) else {}
+    stream: dict[str, int] = {}
+    if int(device_type) in (CUDA, CUDA_MANAGED):
+        ready = getattr(array, "block_until_ready", None)
+        if ready is not None:
+            ready()
+        else:
+            stream = {"stream": -1 if library_of(array) in ("torch", "cupy") else 1}
     try:
         return array.__dlpack__(max_version=(1, 1), **stream)
     except TypeError:
         # An exporter from before DLPack 1.0.
         return array.__dlpack__(**stream)
+
+
+_LIBRARIES = ("torch", "cupy", "jax", "jaxlib")
+
+
+@functools.lru_cache(1024)
+def _library(kind: type[object]) -> str:
+    roots = [base.__module__.partition(".")[0] for base in kind.__mro__]
+    return next((name for name in _LIBRARIES if name in roots), "").removesuffix("lib")
+
+
+def library_of(array: Any) -> str:
+    """The library that an array is of, where it matters: torch, cupy, jax, or nothing."""
+    return _library(cast("type[object]", type(array)))
 
 
 def read(capsule: Any) -> Described:

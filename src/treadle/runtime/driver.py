@@ -1,4 +1,4 @@
-"""The CUDA driver: this room's one seam to it, devices, contexts and streams.
+"""The CUDA driver: this room's one seam to it, devices and contexts ([streams](streams.py) have a file of their own).
 
 The bindings come with the extra `treadle[cuda]`, the driver with the machine. Nothing here is touched until a call
 needs a GPU. Kernels run in each device's primary context, which torch and CuPy use too.
@@ -6,13 +6,24 @@ needs a GPU. Kernels run in each device's primary context, which torch and CuPy 
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.runtime.errors import CudaFailed, DeviceMissing, DriverMissing
+from treadle.runtime.errors import (
+    CaptureRefused,
+    CudaFailed,
+    CudaFault,
+    DeviceMissing,
+    DeviceOutOfMemory,
+    DriverMissing,
+    DriverTooOld,
+    ModuleUnusable,
+)
 
 
 @functools.cache
@@ -23,7 +34,7 @@ def driver() -> Any:
     """
     doing = "starting the CUDA driver"
     try:
-        module = importlib.import_module("cuda.bindings.driver")
+        module = _bindings()
     except ImportError as error:
         raise DriverMissing(
             doing=doing,
@@ -49,7 +60,52 @@ def driver() -> Any:
             expected="CUDA_SUCCESS",
             hint="check the driver with nvidia-smi",
         )
+    _check_version(module, doing)
     return module
+
+
+def _bindings() -> Any:
+    return importlib.import_module("cuda.bindings.driver")
+
+
+def _check_version(module: Any, doing: str) -> None:
+    """A driver of an earlier major version than the toolkit's loads none of its cubins."""
+    (status, have), want = module.cuDriverGetVersion(), int(module.CUDA_VERSION)
+    if int(status) == 0 and have // 1000 < want // 1000:
+        raise DriverTooOld(
+            doing=doing,
+            found=f"a driver for CUDA {have // 1000}.{have % 1000 // 10}",
+            expected=f"a driver for CUDA {want // 1000}.0 or later, as cuda-bindings is",
+            hint="update the NVIDIA driver (nvidia-smi shows its version), or plan for the CPU",
+        )
+
+
+@functools.cache
+def entry(name: str) -> Callable[..., int]:
+    """The driver's function `name` itself, taking addresses and integers and returning a status.
+
+    For what every call does: the bindings' wrappers cost as much as the launch. *Errors*: `cuda/no-driver`, ....
+    """
+    driver()
+    found = getattr(_library(), name)
+    found.argtypes, found.restype = _ENTRIES[name], ctypes.c_int
+    return found
+
+
+_P, _N = ctypes.c_void_p, ctypes.c_size_t
+_ENTRIES: dict[str, list[Any]] = {
+    "cuLaunchKernelEx": [_P, _P, _P, _P],
+    "cuCtxGetCurrent": [_P],
+    "cuMemAllocFromPoolAsync": [_P, _N, _P, _P],
+    "cuMemFreeAsync": [_P, _P],
+    "cuGraphLaunch": [_P, _P],
+    "cuStreamIsCapturing": [_P, _P],
+}
+
+
+def _library() -> Any:
+    """The driver's library, which the bindings have loaded."""
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
 
 
 def _no_device(found: str) -> DeviceMissing:
@@ -61,18 +117,65 @@ def _no_device(found: str) -> DeviceMissing:
     )
 
 
+_UNUSABLE = (200, 209, 218, 221, 222, 223)
+"""Statuses of code that is damaged, or for another device or driver."""
+
+_FAULTS = (700, 702, 709, 710, 714, 715, 716, 717, 718, 719)
+"""Statuses after which every call in the context fails."""
+
+_CAPTURES = range(900, 909)
+"""Statuses of stream capture."""
+
+
 def ok(result: tuple[Any, ...], doing: str) -> Any:
-    """What a driver call returned, without its status: nothing, one value, or a tuple. Errors: cuda/failed."""
+    """What a driver call returned, without its status: nothing, one value, or a tuple.
+
+    *Errors*: `cuda/failed`, `cuda/fault`, `cuda/out-of-memory`, `cuda/module`, `cuda/capture`.
+    """
     status, *rest = result
     if int(status) != 0:
-        raise CudaFailed(
-            doing=doing,
-            found=str(getattr(status, "name", status)),
-            expected="CUDA_SUCCESS",
-            hint="an earlier launch may have failed: rerun with CUDA_LAUNCH_BLOCKING=1, or kernel.sanitize",
-            pass_name="runtime.cuda",
-        )
+        raise failure(int(status), doing, str(getattr(status, "name", status)))
     return rest[0] if len(rest) == 1 else tuple(rest) or None
+
+
+def failure(status: int, doing: str, name: str = "") -> Exception:
+    """The error for a status that a driver call returned."""
+    found = name or _status_name(status)
+    if status == 2:
+        return DeviceOutOfMemory(
+            doing=doing,
+            found=found,
+            expected="free memory on the device",
+            hint="free arrays; of torch's cache: torch.cuda.empty_cache()",
+        )
+    if status in _CAPTURES:
+        return CaptureRefused(
+            doing=doing,
+            found=found,
+            expected="a stream capture that nothing has broken off",
+            hint="call the kernel once before the capture, and let nothing wait for the device inside it",
+        )
+    kind: type[CudaFailed | CudaFault | ModuleUnusable] = CudaFailed
+    hint = "an earlier launch may have failed: rerun with CUDA_LAUNCH_BLOCKING=1, or kernel.sanitize"
+    if status in _UNUSABLE:
+        kind, hint = ModuleUnusable, "clear the cache: treadle cache clear; check that the driver is that of nvidia-smi"
+    elif status in _FAULTS:
+        kind = CudaFault
+        hint = "start a new process: this one's context is lost. Find the launch with CUDA_LAUNCH_BLOCKING=1"
+    return kind(doing=doing, found=found, expected="CUDA_SUCCESS", hint=hint, pass_name="runtime.cuda")
+
+
+def _status_name(status: int) -> str:
+    try:
+        return str(driver().CUresult(status).name)
+    except (ValueError, AttributeError, TypeError):
+        return f"status {status}"
+
+
+def check(status: int, doing: str) -> None:
+    """`ok` for a function of `entry`, which returns a number."""
+    if status:
+        raise failure(status, doing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +244,7 @@ def devices() -> tuple[Device, ...]:
     """All devices; empty where there is no driver or no device."""
     try:
         count = int(ok(driver().cuDeviceGetCount(), "counting CUDA devices"))
-    except (DriverMissing, DeviceMissing):
+    except (DriverMissing, DriverTooOld, DeviceMissing):
         return ()
     return tuple(device(ordinal) for ordinal in range(count))
 
@@ -167,20 +270,3 @@ class current:
 
     def __exit__(self, *_: object) -> None:
         ok(self._cu.cuCtxPopCurrent(), f"leaving CUDA device {self._on.ordinal}")
-
-
-def current_stream(ordinal: int) -> int:
-    """The handle of the stream that the caller's framework works on: torch's or CuPy's, if loaded; else the default.
-
-    The frameworks are looked up among the loaded modules: arrays of a framework exist only when it is loaded.
-    """
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        # The raw handle, where torch tells it: an object of a stream costs more than a launch.
-        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-        return int(raw(ordinal) if raw is not None else torch.cuda.current_stream(ordinal).cuda_stream)
-    cupy = sys.modules.get("cupy")
-    if cupy is not None:
-        with cupy.cuda.Device(ordinal):
-            return int(cupy.cuda.get_current_stream().ptr)
-    return 0

@@ -131,10 +131,40 @@ class DeviceMissing(LimitError):
     code = "cuda/no-device"
 
 
+class DriverTooOld(LimitError):
+    """A CUDA driver that is older than the toolkit whose code it would have to load."""
+
+    code = "cuda/driver-old"
+
+
 class CudaFailed(InternalError):
     """A call of the CUDA driver failed."""
 
     code = "cuda/failed"
+
+
+class CudaFault(InternalError):
+    """A kernel of this process failed on the device; its context answers nothing any more."""
+
+    code = "cuda/fault"
+
+
+class DeviceOutOfMemory(LimitError):
+    """The device has no more memory."""
+
+    code = "cuda/out-of-memory"
+
+
+class ModuleUnusable(InternalError):
+    """Code that the driver does not load: damaged, or made for another driver or device."""
+
+    code = "cuda/module"
+
+
+class CaptureRefused(LimitError):
+    """Something that cannot be part of a captured CUDA graph."""
+
+    code = "cuda/capture"
 
 
 class TensorMapInvalid(InternalError):

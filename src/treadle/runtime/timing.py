@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.runtime.driver import current, current_stream, device, driver, ok
+from treadle.runtime.driver import current, device, driver, ok
+from treadle.runtime.streams import current_stream
 
 
 @dataclass(frozen=True, slots=True)
