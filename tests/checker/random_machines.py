@@ -13,6 +13,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from tests.checker.random_copies import HEAD, copies_text
+
 
 @dataclass(frozen=True)
 class Drawn:
@@ -58,6 +60,8 @@ def random_machine(seed: int) -> Drawn:
         "products",
         "pool",
         "launches",
+        "copies",
+        "copies",
     )
     kind = chooser.choice(kinds)
     draw = Draw(seed, chooser.choice((0.8, 0.9, 0.95, 1.0)))
@@ -681,7 +685,15 @@ def launches(draw: Draw) -> Drawn:
     return Drawn("launches", text, ({"M": 1, "N": 0}, {"M": 3, "N": 2 * parts + 1}))
 
 
+def copies(draw: Draw) -> Drawn:
+    """A ring that threads copy into (`random_copies`)."""
+    kernel, host, sizes = copies_text(draw)
+    guard = DISJOINT + "  1 <= M\n" + HEAD
+    return Drawn("copies", assemble("cuda:sm_80", ROWS, guard, host, kernel), sizes)
+
+
 SHAPES = {
+    "copies": copies,
     "exchange": exchange,
     "ring": ring,
     "relay": lambda draw: ring(draw, relay=True),

@@ -11,6 +11,7 @@ from dataclasses import replace
 from treadle.algebra.expr import Constraint, Expr, sym
 from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import complements
+from treadle.checker.chunks import COPIES, Chunks
 from treadle.checker.coverage import Coverage, StoreEvent
 from treadle.checker.cuts import Cut, Range, argument_of
 from treadle.checker.engines import Engines, filled
@@ -61,6 +62,7 @@ class Walk(Invariants):
         self.numbers = numbers
         super().__init__()
         self.engines: Engines | None = None
+        self.chunks: Chunks | None = None
         self.rings: Rings | None = None
         self.published: dict[str, tuple[tuple[str, ...], Pieces]] = {}
 
@@ -153,6 +155,8 @@ class Walk(Invariants):
                 raise Unsure(
                     "J2", f"the synchronisation {stmt.kind}", missing=f"a rule for {stmt.kind} on {place.target.name}"
                 )
+            case Copy() if self.chunks is not None and stmt.engine == COPIES:
+                self.chunks.copy(place, stmt)
             case Copy() if self.engines is not None:
                 self.engines.copy(place, stmt)
             case Advance() if self.engines is not None:
@@ -243,12 +247,12 @@ class Walk(Invariants):
         inner = place.inner(facts=inside, view=view, known=place.knowing([stmt.var]))
         kept = [self.resolve(place, inner, i, stmt, r) for i in stmt.invariants]
         for k in kept:
-            self.holds(place, k.holder, k.where, k.entry, k.fill, {r.var: r.lo}, place.view, "on entry to the loop")
+            self.holds(place, k, k.entry, {r.var: r.lo}, place.view, "on entry to the loop")
         frame = Frame(stmt, (r,), bound, position=position)
         inner.frames = (*place.frames, frame)
         self.forget(place, inner, stmt.body, stmt)
         for k in kept:
-            self.assume(inner, k.holder, k.where, k.head, k.fill, {})
+            self.assume(inner, k, k.head, {})
         self.subscribe(inner, self.role)
         self.body(inner, stmt.body)
         self.at = stmt
@@ -257,7 +261,7 @@ class Walk(Invariants):
         self.leave(place, inner, stmt)
         for k in kept:
             if strong[id(k)]:
-                self.assume(place, k.holder, k.where, k.exit, k.fill, {r.var: self.exit(place, r)})
+                self.assume(place, k, k.exit, {r.var: self.exit(place, r)})
 
     # ---- tiles of the processor
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
-from treadle.algebra.sets import Facts, Inexpressible, Region
+from treadle.algebra.sets import Facts, Inexpressible, Region, Relation
 from treadle.checker.compare import split
 from treadle.checker.state import Place
 from treadle.checker.statements import Statements
@@ -18,8 +18,9 @@ from treadle.checker.storage import Contents, Written, read
 from treadle.checker.terms import Cell, Num, Pieces, Undef, substituted, undefined
 from treadle.checker.verdict import Refused, Unsure, require
 from treadle.ir.core import Tensor
-from treadle.ir.guard import Aligned, Divisible, Guard, Pitch, Unit
+from treadle.ir.guard import Aligned, Divisible, Pitch, Unit
 from treadle.machine.form import Buffer, Copy, MachineProgram, MemRef, Store, StoreClaim, walk
+from treadle.machine.vocabulary import RANK
 
 SPAN = 128
 """Bytes of the inner extent of a swizzled box. *Source*: PTX ISA 9.0, "Tensors": swizzling modes."""
@@ -73,17 +74,17 @@ class Engines:
 
     # ---- what both share
 
-    def _tensor(self, name: str) -> Tensor | None:
+    def tensor(self, name: str) -> Tensor | None:
         return next((t for t in self.program.program.tensors if t.name == name), None)
 
-    def _room(self, name: str) -> Buffer | None:
+    def room(self, name: str) -> Buffer | None:
         """The workspace of this name."""
         return next((b for b in self.program.host.workspace if b.name == name), None)
 
     def _map(self, place: Place, stmt: Copy, memory: MemRef, ref: MemRef) -> Buffer:
         """The buffer of a box, once its map agrees with it and with the tensor or workspace on the other side."""
         buffer = place.buffers.get(memory.name)
-        tensor, room = self._tensor(ref.name), self._room(ref.name)
+        tensor, room = self.tensor(ref.name), self.room(ref.name)
         far = tensor or room
         m = self.maps.get(stmt.map or "")
         if buffer is None or far is None or buffer.place != "shared":
@@ -95,25 +96,25 @@ class Engines:
         rank = len(far.dims if isinstance(far, Tensor) else far.shape)
         if m.fill != "zero" or len(m.box) != rank or not 1 <= len(m.box) <= 5 or max(m.box) > 256:
             raise Refused("J7", f"the tensor map {m.name} of {len(m.box)} axes, boxes {m.box}, fill {m.fill}", {})
-        unit = self._unit(far) if isinstance(far, Tensor) else rank - 1
+        unit = self.unit(far) if isinstance(far, Tensor) else rank - 1
         inner = m.box[unit] * far.dtype.itemsize
         if m.swizzle and (m.swizzle != SPAN or inner != SPAN) or inner % 16:
             raise Refused(
                 "J7", f"the tensor map {m.name}: {inner} inner bytes with swizzle {m.swizzle}", {"bytes": inner}
             )
         if isinstance(far, Tensor):
-            self._pitches(self.program.guard, far)
+            self.pitches(far)
         else:
-            self._row_pitch(far)
+            self.row_pitch(far)
         return buffer
 
-    def _row_pitch(self, room: Buffer) -> None:
+    def row_pitch(self, room: Buffer) -> None:
         """Workspace is row-major: whole chunks of 16 bytes a row, from the first on."""
         count = CHUNK // room.dtype.itemsize
         if room.align % CHUNK or room.versions or any(c % count for _, c in room.shape[-1].terms):
             raise Unsure("J7", f"boxes of {room.name}", missing=f"rows of a multiple of {count} elements")
 
-    def _unit(self, tensor: Tensor) -> int:
+    def unit(self, tensor: Tensor) -> int:
         """The one axis that the guard says is contiguous: the innermost of the tensor's maps."""
         facts = self.program.guard.facts
         units = {f.axis for f in facts if isinstance(f, Unit) and f.tensor == tensor.name}
@@ -122,9 +123,9 @@ class Engines:
             raise Unsure("J7", f"boxes of {tensor.name}", missing=f"unit({tensor.name}, {last}) in the guard")
         return units.pop()
 
-    def _pitches(self, guard: Guard, tensor: Tensor) -> None:
+    def pitches(self, tensor: Tensor) -> None:
         """Engines want 16-byte addresses and pitches, and elements side by side."""
-        facts, size, unit = guard.facts, tensor.dtype.itemsize, self._unit(tensor)
+        facts, size, unit = self.program.guard.facts, tensor.dtype.itemsize, self.unit(tensor)
         if not any(isinstance(f, Aligned) and f.tensor == tensor.name and f.bytes % 16 == 0 for f in facts):
             raise Unsure("J7", f"boxes of {tensor.name}", missing=f"align({tensor.name}) >= 16 in the guard")
         for axis in range(len(tensor.dims)):
@@ -154,14 +155,21 @@ class Engines:
         extents = tuple(place.expr(e) for e in buffer.shape)
         here = self.statements.index(place, memory, facts, extents, "a box touches")
         # A box lies in shared memory as in the tensor: the contiguous axis last, the others in order.
-        tensor = self._tensor(ref.name)
-        unit = len(stmt.box) - 1 if tensor is None else self._unit(tensor)
+        tensor = self.tensor(ref.name)
+        unit = len(stmt.box) - 1 if tensor is None else self.unit(tensor)
         wide = sorted((i for i, extent in enumerate(stmt.box) if extent > 1), key=lambda i: (i == unit, i))
         lead = len(here) - len(wide)
         tail = [e.constant for e in extents[lead:]]
-        straight = lead >= 0 and list(here[lead:]) == [sym(slots[i]) for i in wide]
-        if not straight or tail != [stmt.box[i] for i in wide]:
+        straight = lead >= 0 and list(here[lead + 1 :]) == [sym(slots[i]) for i in wide[1:]]
+        if not straight or tail[1:] != [stmt.box[i] for i in wide[1:]]:
             raise Refused("J4", f"a box of {stmt.box} is no piece of {buffer.name}", {})
+        if wide:  # of the outermost axis a box may have a part, in steps of its size
+            start, count, whole = here[lead] - sym(slots[wide[0]]), stmt.box[wide[0]], tail[0] or 0
+            part = whole != count or start != Expr(())
+            uneven = whole % count or any(c % count for _, c in start.terms) or bool(start.symbols & set(slots))
+            if part and (uneven or (buffer.swizzle and len(wide) < 2)):
+                raise Refused("J4", f"a box of {stmt.box} is no piece of {buffer.name}", {})
+            tail[0] = count
         if any(e.symbols & set(slots) for e in here[:lead]):
             raise Refused("J4", f"a box of {stmt.box} is no piece of {buffer.name}", {})
         size = buffer.dtype.itemsize
@@ -179,13 +187,13 @@ class Engines:
             raise Refused("J1", f"a run between {stmt.src.name} and {stmt.dst.name}", {})
         if buffer.dtype != tensor.dtype or stmt.map is not None:
             raise Refused("J1", f"a run of {tensor.dtype} in {buffer.name} of {buffer.dtype}", {})
-        self._pitches(self.program.guard, tensor)
+        self.pitches(tensor)
         along = [axis for axis, extent in enumerate(stmt.box) if extent > 1] or [len(stmt.box) - 1]
         if len(along) != 1:
             raise Unsure("J4", f"a run of {stmt.box}", missing="one axis with more than one element")
         axis, slot, count = along[0], sym(f"${along[0]}"), CHUNK // tensor.dtype.itemsize
         facts = place.slots(stmt.box)
-        for end, last, name in ((ref, self._unit(tensor), tensor.name), (memory, len(memory.index) - 1, buffer.name)):
+        for end, last, name in ((ref, self.unit(tensor), tensor.name), (memory, len(memory.index) - 1, buffer.name)):
             index = [place.expr(e, facts) for e in end.index]
             start = index[last] - slot
             fixed = (*index[:last], start, *index[last + 1 :])
@@ -225,7 +233,7 @@ class Engines:
         there = self.statements.index(place, stmt.src, facts, tuple(d.extent for d in tensor.dims), "a run reads")
         here = self.statements.index(place, stmt.dst, facts, tuple(place.expr(e) for e in buffer.shape), "a run fills")
         where = () if not stmt.where else place.constraints(stmt.where, facts)
-        self._filled(place, stmt, buffer, here, (((), Cell(tensor.name, there, tensor.dtype)),), facts, where)
+        self.fills(place, stmt, buffer, here, (((), Cell(tensor.name, there, tensor.dtype)),), facts, where)
 
     def _store_run(self, place: Place, stmt: Copy) -> None:
         tensor, buffer, axis = self._run(place, stmt, stmt.src, stmt.dst)
@@ -239,7 +247,7 @@ class Engines:
 
     def _whole_chunks(self, tensor: Tensor, index: tuple[Expr, ...], facts: Facts) -> None:
         """Engines write whole chunks of 16 bytes: a box that passes the end must pass it at a chunk's."""
-        unit = self._unit(tensor)
+        unit = self.unit(tensor)
         extent, count = tensor.dims[unit].extent, CHUNK // tensor.dtype.itemsize
         start = index[unit] - sym(f"${unit}")
         if any(c % count for _, c in start.terms):
@@ -261,7 +269,7 @@ class Engines:
 
     def _load(self, place: Place, stmt: Copy) -> None:
         buffer = self._map(place, stmt, stmt.dst, stmt.src)
-        room, tensor = self._room(stmt.src.name), self._tensor(stmt.src.name)
+        room, tensor = self.room(stmt.src.name), self.tensor(stmt.src.name)
         if tensor is None and room is not None:
             self._load_room(place, stmt, room, buffer)
             return
@@ -275,7 +283,7 @@ class Engines:
         inside = self._inside(tensor, there, facts)
         cell = Cell(tensor.name, there, tensor.dtype)
         held: Pieces = ((inside, cell), ((), Num(0, tensor.dtype))) if inside else (((), cell),)
-        self._filled(place, stmt, buffer, here, held, facts, ())
+        self.fills(place, stmt, buffer, here, held, facts, ())
 
     def _load_room(self, place: Place, stmt: Copy, room: Buffer, buffer: Buffer) -> None:
         """A box of workspace that earlier launches filled: what it holds, and zeros beyond its ends."""
@@ -294,9 +302,9 @@ class Engines:
             )
         if inside:
             held = (*held, ((), Num(0, room.dtype)))
-        self._filled(place, stmt, buffer, here, held, facts, ())
+        self.fills(place, stmt, buffer, here, held, facts, ())
 
-    def _filled(
+    def fills(
         self,
         place: Place,
         stmt: Copy,
@@ -315,11 +323,34 @@ class Engines:
             if not isinstance(want, Undef):
                 self.statements.prove(place, case, held, want)
         names = tuple(f"${i}" for i in range(len(stmt.box)))
-        written = Written(IndexMap(names, here, (*box(names, stmt.box), *where)))
+        map_ = IndexMap(names, here, (*box(names, stmt.box), *where))
+        if stmt.multicast:
+            map_ = self._from_all(place, buffer, contents.layers[0].pieces, map_)
+        written = Written(map_)
         place.contents[buffer.name] = contents.stored(written)
 
+    def _from_all(self, place: Place, buffer: Buffer, pieces: Pieces, mine: IndexMap) -> IndexMap:
+        """Where boxes of all workgroups of the cluster come to rest in each of them: what the version says is the same
+        in all, and no two workgroups' boxes meet."""
+        size = next(launch.cluster for launch in self.program.host.launches if launch.kernel == place.kernel.name)
+        sender = sym("@sender")
+        if substituted(pieces, {RANK: sender}) != pieces:
+            raise Unsure(
+                "J1", f"{buffer.name} differs from workgroup to workgroup", missing="a version without the rank"
+            )
+        outs = tuple(e.substitute({RANK: sender}) for e in mine.outs)
+        where = (*(c.substitute({RANK: sender}) for c in mine.where), *box(("@sender",), (size,)))
+        all_ = IndexMap(("@sender", *mine.dims), outs, where)
+        try:
+            relation = Relation.of(all_, place.facts)
+        except Inexpressible as term:
+            raise Unsure("J2", f"boxes of {buffer.name} have the term {term}", missing="an affine index") from None
+        if not relation.is_injective:
+            raise Refused("J2", f"two workgroups send to one place of {buffer.name}", relation.collision())
+        return all_
+
     def _store(self, place: Place, stmt: Copy) -> None:
-        buffer, tensor = self._map(place, stmt, stmt.src, stmt.dst), self._tensor(stmt.dst.name)
+        buffer, tensor = self._map(place, stmt, stmt.src, stmt.dst), self.tensor(stmt.dst.name)
         if tensor is None:
             raise Unsure("J2", f"a box stored to {stmt.dst.name}", missing="a rule for boxes into workspace")
         if not isinstance(stmt.claim, StoreClaim):

@@ -40,14 +40,17 @@ from treadle.machine.form import (
     walk,
 )
 
+BY_WORKGROUPS = ("persistent", "grid", "clusters")
+"""Pools whose tasks a workgroup has to itself, or shares with the others of its cluster."""
+
 
 def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target: Target, facts: Facts) -> None:
     """What declarations and the launch decide. *Errors*: findings of J4, J5 and J7."""
     threads = sum(r.agents * r.threads for r in kernel.roles)
     if launch.threads != threads or not 1 <= threads <= target.threads_a_workgroup:
         raise Refused("J7", f"{kernel.name} has {threads} threads, the launch {launch.threads}", {"threads": threads})
-    if launch.cluster != 1 or launch.cooperative:
-        raise Unsure("J5", f"{kernel.name} is launched in clusters or cooperatively", missing="a rule for it")
+    if launch.cooperative:
+        raise Unsure("J5", f"{kernel.name} is launched cooperatively", missing="a rule for it")
     grid = launch.grid.substitute(program.host.lets)
     if not _positive(facts, grid):
         require(facts, ge(grid, 1), "J7", f"the grid of {kernel.name} may be empty")
@@ -103,15 +106,15 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
     thread_agents = over == "threads"
     if over == "warps" and role.threads != target.warp:
         raise Refused("J5", f"tasks over warps by agents of {role.threads} threads", {})
-    if over in ("persistent", "grid") and role.agents != 1 and len(kernel.roles) == 1:
+    if over in BY_WORKGROUPS and role.agents != 1 and len(kernel.roles) == 1:
         raise Unsure("J5", "several agents share each task", missing="a rule for one role of several agents")
-    if over not in ("threads", "warps", "persistent", "grid"):
+    if over not in ("threads", "warps", *BY_WORKGROUPS) or (over == "clusters" and launch.cluster == 1):
         raise Refused("J5", f"tasks over {over} on a GPU", {})
     if over in ("threads", "warps") and len(kernel.roles) > 1:
         raise Unsure("J5", f"tasks over {over} beside other roles", missing="one role")
     if over != "threads" and role.threads % target.warp:
         raise Refused("J5", f"an agent of {role.threads} threads is no number of warps", {"threads": role.threads})
-    if over in ("persistent", "grid") and role.agents > 1 and role.index is None:
+    if over in BY_WORKGROUPS and role.agents > 1 and role.index is None:
         raise Unsure("J1", f"{role.name}: nothing tells its agents apart", missing="an index of the role")
     before = sum(r.agents * r.threads for r in kernel.roles[: kernel.roles.index(role)])
     grouped = any(
@@ -126,7 +129,7 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
         if frag.name in used:
             check_distribution(frag, 1 if thread_agents else role.threads)
     for b in kernel.buffers:
-        if b.place == "shared" and over not in ("persistent", "grid"):
+        if b.place == "shared" and over not in BY_WORKGROUPS:
             raise Unsure("J2", f"{b.name} is shared by the tasks of a workgroup", missing="a rule for several agents")
         if b.place == "local" and not thread_agents:
             raise Unsure("J4", f"{b.name} is local to an agent of several threads", missing="shared memory for it")
@@ -325,6 +328,7 @@ class Between:
     memories: set[str] = field(default_factory=set[str])
     declared: dict[str, Frag] = field(default_factory=dict[str, Frag])
     state: dict[str, Pending] = field(default_factory=dict[str, Pending])
+    views: dict[str, str] = field(default_factory=dict[str, str])  # loaded tensors that are a view of a stored one
 
     def run(self) -> None:
         """*Errors*: refused, J2."""
@@ -333,7 +337,9 @@ class Between:
             return  # every agent is one thread, which sees its own accesses in order
         self.declared = {f.name: f for f in self.kernel.frags}
         buffers = {b.name for b in self.workspace} | {b.name for b in self.kernel.buffers if b.place != "local"}
-        self.memories = (buffers - self.skip) | (self.source.stored & self.source.loaded)
+        stored, loaded = self.source.stored, self.source.loaded
+        self.views = {n: s for s in stored for n in loaded - stored if self.source.meet(s, n) == "same"}
+        self.memories = (buffers - self.skip) | (stored & loaded) | self.views.keys() | set(self.views.values())
         self.body(self.role.body)
 
     def body(self, body: Body) -> None:
@@ -359,7 +365,7 @@ class Between:
 
     def statement(self, stmt: object) -> None:
         if isinstance(stmt, Sync) and stmt.kind == "barrier.sync":
-            if self._whole(stmt):
+            if joins_whole(stmt, self.role, self.everyone):
                 self.state = {}
             return
         if isinstance(stmt, Version):
@@ -379,11 +385,10 @@ class Between:
         return self.declared[name].dist if name in self.declared else ()
 
     def access(self, ref: MemRef, writes: bool, where: tuple[Constraint, ...], dist: tuple[Mode, ...]) -> None:
-        name = ref.name
+        name = self.views.get(ref.name, ref.name)
         p = self.state.setdefault(name, Pending())
         # The same index, mask and distribution: the same element by the same thread. Of a tensor, where every
-        # element is
-        # stored once (`coverage`), no other thread can mean that element; of a buffer one could.
+        # element is stored once (`coverage`), no other thread can mean that element; of a buffer one could.
         # Not so where several threads hold the element, or where the index is a value that may change in between.
         single = bool(dist) and all(m.axis is not None or m.size == 1 for m in dist)
         fixed = not any(e.functions for e in (*ref.index, *(c.expr for c in where)))
@@ -399,13 +404,12 @@ class Between:
             p.read = True
             p.readers.add(own)
 
-    def _whole(self, stmt: Sync) -> bool:
-        """Whether a barrier joins all threads that execute this role's agent."""
-        args = dict(stmt.args)
-        threads = args["threads"].constant
-        return threads == self.everyone or (
-            threads == self.role.threads and own_base(args["id"], self.role) is not None
-        )
+
+def joins_whole(stmt: Sync, role: Role, everyone: int) -> bool:
+    """Whether a barrier joins all threads that execute this role's agent."""
+    args = dict(stmt.args)
+    threads = args["threads"].constant
+    return threads == everyone or (threads == role.threads and own_base(args["id"], role) is not None)
 
 
 def accesses(stmt: Stmt) -> Iterator[tuple[MemRef, bool]]:

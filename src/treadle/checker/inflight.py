@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from treadle.algebra.expr import Expr, sym
+from treadle.checker.clusters import without_farewell
 from treadle.checker.gpu import accesses, own_base
 from treadle.checker.rings import Rings
 from treadle.checker.threads import expressions
@@ -280,11 +281,14 @@ def check_staging(kernel: Kernel, role: Role, rings: Rings) -> set[str]:
                     "J2", f"{name}: the slot may still be read by the box of {slots} steps ago", {"depth": depth or 0}
                 )
     last = next((s for s in reversed(role.body) if isinstance(s, Sync) and s.kind == "bulk.wait"), None)
-    if last is None or dict(last.args)["depth"].constant != 0 or last.by != "elect" or role.body[-1] is not last:
+    body = without_farewell(role.body)
+    if last is None or dict(last.args)["depth"].constant != 0 or last.by != "elect" or body[-1] is not last:
         rings.at = copies[-1]
         raise Refused("J2", "the kernel may end before its boxes are stored", {})
     for s in walk(role.body):
-        boxes = isinstance(s, Copy) or (isinstance(s, Sync) and s.kind in ("bulk.wait", "bulk.commit"))
+        boxes = (isinstance(s, Copy) and s.engine in STORES) or (
+            isinstance(s, Sync) and s.kind in ("bulk.wait", "bulk.commit")
+        )
         if boxes and id(s) not in guarded and s is not last:
             rings.at = s
             raise Refused("J2", "a box, commit or wait outside a staging step", {})

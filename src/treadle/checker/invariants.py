@@ -12,6 +12,7 @@ from treadle.algebra.maps import box
 from treadle.algebra.sets import Facts, complements
 from treadle.checker.compare import split
 from treadle.checker.cuts import Range
+from treadle.checker.gpu import BY_WORKGROUPS
 from treadle.checker.scopes import View, argument_symbols
 from treadle.checker.state import Place
 from treadle.checker.statements import Statements
@@ -41,6 +42,7 @@ class Kept:
     next: Term
     exit: Term
     fill: Pieces
+    within: tuple[Constraint, ...] = ()
 
 
 class Invariants:
@@ -71,9 +73,12 @@ class Invariants:
         fill = (
             undefined("outside the invariant") if value is None or isinstance(value, str) else only(Num(value, dtype))
         )
+        within = inner.constraints(invariant.within, inner.facts.also(*ranges), ghost=True)
         carried = self._carried(place, claim, stmt)
+        if carried is not None and within:
+            raise Refused("J1", "a carried value is claimed whole, for this iteration", {})
         if carried is None:
-            where, head = inner.claimed(claim, inner.facts.also(*ranges), dtype)
+            where, head = inner.claimed(claim, inner.facts.also(*ranges, *within), dtype)
             env_next, env_exit = {r.var: sym(r.var) + r.step}, {r.var: self.exit(place, r)}
             return Kept(
                 holder,
@@ -83,6 +88,7 @@ class Invariants:
                 head.substitute(env_next),
                 head.substitute(env_exit),
                 fill,
+                within,
             )
         return self._chain(place, inner, invariant, r, names, shape, fill, *carried)
 
@@ -171,23 +177,22 @@ class Invariants:
     def holds(
         self,
         place: Place,
-        holder: str,
-        where: tuple[Constraint, ...],
+        kept: Kept,
         want: Term,
-        fill: Pieces,
         env: dict[str, Expr],
         view: View,
         when: str,
     ) -> None:
         """*Errors*: a finding if the holder does not hold the term where the claim says."""
-        where = tuple(c.substitute(env) for c in where)
+        holder, fill = kept.holder, kept.fill
+        where, within = (tuple(c.substitute(env) for c in cs) for cs in (kept.where, kept.within))
         if holder in place.frags:
-            facts = place.slots(place.frags[holder].shape)
+            facts = place.slots(place.frags[holder].shape).also(*within)
             held = place.held(holder, None, facts)
         else:
             buffer = place.buffers[holder]
             names = slots(len(buffer.shape))
-            facts = place.facts.also(*box(names, [place.expr(e) for e in buffer.shape]))
+            facts = place.facts.also(*box(names, [place.expr(e) for e in buffer.shape]), *within)
             inside = facts.also(*where)
             held = (
                 only(want)
@@ -219,11 +224,13 @@ class Invariants:
                 held = read(place.contents[holder], tuple(map(sym, names)), outside, holder)
             self.statements.prove(place, outside, held, term)
 
-    def assume(
-        self, place: Place, holder: str, where: tuple[Constraint, ...], term: Term, fill: Pieces, env: dict[str, Expr]
-    ) -> None:
-        where = tuple(c.substitute(env) for c in where)
-        pieces: Pieces = ((where, term), *fill) if where else only(term)
+    def assume(self, place: Place, kept: Kept, term: Term, env: dict[str, Expr]) -> None:
+        """What the holder holds from here on, of whose other slots nothing is known."""
+        holder = kept.holder
+        where, within = (tuple(c.substitute(env) for c in cs) for cs in (kept.where, kept.within))
+        pieces: Pieces = ((where, term), *kept.fill) if where else only(term)
+        if within:
+            pieces = (*(((*within, *conds), t) for conds, t in pieces), *undefined("outside the invariant"))
         if holder in place.frags:
             place.holds[holder] = pieces
         else:
@@ -235,11 +242,11 @@ class Invariants:
         env = {r.var: sym(r.var) + r.step}
         for k in kept:
             try:
-                self.holds(inner, k.holder, k.where, k.next, k.fill, env, inner.view, "at the end of the body")
+                self.holds(inner, k, k.next, env, inner.view, "at the end of the body")
                 strong[id(k)] = True
             except Finding:
                 again = inner.inner(facts=inner.facts.also(lt(sym(r.var) + r.step, r.hi)))
-                self.holds(again, k.holder, k.where, k.next, k.fill, env, inner.view, "at the end of the body")
+                self.holds(again, k, k.next, env, inner.view, "at the end of the body")
                 strong[id(k)] = False
         return strong
 
@@ -299,7 +306,7 @@ class Invariants:
         """Buffers that no other task sees while one runs: those of the agent, and those of its workgroup if that
         runs one
         task at a time."""
-        mine = ("local", "shared") if stmt.over in ("persistent", "grid") else ("local",)
+        mine = ("local", "shared") if stmt.over in BY_WORKGROUPS else ("local",)
         return {n for n, b in place.buffers.items() if b.place in mine}
 
 

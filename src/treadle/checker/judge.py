@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from treadle.algebra.expr import Constraint, Expr, const, eq, ge, sym
 from treadle.algebra.sets import Facts, SetError, fresh_budget
+from treadle.checker.chunks import Chunks
+from treadle.checker.clusters import Clusters
 from treadle.checker.compare import Compare
 from treadle.checker.control import Walk
 from treadle.checker.coverage import Coverage
@@ -22,6 +24,7 @@ from treadle.checker.host import check_host
 from treadle.checker.inflight import InFlight, check_staging
 from treadle.checker.order import Accesses
 from treadle.checker.permissions import check_permissions
+from treadle.checker.reuse import Reuse
 from treadle.checker.rings import Rings
 from treadle.checker.scatter import Scatters
 from treadle.checker.sequence import check_sequence
@@ -40,6 +43,7 @@ from treadle.ir.ops.intrinsic import PREFIX
 from treadle.ir.printer import print_program
 from treadle.machine.form import Buffer, Control, Kernel, MachineProgram, Role, Stmt, walk
 from treadle.machine.verify import form_problems
+from treadle.machine.vocabulary import RANK
 
 _BROKEN = (
     ArithmeticError,
@@ -108,6 +112,7 @@ class Judge:
 
     def __init__(self, program: MachineProgram, numbers: dict[int, int], spent: Spent) -> None:
         self.whole = program
+        self.cluster = 1
         self.program = program = erased(program, numbers)
         self.source = Source(program.program, program.guard)
         self.compare = Compare(self.source)
@@ -130,6 +135,7 @@ class Judge:
         self.walk.statements.position = lambda: self.walk.position
         if program.target.startswith("cuda"):
             self.walk.engines = Engines(self.walk.statements, program)
+            self.walk.chunks = Chunks(self.walk.engines)
 
     def run(self) -> None:
         """*Errors*: findings."""
@@ -148,6 +154,7 @@ class Judge:
             if launch.grid.constant == 1 and launch.threads == 1:
                 self.accesses.single.add(number)
             place = self._place(kernel, workspace, contents)
+            self.cluster = launch.cluster
             rings = self._protocols(kernel, target) if target.kind == "cuda" else None
             self.walk.rings, self.walk.published = rings, {}
             for role in self._in_order(kernel, rings):
@@ -165,9 +172,13 @@ class Judge:
         """Rings, operations in flight, uniform control, barriers between accesses of several threads to memory."""
         everyone = sum(r.agents * r.threads for r in kernel.roles)
         lets = (eq(sym(name), e) for name, e in self.program.host.lets.items())
-        rings = Rings(kernel, self.facts.also(*lets))
-        judge: Rings | InFlight | Between | Locality = rings
+        rings = Rings(kernel, self.facts.also(*lets), cluster=self.cluster)
+        clusters = Clusters(kernel, self.cluster)
+        judge: Rings | Clusters | InFlight | Between | Locality | Reuse = rings
         try:
+            judge = clusters
+            clusters.check(self.source, self.program.host.workspace)
+            judge = rings
             rings.check()
             check_turns(next(k for k in self.whole.kernels if k.name == kernel.name), rings, target.named_barriers)
             workspace = tuple(self.program.host.workspace)
@@ -190,12 +201,21 @@ class Judge:
                 loose = next((b.name for b in kernel.buffers if b.versions and b.name not in staged), None)
                 if loose is not None and any(touched(s, loose) for s in walk(role.body)):
                     raise Unsure("J2", f"{loose} has versions and no protocol", missing="a ring or staging slots")
-                judge = between = Between(kernel, role, self.source, everyone, workspace, frozenset(staged))
+                judge = reuse = Reuse(kernel, role, self._index_facts(role, rings.facts), everyone)
+                apart = frozenset(staged) | reuse.run()
+                judge = between = Between(kernel, role, self.source, everyone, workspace, apart)
                 between.run()
         except Finding:
             self.walk.at = judge.at if isinstance(judge.at, Stmt | Control) else None
             raise
         return rings
+
+    def _index_facts(self, role: Role, facts: Facts) -> Facts:
+        """The facts, and which numbers the agents of a role have."""
+        facts = facts.also(*Range(RANK, const(0), const(self.cluster)).inside)
+        if role.index is None:
+            return facts
+        return facts.also(*Range(role.index, const(0), const(role.agents)).inside)
 
     def _in_order(self, kernel: Kernel, rings: Rings | None) -> list[Role]:
         """Roles that fill rings before those that read them: not an order of execution, but of what is known."""
@@ -212,7 +232,12 @@ class Judge:
             r = Range(role.index, const(0), const(role.agents))
             facts = facts.also(*r.inside)
             frames = (*frames, Frame(Control(), (r,), agents=role.agents))
-        if len(place.kernel.roles) == 1 and role.index is None:
+        if self.cluster > 1:
+            r = Range(RANK, const(0), const(self.cluster))
+            facts = facts.also(*r.inside)
+            frames = (*frames, Frame(Control(), (r,), agents=self.cluster))
+            names.append(RANK)
+        elif len(place.kernel.roles) == 1 and role.index is None:
             return place  # what it leaves in the workspace is kept
         return place.inner(facts=facts, frames=frames, known=place.knowing(names), holds={})
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 
 from treadle.algebra.expr import Expr, ge, gt, lt, sym
 from treadle.algebra.sets import Facts
-from treadle.checker.gpu import accesses
+from treadle.checker.clusters import everyone
+from treadle.checker.gpu import BY_WORKGROUPS, accesses
 from treadle.checker.steps import Ring, Step, Tree, bodies, flat, is_meeting, kind, run_length, touches
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
@@ -50,6 +51,7 @@ class Rings:
     taken: dict[tuple[str, str], Step] = field(default_factory=dict[tuple[str, str], Step])  # (role, full)
     lets: tuple[dict[str, Expr], dict[str, Expr]] = field(default_factory=lambda: ({}, {}))  # of the two roles compared
     at: Stmt | Control | None = None
+    cluster: int = 1
 
     def check(self) -> None:
         """*Errors*: findings of J2, J3 and J5."""
@@ -77,10 +79,12 @@ class Rings:
                     f"{ring.full.name} must count one arrival and bytes, {ring.empty.name} arrivals only",
                     {"count": ring.full.count},
                 )
-        everyone = sum(r.agents * r.threads for r in self.kernel.roles)
+        threads = sum(r.agents * r.threads for r in self.kernel.roles)
         many = len(self.kernel.roles) > 1
-        if self.kernel.barriers or (
-            many and any(is_meeting(s, everyone) for r in self.kernel.roles for s in walk(r.body))
+        if (
+            self.kernel.barriers
+            or self.cluster > 1
+            or (many and any(is_meeting(s, threads) for r in self.kernel.roles for s in walk(r.body)))
         ):
             self._setup()
         for role in producers:
@@ -126,7 +130,9 @@ class Rings:
                     raise Refused("J3", f"a copy into {copy.dst.name} does not complete as {full.name} of its step", {})
                 if copy.dst.version != number:
                     raise Refused("J2", f"a copy into another slot of {copy.dst.name} than its step's", {})
-                total = total + self._bytes(copy) * times
+                if copy.multicast and copy.multicast != everyone(self.cluster):
+                    raise Refused("J3", f"a slice of {copy.dst.name} does not come to every workgroup", {})
+                total = total + self._bytes(copy) * times * (self.cluster if copy.multicast else 1)
             self.at = expect
             told = dict(expect.args)["bytes"]
             if not self.facts.equal(told, total):
@@ -135,7 +141,7 @@ class Rings:
             if wait.by != "elect" or expect.by != "elect":
                 raise Refused("J5", "one thread waits, announces and copies", {})
             buffers = frozenset(c.dst.name for c, _ in copies)
-            ring = Ring(full, empty, full.versions, buffers, step)
+            ring = Ring(full, empty, full.versions, buffers, step, shared=any(c.multicast for c, _ in copies))
             for name in buffers:
                 if self.declared[name].versions != ring.slots or name in self.of_buffer:
                     raise Refused(
@@ -279,7 +285,10 @@ class Rings:
         self.at = found[0][3]
         if len(grains) != 1 or any(dict(s.args).get("count", Expr(()) + 1).constant != 1 for _, _, _, s in found):
             raise Refused("J3", f"{ring.empty.name}: arrivals of different grain", {})
-        ring.arrivals += each[grains.pop()]
+        if any(s.object is not None and s.object.rank != ("all" if ring.shared else None) for _, _, _, s in found):
+            where = "every workgroup's" if ring.shared else "its own workgroup's"
+            raise Refused("J3", f"{ring.empty.name} is given back elsewhere than at {where} barrier", {})
+        ring.arrivals += each[grains.pop()] * (self.cluster if ring.shared else 1)
         if len(found) == 1:
             _, body, i, s = found[0]
             late = body is step.body and i > step.position
@@ -335,18 +344,26 @@ class Rings:
 
     def _setup(self) -> None:
         """Barriers are set up once, by one thread, fenced, and before any role goes on."""
-        everyone = sum(r.agents * r.threads for r in self.kernel.roles)
+        threads = sum(r.agents * r.threads for r in self.kernel.roles)
+        alone = self.cluster > 1 and len(self.kernel.roles) == 1 and self.kernel.roles[0].agents == 1
         set_up: list[str] = []
         met: set[Expr] = set()
         for role in self.kernel.roles:
             self.at = role.body[0] if role.body else None
-            meet = next((i for i, s in enumerate(role.body) if is_meeting(s, everyone)), None)
+            first = (i for i, s in enumerate(role.body) if is_meeting(s, threads))
+            if self.cluster > 1:  # all threads of all its workgroups
+                first = (i for i, s in enumerate(role.body) if kind(s) == "cluster.wait")
+            meet = next(first, None)
             if meet is None:
                 raise Refused("J2", f"{role.name} does not meet the others after the barriers are set up", {})
             prologue = role.body[:meet]
             meeting = role.body[meet]
             assert isinstance(meeting, Sync)
-            met.add(dict(meeting.args)["id"])
+            met.add(dict(meeting.args)["id"] if self.cluster == 1 else Expr(()))
+            if self.cluster > 1:
+                prologue = prologue[: next((i for i, s in enumerate(prologue) if kind(s) == "cluster.arrive"), 0)]
+                if meet != len(prologue) + 1:
+                    raise Refused("J2", f"{role.name} does not arrive at the cluster's barrier and wait there", {})
             inits = [s for s in prologue if kind(s) == "mbar.init"]
             for s in inits:
                 assert isinstance(s, Sync)
@@ -368,7 +385,7 @@ class Rings:
                     self.at = s
                     raise Refused("J2", "work before all roles have met", {})
             for s in walk(role.body[meet + 1 :]):
-                if kind(s) == "mbar.init" or is_meeting(s, everyone):
+                if kind(s) == "mbar.init" or (is_meeting(s, threads) and not alone):
                     self.at = s
                     raise Unsure("J3", "barriers are set up, or all roles meet, again", missing="one prologue")
         if len(met) != 1 or next(iter(met)).constant != 0:
@@ -407,10 +424,7 @@ class Rings:
                 env[a.var] = sym(b.var)
                 pairs = [(a.lo, b.lo), (a.hi, b.hi), (a.step, b.step)]
             elif isinstance(a, Tasks) and isinstance(b, Tasks):
-                if (a.over, a.raster, len(a.vars)) != (b.over, b.raster, len(b.vars)) or a.over not in (
-                    "persistent",
-                    "grid",
-                ):
+                if (a.over, a.raster, len(a.vars)) != (b.over, b.raster, len(b.vars)) or a.over not in BY_WORKGROUPS:
                     raise Refused("J3", "producer and consumer are dealt different tasks", {})
                 env |= {x: sym(y) for x, y in zip(a.vars, b.vars)}
                 pairs = list(zip(a.counts, b.counts))

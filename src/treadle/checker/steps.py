@@ -46,7 +46,8 @@ class Step:
 
 @dataclass
 class Ring:
-    """One ring: its barriers, buffers, slots, and its step in the producer."""
+    """One ring: its barriers, buffers, slots, and its step in the producer; whether all workgroups of a cluster fill it
+    together."""
 
     full: Barrier
     empty: Barrier
@@ -54,6 +55,7 @@ class Ring:
     buffers: frozenset[str]
     step: Step
     arrivals: int = 0
+    shared: bool = False
 
 
 def run_length(stmt: Copy, axis: int) -> Expr | None:

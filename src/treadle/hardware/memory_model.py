@@ -73,6 +73,17 @@ _PHASED: tuple[Ordering, ...] = (
         litmus=("message_by_phase",),
     ),
     Ordering(
+        "mbar.arrive.far",
+        _CUDA,
+        _ANY,
+        "`mbar.arrive` at the barrier of another workgroup of the cluster, emitted with the scope of a workgroup: one "
+        "arrival a thread, behind what is over for it then (values that have come, products waited for); it publishes "
+        "nothing that its thread wrote",
+        _PTX.format("mbarrier.arrive: .shared::cluster, mapa; default .release.cta"),
+        "observed",
+        "a ring of two workgroups, given back by such arrivals (hopper-facts: right in every run)",
+    ),
+    Ordering(
         "mbar.wait",
         _CUDA,
         ("", "elect"),
@@ -107,7 +118,6 @@ _MEETING: tuple[Ordering, ...] = (
         "counts as a thread at the barrier of the cluster: what it did before is visible to those who wait",
         _PTX.format("barrier.cluster.arrive: default .release.cluster"),
         litmus=("cluster_barrier",),
-        judged=False,
     ),
     Ordering(
         "cluster.wait",
@@ -117,7 +127,6 @@ _MEETING: tuple[Ordering, ...] = (
         "still touch must not end before such a wait",
         _PTX.format("barrier.cluster.wait: default .acquire.cluster"),
         litmus=("cluster_barrier",),
-        judged=False,
     ),
     Ordering(
         "workgroup.barrier",
@@ -259,7 +268,6 @@ _COPIES: tuple[Ordering, ...] = (
         " whole bytes of the box",
         _PTX.format("cp.async.bulk.tensor: .multicast::cluster"),
         litmus=("multicast_counts_everywhere",),
-        judged=False,
     ),
     Ordering(
         "bulk.load",
@@ -296,28 +304,26 @@ _COPIES: tuple[Ordering, ...] = (
     Ordering(
         "cp.async",
         _CUDA,
-        _ANY,
-        "each thread copies its elements in the generic proxy; they join the open group of that thread",
-        _PTX.format("cp.async: non-bulk copy"),
+        _ALL,
+        "each thread copies chunks of 16 bytes in the generic proxy, zeros where the tensor or the condition ends; they "
+        "join the open group of that thread",
+        _PTX.format("cp.async: non-bulk copy, src-size"),
         litmus=("copies_of_threads",),
-        judged=False,
     ),
     Ordering(
         "cpasync.commit",
         _CUDA,
-        _ANY,
-        "the copies that this thread started are a group",
+        _ALL,
+        "the copies that this thread started since the last commit are a group",
         _PTX.format("cp.async.commit_group"),
-        judged=False,
     ),
     Ordering(
         "cpasync.wait",
         _CUDA,
-        _ANY,
+        _ALL,
         "all groups of this thread but `depth` are complete and visible to this thread; to others after they meet",
         _PTX.format("cp.async.wait_group"),
         litmus=("copies_of_threads",),
-        judged=False,
     ),
     Ordering(
         "dsmem",
@@ -327,7 +333,6 @@ _COPIES: tuple[Ordering, ...] = (
         "ended; ordered by barriers of the cluster or phased barriers with cluster scope",
         _GUIDE.format("Thread Block Clusters, Distributed Shared Memory; PTX ISA 9.0, mapa, .shared::cluster"),
         litmus=("cluster_barrier",),
-        judged=False,
     ),
 )
 
@@ -413,6 +418,14 @@ _TASKS: tuple[Ordering, ...] = (
         _GUIDE.format("Thread Hierarchy"),
     ),
     Ordering(
+        "clusters",
+        _CUDA,
+        _ALL,
+        "as persistent, of clusters: all workgroups of one go through the same tasks, and nothing but barriers orders "
+        "them",
+        _GUIDE.format("Thread Block Clusters"),
+    ),
+    Ordering(
         "warps",
         _CUDA,
         _ALL,
@@ -449,7 +462,6 @@ _TASKS: tuple[Ordering, ...] = (
         "workgroups `cluster * i ..` are resident together on neighbouring multiprocessors",
         _GUIDE.format("Thread Block Clusters"),
         litmus=("cluster_barrier",),
-        judged=False,
     ),
     Ordering(
         "launch.dependent",

@@ -227,7 +227,14 @@ def _backwards(loop: Loop) -> Loop:
         replace(e, binds=tuple((n, tuple(b.substitute({loop.var: old}) for b in bounds)) for n, bounds in e.binds))
         for e in loop.enters
     )
-    invariants = tuple(replace(i, claim=_substituted(i.claim, {loop.var: old})) for i in loop.invariants)
+    invariants = tuple(
+        replace(
+            i,
+            claim=_substituted(i.claim, {loop.var: old}),
+            within=tuple(c.substitute({loop.var: old}) for c in i.within),
+        )
+        for i in loop.invariants
+    )
     body: Body = [Let(name=loop.var, expr=old), *loop.body]
     return replace(loop, var=forward, enters=enters, invariants=invariants, body=body)
 

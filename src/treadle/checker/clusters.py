@@ -1,0 +1,190 @@
+"""J2, J3 and J5 of clusters: workgroups that run together and reach one another's shared memory.
+
+The shape that is proved. Every thread of a cluster begins at the cluster's barrier, behind the set-up of the phased
+barriers, and ends at it: so whoever touches another workgroup's memory finds that it has begun, that its barriers are
+set up, and that it has not ended. All workgroups of a cluster run the same tasks; nothing that steers a ring, or a
+barrier of the cluster, hangs on the number of the workgroup or on what it has read: they go through the same steps.
+
+A ring is *shared* if boxes of it go to all workgroups at once. Its step n is filled in each workgroup by the producers
+of all of them, slice by slice, and each one's `full` counts the bytes of all slices. So a producer may fill step n once
+the consumers of all workgroups have given back step n - slots: they arrive at every workgroup's `empty`, which counts
+them all. No wait is for ever: of the earliest step that is not filled somewhere, every producer finds all consumers
+behind step n - slots, as in `rings`, whatever the workgroup.
+
+An arrival at another workgroup's barrier is emitted with the scope of a workgroup. It is good for what is over when the
+thread arrives (values that have come, products waited for: `inflight` holds that), and publishes nothing: what threads
+write for another workgroup is ordered by the cluster's barrier alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from treadle.algebra.expr import Expr
+from treadle.algebra.sets import Facts
+from treadle.checker.gpu import accesses
+from treadle.checker.source import Source
+from treadle.checker.steps import kind
+from treadle.checker.verdict import Refused, Unsure
+from treadle.hardware.targets import Target
+from treadle.machine.form import (
+    Body,
+    Buffer,
+    Copy,
+    If,
+    Kernel,
+    Launch,
+    Let,
+    Loop,
+    MemRef,
+    Role,
+    Stmt,
+    Sync,
+    Tasks,
+    nested,
+    walk,
+)
+from treadle.machine.vocabulary import RANK
+
+MOST = 8
+"""Workgroups of a cluster that every device takes. *Source*: CUDA C++ Programming Guide 13.0, Thread Block Clusters."""
+
+TAG = "turn"
+FAREWELL = ("cluster.arrive", "cluster.wait")
+
+
+def check_launch(kernel: Kernel, launch: Launch, target: Target, facts: Facts, lets: Mapping[str, Expr]) -> None:
+    """What a launch in clusters needs. *Errors*: findings of J5 and J7."""
+    size = launch.cluster
+    if size == 1:
+        return
+    if not 1 < size <= min(MOST, target.cluster):
+        raise Unsure("J7", f"clusters of {size} workgroups", missing=f"at most {min(MOST, target.cluster)}")
+    if launch.cooperative:
+        raise Unsure("J5", f"{kernel.name} is launched in clusters and cooperatively", missing="a rule for both")
+    grid = launch.grid.substitute(lets)
+    if not facts.equal(grid % size, Expr(())):
+        raise Refused("J7", f"a grid of {grid} workgroups in clusters of {size}", facts.sample() or {})
+    for role in kernel.roles:
+        for s in walk(role.body):
+            if isinstance(s, Tasks) and s.over != "clusters":
+                raise Unsure("J2", f"tasks over {s.over} in clusters", missing="tasks over clusters")
+
+
+def without_farewell(body: Body) -> Body:
+    """A role's body without the cluster's barrier at its end."""
+    return body[:-2] if tuple(kind(s) for s in body[-2:]) == FAREWELL else body
+
+
+def shared_among(kernel: Kernel) -> frozenset[str]:
+    """Barriers that count the bytes of boxes for all workgroups of the cluster."""
+    copies = (s for role in kernel.roles for s in walk(role.body) if isinstance(s, Copy))
+    return frozenset(s.signal.name for s in copies if s.multicast and s.signal is not None)
+
+
+def everyone(size: int) -> int:
+    """The set of all workgroups of a cluster, a bit each."""
+    return (1 << size) - 1
+
+
+class Clusters:
+    """The rules of a kernel in clusters of `size`. `at` is the statement in question when a finding is raised."""
+
+    def __init__(self, kernel: Kernel, size: int) -> None:
+        self.kernel, self.size = kernel, size
+        self.at: object = None
+        self.far = far_buffers(kernel)
+
+    def check(self, source: Source, workspace: Iterable[Buffer]) -> None:
+        """*Errors*: findings of J2 and J5."""
+        if self.size == 1:
+            return
+        rooms = {b.name for b in workspace}
+        for s in (s for role in self.kernel.roles for s in walk(role.body)):
+            self.at = s
+            changed = {ref.name for ref, writes in accesses(s) if writes} if isinstance(s, Stmt) else set[str]()
+            if changed & (rooms | source.loaded):
+                raise Unsure("J2", f"{min(changed)} is written in clusters", missing="memory that is only written")
+            if isinstance(s, Sync) and TAG in s.tags:
+                raise Unsure("J5", "turns in clusters", missing="a rule for both")
+        for b in self.kernel.buffers:
+            if b.name in self.far and b.versions:
+                raise Unsure("J2", f"slots of {b.name} of another workgroup", missing="a buffer without versions")
+        for role in self.kernel.roles:
+            self._ends(role)
+            self._alike(role)
+
+    def _ends(self, role: Role) -> None:
+        """The cluster's barrier stands at the beginning, at the end, and between them only in a kernel of one agent."""
+        body = role.body
+        self.at = body[-1] if body else None
+        if without_farewell(body) is body:
+            raise Refused("J2", f"{role.name} may end while others of the cluster reach its workgroup's memory", {})
+        begin = next((i for i, s in enumerate(body) if kind(s) == "cluster.arrive"), 0)
+        if kind(body[begin + 1]) != "cluster.wait" or begin + 3 >= len(body):
+            raise Refused("J2", f"{role.name} does not meet the cluster before and behind its work", {})
+        edge = {id(s) for s in (*body[begin : begin + 2], *body[-2:])}
+        alone = len(self.kernel.roles) == 1 and role.agents == 1
+        for before, s, behind in neighbours(body):
+            self.at = s
+            if kind(s) not in FAREWELL or id(s) in edge:
+                continue
+            if not alone:
+                raise Unsure("J5", "roles meet the cluster within their work", missing="one role of one agent")
+            if (kind(s), kind(behind)) != FAREWELL and (kind(before), kind(s)) != FAREWELL:
+                raise Unsure("J5", f"{kind(s)} alone", missing="an arrival and the wait behind it")
+
+    def _alike(self, role: Role) -> None:
+        """Controls around what concerns the whole cluster are the same in all of its workgroups."""
+        lets: dict[str, Expr] = {}
+        for s in walk(role.body):
+            if isinstance(s, Let):
+                lets[s.name] = s.expr.substitute(lets)
+        for s in walk(role.body):
+            bounds: Iterable[Expr] = ()
+            if isinstance(s, Loop):
+                bounds = (s.lo, s.hi, s.step)
+            elif isinstance(s, Tasks):
+                bounds = s.counts
+            elif isinstance(s, If):
+                bounds = tuple(c.expr for c in s.conds)
+            else:
+                continue
+            if not any(self._concerns(x) for x in walk([s])):
+                continue
+            self.at = s
+            told = [e.substitute(lets) for e in bounds]
+            if any(RANK in e.symbols or "cta" in e.symbols or e.functions for e in told) or getattr(s, "cond", None):
+                raise Unsure(
+                    "J5",
+                    "what concerns the cluster hangs on one workgroup",
+                    missing="controls that are the same in all",
+                )
+
+    def _concerns(self, s: object) -> bool:
+        """Whether a statement waits for, fills or reaches other workgroups, or their memory."""
+        if isinstance(s, Sync):
+            return s.kind in FAREWELL or s.kind.startswith("mbar.")
+        if isinstance(s, Copy):
+            return s.signal is not None
+        return isinstance(s, Stmt) and any(ref.name in self.far or ref.rank is not None for ref, _ in reached(s))
+
+
+def neighbours(body: Body) -> Iterable[tuple[object, object, object]]:
+    """Every statement with those before and behind it in its body."""
+    for inner in nested(body):
+        yield from zip([None, *inner], inner, [*inner[1:], None], strict=False)
+
+
+def reached(stmt: Stmt) -> Iterable[tuple[MemRef, bool]]:
+    """Memory that a statement touches, operands of computations included, and whether it writes it."""
+    yield from accesses(stmt)
+    for x in getattr(stmt, "args", ()):
+        if isinstance(x, MemRef):
+            yield x, False
+
+
+def far_buffers(kernel: Kernel) -> frozenset[str]:
+    """Buffers that some statement reaches in another workgroup."""
+    stmts = (s for role in kernel.roles for s in walk(role.body) if isinstance(s, Stmt) and not isinstance(s, Sync))
+    return frozenset(ref.name for s in stmts for ref, _ in reached(s) if ref.rank is not None)
