@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from treadle.algebra.expr import ge
 from treadle.algebra.sets import Facts
+from treadle.checker.clusters import check_launch
 from treadle.checker.gpu import check_kernel
 from treadle.checker.source import Source
 from treadle.checker.verdict import Refused, Unsure, require
 from treadle.hardware.targets import Target
 from treadle.ir.guard import Injective
-from treadle.machine.form import Buffer, Kernel, Let, Loop, MachineProgram, Tasks, walk
+from treadle.machine.form import Buffer, Copy, Kernel, Let, Loop, MachineProgram, Tasks, walk
+from treadle.machine.vocabulary import SYMBOLS
 
 
 def check_host(program: MachineProgram, source: Source, facts: Facts, target: Target) -> None:
@@ -28,13 +30,14 @@ def check_host(program: MachineProgram, source: Source, facts: Facts, target: Ta
             raise Refused("J7", "a CPU kernel is launched once: tasks spread the work", {})
         if target.kind == "cuda":
             check_kernel(program, kernels[launch.kernel], launch, target, facts)
+            check_launch(kernels[launch.kernel], launch, target, facts, program.host.lets)
     launched = {launch.kernel for launch in program.host.launches}
     if source.stores and not launched:
         raise Refused("J7", "nothing is launched, though the source stores", {})
     for kernel in program.kernels:
         if kernel.name in launched:
             _storage(program, kernel, target)
-    _arguments(source, target)
+    _arguments(program, source, target)
     _workspace(program, facts)
 
 
@@ -83,7 +86,7 @@ def _variables(program: MachineProgram, kernel: Kernel) -> None:
     """Names of variables are used once and are none of the source's: a fact about one never speaks of another."""
     source = program.program
     taken = {s for d in [*source.dims, *(d for t in source.tensors for d in t.dims)] for s in d.extent.symbols}
-    taken |= source.lets.keys() | program.host.lets.keys() | {"cta"}
+    taken |= source.lets.keys() | program.host.lets.keys() | set(SYMBOLS)
     always = taken
     for role in kernel.roles:
         taken = set(always)
@@ -128,18 +131,29 @@ def _overlap(buffers: list[Buffer]) -> None:
         placed.append((start, start + size, b))
 
 
-def _arguments(source: Source, target: Target) -> None:
-    """Stored tensors have distinct elements; on a GPU they are apart from all others, on a CPU the rules of order see
-    to those that may overlap."""
+def _arguments(program: MachineProgram, source: Source, target: Target) -> None:
+    """Stored tensors have distinct elements. On a GPU a stored tensor is apart from all others that are used, or is the
+    very view of tensors that are only loaded, which threads themselves access; on a CPU the rules of order see to
+    those that may overlap."""
     injective = {f.tensor for f in source.guard.facts if isinstance(f, Injective)}
     used = source.stored | source.loaded
+    copied = {ref.name for s in program.statements() if isinstance(s, Copy) for ref in (s.src, s.dst)}
     for name in sorted(source.stored):
         if source.program.tensor(name).dims and name not in injective:
             raise Unsure("J7", f"{name} is stored", missing=f"injective({name}) in the guard")
         for other in sorted(used - {name}):
-            if target.kind != "cpu" and source.meet(name, other) != "never":
+            meet = source.meet(name, other)
+            if target.kind == "cpu" or meet == "never":
+                continue
+            if meet == "maybe" or other in source.stored:
                 raise Unsure(
                     "J7", f"{name} is stored and {other} used", missing=f"disjoint({name}, {other}) in the guard"
+                )
+            if {name, other} & copied:
+                raise Unsure(
+                    "J7",
+                    f"{name} is stored in the place of {other}, and copied by an engine",
+                    missing=f"loads and stores by threads, or disjoint({name}, {other}) in the guard",
                 )
 
 

@@ -103,7 +103,8 @@ class Accesses:
         timed = alone or not (first.stores and second.stores) or _merge(first.op, second.op)
         if timed and self._plain(first, second):
             return
-        if timed and not alone:
+        # Two views of one array: `gpu` takes their accesses for those of one memory, in the order of the text.
+        if timed and not alone and first.tensor == second.tensor:
             raise Unsure(
                 "J2",
                 f"accesses to {first.tensor} repeat in a loop that enters no region of both",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, cast
 
+from treadle.driver.calibration import measured_for
 from treadle.driver.facts import CallFacts
 from treadle.driver.targets import features_of
 from treadle.ir.core import Program
@@ -170,8 +171,10 @@ def plan_facts(program: Program, target: str, facts: CallFacts) -> PlanFacts:
         unit=frozenset(unit),
         aligned=aligned,
         disjoint=apart,
+        same=facts.same,
         features=features_of(target),
         workers=workers() if kind == "cpu" else 1,
+        coefficients=measured_for(target),
     )
     return planned if program.numerics.get("repeatable") is None else _whatever_the_call(program, planned, facts)
 
@@ -182,7 +185,8 @@ SETTLED = 8
 
 def _whatever_the_call(program: Program, planned: PlanFacts, facts: CallFacts) -> PlanFacts:
     """The facts for a plan that does not depend on extents, workers, or on which call came first: one plan, and so one
-    order of every fold, for all arguments that lie alike. Extents are left to their defaults."""
+    order of every fold, for all arguments that lie alike. Extents are left to their defaults, coefficients to those by
+    hand."""
     unit: set[tuple[str, int]] = set()
     for tensor in program.tensors:
         array = facts.arrays.get(tensor.name)
@@ -190,7 +194,11 @@ def _whatever_the_call(program: Program, planned: PlanFacts, facts: CallFacts) -
         fits = [i for i, n in enumerate(array.shape) if n <= 1 or array.strides[i] == 1] if array is not None else []
         unit |= {(tensor.name, i) for i in fits[-1:]}
     return replace(
-        planned, extents={}, unit=frozenset(unit), workers=SETTLED if planned.target.startswith("cpu") else 1
+        planned,
+        extents={},
+        unit=frozenset(unit),
+        workers=SETTLED if planned.target.startswith("cpu") else 1,
+        coefficients={},
     )
 
 

@@ -19,6 +19,7 @@ class CallFacts:
     `extents`: representative values of dimension symbols (the plan need not hold for them only). `unit`: (tensor, axis)
     whose stride is one element. `aligned`: tensor -> bytes that its address and pitches are multiples of. `disjoint`:
     no output overlaps another argument. `features`: the processor's flags; `workers`: how many may be used.
+    `same`: pairs that are one view, of which threads may load the one and store the other, and no engine does.
     `coefficients`: seconds a unit of terms of the cost model, where they were measured on the machine in question.
     """
 
@@ -27,6 +28,7 @@ class CallFacts:
     unit: frozenset[tuple[str, int]] = frozenset()
     aligned: Mapping[str, int] = field(default_factory=dict[str, int])
     disjoint: bool = True
+    same: frozenset[frozenset[str]] = frozenset()
     features: frozenset[str] = frozenset()
     workers: int = 1
     coefficients: Mapping[str, float] = field(default_factory=dict[str, float], compare=False)

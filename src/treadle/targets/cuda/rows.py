@@ -204,7 +204,7 @@ class Rows:
         channels, close = channels_of(point), bool(point.get("close"))
         if channels.slots == 0 < channels.stages or (channels.slots and (warps == 1 or not held or close)):
             return CostVector(compute=inf)
-        if not buildable(shape, warps, held):
+        if not buildable(shape, warps, held) or (channels.slots and facts.same):
             return CostVector(compute=inf)
         stripes = self.stripes(shape, point)
         if point.get("exact") and not exactly(shape, stripes, warps):
