@@ -39,12 +39,14 @@ AnyOp = TypeVar("AnyOp", bound=Op)
 
 
 class Builder:
-    """Appends operations to the innermost open block. `span` is the source position that new operations get."""
+    """Appends operations to the innermost open block. `span` is the source position that new operations get; `emitted`
+    counts them."""
 
     def __init__(self, body: Block | None = None, *, first: int = 0) -> None:
         self.stack: list[Block] = [Block() if body is None else body]
         self.span: Span | None = None
         self.counter = first
+        self.emitted = 0
 
     @property
     def block(self) -> Block:
@@ -73,6 +75,7 @@ class Builder:
         if op.span is None:
             op.span = self.span
         self.block.ops.append(op)
+        self.emitted += 1
         return op
 
     # ---- pointwise

@@ -119,13 +119,14 @@ class Context:
         finally:
             self.quiet -= 1
 
-    def checkpoint(self) -> tuple[Names, int]:
-        """Names and dimensions so far, for `rollback` after a trial."""
-        return self.names.fork(), len(self.program_dims)
+    def checkpoint(self) -> tuple[Names, int, int]:
+        """Names, dimensions and the count of operations so far, for `rollback` after a trial."""
+        return self.names.fork(), len(self.program_dims), self.builder.emitted
 
-    def rollback(self, mark: tuple[Names, int]) -> None:
-        """Forgets the names and dimensions that a discarded trial made."""
+    def rollback(self, mark: tuple[Names, int, int]) -> None:
+        """Forgets the names and dimensions that a discarded trial made, and does not count its operations."""
         self.names = mark[0].fork()
+        self.builder.emitted = mark[2]
         dropped = self.program_dims[mark[1] :]
         del self.program_dims[mark[1] :]
         self.dims = {user: d for user, d in self.dims.items() if all(d is not x for x in dropped)}

@@ -59,6 +59,12 @@ class TracedWhile(UserError):
     code = "capture/while"
 
 
+class EndlessLoop(UserError):
+    """A loop of Python that goes on at capture beyond every program."""
+
+    code = "capture/endless"
+
+
 class Jump(UserError):
     """`break`, `continue` or `return` inside a region or a traced `if`."""
 

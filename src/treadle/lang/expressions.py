@@ -16,6 +16,7 @@ from treadle.lang.context import Context
 from treadle.lang.dims import PartRef
 from treadle.lang.errors import BadArgument, Gone, TracedBool, Unbound, Unsupported
 from treadle.lang.frames import Frame, GoneName
+from treadle.lang.loops import Loops
 from treadle.lang.merging import Merge
 from treadle.lang.python_operators import BINARY, BINARY_SIGNS, COMPARE
 from treadle.lang.source import span_of
@@ -30,6 +31,7 @@ class Expressions(ABC):
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.trail = Recorder(ctx.builder)
+        self.loops = Loops(ctx.builder)
 
     # ---- what the classes above this one do
 
@@ -187,10 +189,13 @@ class Expressions(ABC):
             yield inner
             return
         first, rest = generators[0], generators[1:]
-        for item in self.iterate(inner, first.iter, self.eval(inner, first.iter)):
-            self.assign(inner, first.target, item)
-            if all(self.staged_truth(inner, test) for test in first.ifs):
-                yield from self._comprehend(inner, rest)
+        items = self.iterate(inner, first.iter, self.eval(inner, first.iter))
+        with self.loops.loop(inner.name) as loop:
+            for item in items:
+                self.loops.turn(loop)
+                self.assign(inner, first.target, item)
+                if all(self.staged_truth(inner, test) for test in first.ifs):
+                    yield from self._comprehend(inner, rest)
 
     def iterate(self, frame: Frame, node: ast.AST, value: Any) -> Iterator[Any]:
         """The elements of a Python iterable; traced values and parts refuse."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from treadle.base.errors import TreadleError
@@ -23,6 +24,7 @@ from treadle.lang.frames import (
     frame_leaves,
     with_leaf,
 )
+from treadle.lang.loops import Loop
 from treadle.lang.merging import Merge
 from treadle.lang.specs import RegionSpec
 from treadle.lang.tile import Tile
@@ -174,9 +176,10 @@ class Statements(Assignments):
                 raise self.unsupported(frame, node.orelse[0], "orelse")
             self.region_loop(frame, node, value)
             return
-        frame.nest.append(Nest("loop"))
-        try:
-            for item in self.iterate(frame, node.iter, value):
+        items = self.iterate(frame, node.iter, value)
+        with self.loop(frame) as loop:
+            for item in items:
+                self.loops.turn(loop)
                 self.assign(frame, node.target, item)
                 try:
                     self.block(frame, node.body)
@@ -186,6 +189,14 @@ class Statements(Assignments):
                     break
             else:
                 self.block(frame, node.orelse)
+
+    @contextmanager
+    def loop(self, frame: Frame) -> Generator[Loop]:
+        """A loop that runs at capture."""
+        frame.nest.append(Nest("loop"))
+        try:
+            with self.loops.loop(frame.name) as loop:
+                yield loop
         finally:
             frame.nest.pop()
 
@@ -195,9 +206,9 @@ class Statements(Assignments):
         return iter(value)
 
     def exec_While(self, frame: Frame, node: ast.While) -> None:
-        frame.nest.append(Nest("loop"))
-        try:
+        with self.loop(frame) as loop:
             while self.while_truth(frame, node):
+                self.loops.turn(loop)
                 try:
                     self.block(frame, node.body)
                 except Continued:
@@ -206,8 +217,6 @@ class Statements(Assignments):
                     break
             else:
                 self.block(frame, node.orelse)
-        finally:
-            frame.nest.pop()
 
     def while_truth(self, frame: Frame, node: ast.While) -> bool:
         value = self.eval(frame, node.test)
