@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.algebra.expr import Constraint, Expr, Fn, eq, ge, le, lt, of, sym
+from treadle.algebra.expr import Constraint, Expr, Fn, as_expr, eq, ge, le, lt, maximum, minimum, of, sym
 from treadle.algebra.lemmas import division_lemmas, divisions, product_lemmas
 from treadle.algebra.maps import IndexMap, box, digits, radix
 from treadle.algebra.sets import Facts
@@ -21,7 +21,23 @@ POINTS = [
 FUNCTIONS = {"div": lambda n, d: n // d, "mod": lambda n, d: n % d}
 
 quotients = st.sampled_from([x // B, x // C, (x // C) // B, (B * a + b) // B, x // (B * C), of(Fn("mod", (x, B)))])
-positions = st.sampled_from([B * a, B * a + b, B * C * a + C * b, B * a + B, A * B, A * B * C, a, b, A, B, x])
+positions = st.sampled_from(
+    [
+        as_expr(minimum(a, B * a + b)),
+        as_expr(maximum(b, A * B)),
+        B * a,
+        B * a + b,
+        B * C * a + C * b,
+        B * a + B,
+        A * B,
+        A * B * C,
+        a,
+        b,
+        A,
+        B,
+        x,
+    ]
+)
 facts_ = st.builds(
     lambda e, f, k, q: Constraint(e - f - k, q),
     st.one_of(quotients, positions),
@@ -63,6 +79,13 @@ def test_facts_about_quotients_are_sound(given_: list[Constraint], fact: Constra
     assert not (facts.contradictory and points)
     if facts.implies(fact):
         assert all(fact.holds(p, FUNCTIONS) for p in points)
+
+
+def test_a_minimum_of_a_bound_takes_part_in_products() -> None:
+    """`a < min(2, A - 2 x)`, so a row of block `x` is one of A rows of B elements, and an element of it one of A*B."""
+    block = Facts([*SIZES, ge(a, 0), lt(a, minimum(2, A - 2 * x)), ge(b, 0), lt(b, B)])
+    assert block.implies(lt(B * (a + 2 * x) + b, A * B))
+    assert not block.implies(lt(B * (a + 2 * x) + b + 1, A * B))
 
 
 def test_digits_of_a_position_are_decided() -> None:

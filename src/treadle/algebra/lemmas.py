@@ -33,13 +33,15 @@ _LEMMAS, _TERMS, _DEGREE = 160, 5, 4
 
 def product_lemmas(c: Constraint | None, facts: Sequence[Constraint]) -> Iterator[Constraint]:
     """Consequences of facts about the products of symbols in `c`, and in facts about the symbols of `c` (None: in all
-    facts): where `p >= 0` and `e >= 0` are facts, so is `p*e >= 0`; where `e == 0` is one, so is `x*e == 0`.
+    facts): where `p >= 0` and `e >= 0` are facts, so is `p*e >= 0`; where `e == 0` is one, so is `x*e == 0`. What a
+    fact about a minimum says of each of its arguments is a fact, too.
 
     They decide mixed-radix positions: `0 <= h < H` and `0 <= d < D` give `0 <= D*h + d < H*D`, and of more digits one
     factor after another.
 
     *Ensures*: each holds wherever the facts hold.
     """
+    facts = [*facts, *(w for f in facts for w in _sides(f))]
     positive = {a for f in facts if (a := _not_negative(f)) is not None}
     wanted: dict[Monomial, None] = {}
     for e in [f.expr for f in facts if c is None or f.expr.symbols & c.expr.symbols] + ([c.expr] if c else []):
@@ -67,6 +69,18 @@ def product_lemmas(c: Constraint | None, facts: Sequence[Constraint]) -> Iterato
             count += 1
             if count >= _LEMMAS:
                 return
+
+
+def _sides(fact: Constraint) -> Iterator[Constraint]:
+    """What `e + k*min(a, b) >= 0`, k positive, says of `a` and of `b`; the same of a maximum with a negative factor."""
+    if fact.equality:
+        return
+    for monomial, k in fact.expr.terms:
+        if len(monomial) == 1 and isinstance(atom := monomial[0], Min | Max) and (k > 0) == isinstance(atom, Min):
+            for arg in atom.args:
+                weaker = Constraint(fact.expr - of(atom) * k + arg * k)
+                yield weaker
+                yield from _sides(weaker)
 
 
 def _want(monomial: Monomial, positive: Set[Atom], wanted: dict[Monomial, None]) -> None:
