@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -179,7 +180,7 @@ def test_any_axis_may_be_the_contiguous_one(turned: str) -> None:
     source = program("linear")
     base = facts_for(source)
     unit = frozenset((name, 0 if name in turned else axis) for name, axis in base.unit)
-    facts = CallFacts(base.target, base.extents, unit, base.aligned, True, base.features, 2)
+    facts = replace(base, unit=unit)
     choice = choose(source, facts, families())
     machine = realised(choice.plan, source, facts, families())
     verdict = check(machine)

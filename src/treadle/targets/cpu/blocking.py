@@ -15,6 +15,7 @@ from treadle.algebra.dims import Dim
 from treadle.analysis.uses import PURE
 from treadle.ir.core import Region, Value
 from treadle.ir.ops.access import Load
+from treadle.ir.ops.elementwise import Cast
 from treadle.ir.ops.fold import Mma
 from treadle.realise.choices import Choices, Digit, Pack
 from treadle.targets.cpu.shape import Contraction, Shape
@@ -27,7 +28,8 @@ class Block:
     `lane`: the dimension along the registers, for accumulators that have it. `outer`, `inner`, `deep`: cut of row
     dimensions, lane dimensions, contracted dimensions. `held`: accumulators stay in registers across the whole fold.
     `atom`: the instruction for contractions of 16-bit floats into f32; others are multiply-adds. `shared`: operands
-    with the lane are packed once for all tasks, where they are the same everywhere.
+    with the lane are packed once for all tasks, where they are the same everywhere. `packed`: operands are copied into
+    panels; otherwise those that lie in memory as a contraction reads them are read there.
     """
 
     lane: str
@@ -39,6 +41,7 @@ class Block:
     held: bool = False
     atom: str = "fma"
     shared: bool = False
+    packed: bool = True
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,10 @@ def roles(shape: Shape, found: Contraction, lane: str) -> Roles | None:
     row = max(others or tuple(d for d in mine if d is not dim), key=shape.extent, default=None)
     a, b = found.op.a, found.op.b
     return Roles(found, dim, a if in_a else b, b if in_a else a, row if row in others else None)
+
+
+FEW = 16
+"""Rows up to which a register block is made for just so many."""
 
 
 DEPTH = {"fma": 1, "dpbf16": 2, "amx.tdpbf16ps": 32}
@@ -123,7 +130,9 @@ class Blocking:
         found: dict[str, int] = dict.fromkeys(self.lanes, self.block.columns)
         for role in self.roles:
             if role.row is not None and role.row.name not in found:
-                found[role.row.name] = fitting(role.row.extent.constant, self.block.rows)
+                extent = self.shape.extent(role.row)
+                known = role.row.extent.constant if role.row.extent.constant is not None or extent > FEW else extent
+                found[role.row.name] = fitting(known, self.block.rows)
         return found
 
     def atom(self, found: Contraction) -> str:
@@ -222,7 +231,7 @@ class Blocking:
             chain = self.shape.chain(role.found.op)
             for value, dim in ((role.lane_operand, role.lane), (role.row_operand, role.row)):
                 level = self.level(value, role)
-                if not level or self.computed_here(value, role.found.op):
+                if not level or self.computed_here(value, role.found.op) or self.in_place(value, role):
                     continue  # one copy for all workers, or a value of the block itself
                 around = chain[: 1 + next(i for i, r in enumerate(chain) if self.shape.names[id(r)] == level)]
                 elements = 1
@@ -250,13 +259,33 @@ class Blocking:
         kept: dict[str, Pack] = {}
         for role in self.roles:
             for value, dim in ((role.lane_operand, role.lane), (role.row_operand, role.row)):
-                if value.name in packs or value.name in kept:
+                if value.name in packs or value.name in kept or self.in_place(value, role):
                     continue
                 if not self.computed_here(value, role.found.op):
                     packs[value.name] = self.pack(value, dim, role)
                 elif self.only_contractions(value):
                     kept[value.name] = self.pack(value, dim, role, made_here=True)
         return tuple(packs.values()), tuple(kept.values())
+
+    def in_place(self, value: Value, role: Roles) -> bool:
+        """Whether an operand is read where it lies.
+
+        The one with the lane if lanes are neighbours there, so that vectors of it are loads; the other, whose elements
+        are broadcast, if nothing is left to compute of it.
+        """
+        if self.block.packed or self.atom(role.found) != "fma":
+            return False
+        if value is role.lane_operand:
+            return self.shape.source_unit(value) is role.lane and self.loaded(value)
+        op = self.shape.uses.definition.get(value.name)
+        return isinstance(op, Load) and self.loaded(value) and value.type.dtype == role.found.op.result.type.dtype
+
+    def loaded(self, value: Value) -> bool:
+        """Whether a value is an element of a tensor that nothing changes, converted at most."""
+        op = self.shape.uses.definition.get(value.name)
+        while isinstance(op, Cast):
+            op = self.shape.uses.definition.get(op.source.name)
+        return isinstance(op, Load) and op.fill is None and self.shape.uses.stable(op)
 
     def only_contractions(self, value: Value) -> bool:
         """Whether nothing but contractions reads a pure value."""

@@ -38,6 +38,10 @@ TILES = 32
 """Rows and columns of a block of two by two matrix tiles."""
 
 
+SLIM = 64
+"""Rows up to which copies of the other operand may cost more than they save."""
+
+
 @dataclass(frozen=True)
 class Sizes:
     """Cache block sizes to try, the preferred first: rows, columns, contracted."""
@@ -72,11 +76,10 @@ class Contracting(ABC):
         return [
             Axis("lanes", tuple(lanes_of(shape)[:2])),
             Axis("columns", COLUMNS[rates(facts).lanes]),
-            Axis("outer", self.sizes.outer),
-            Axis("inner", self.sizes.inner),
-            Axis("deep", self.sizes.deep),
+            *self.blocks(shape),
             Axis("held", (False, True)),
             Axis("shared", self.sharing(shape)),
+            Axis("packed", self.packing(shape)),
             Axis("atom", self.atoms(shape)),
             Axis("workers", worker_counts(facts)),
         ]
@@ -107,6 +110,18 @@ class Contracting(ABC):
                     return (False, True)
         return (False,)
 
+    def blocks(self, shape: Shape) -> list[Axis]:
+        """Sizes of cache blocks to try."""
+        return [
+            Axis("outer", self.sizes.outer),
+            Axis("inner", self.sizes.inner),
+            Axis("deep", self.sizes.deep),
+        ]
+
+    def packing(self, shape: Shape) -> tuple[bool, ...]:
+        """Whether to try operands in place."""
+        return (True,)
+
     def matrix_units(self, shape: Shape) -> bool:
         """Whether the family uses the tiles of the target."""
         return False
@@ -131,6 +146,7 @@ class Contracting(ABC):
             held=bool(point["held"]),
             atom=str(point["atom"]),
             shared=bool(point["shared"]),
+            packed=bool(point["packed"]),
         )
 
     def joined(self, shape: Shape) -> bool:
@@ -159,14 +175,16 @@ class Contracting(ABC):
         rate, workers = rates(facts), int(point["workers"])
         if str(point["atom"]).startswith("amx") and (point["columns"] != COLUMNS[rate.lanes][0] or point["held"]):
             return CostVector(compute=inf)
-        if point["held"] and point["shared"]:
+        if point["shared"] and (point["held"] or not point["packed"]):
+            return CostVector(compute=inf)
+        if not point["packed"] and point["atom"] != "fma":
             return CostVector(compute=inf)
         work = self.work(shape, self.block(shape, point), rate)
         even = evenness(work.tasks, workers)
         return CostVector(
             compute=work.compute / even,
             cache=work.cache / even,
-            memory=traffic(rate, shape.bytes, workers),
+            memory=traffic(rate, shape.bytes, even),
             packing=work.packing / even,
             launch=(rate.fork if workers > 1 else 0.0) + prod(map(len, work.tasks)) / workers * rate.task,
         )
@@ -231,7 +249,21 @@ class Contracting(ABC):
         total = max(1, shape.size(blocking.folded(role)))
         made = shape.products(role.found) / total
         trips = 1 if blocking.block.held else ceil(total / blocking.block.deep) + 1
-        return made * 8.0 * trips / rate.l2_rate
+        block = blocking.block
+        rows = 1 if role.row is None else min(block.outer, shape.extent(role.row))
+        near = HAND.near if 8 * rows * min(block.inner, shape.extent(role.lane)) <= rate.l1 else 1.0
+        return made * 8.0 * trips / rate.l2_rate / near + self.columns(blocking, role, rate)
+
+    def columns(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
+        """Seconds to read an operand in place column by column, once for each row of register blocks."""
+        shape, block = blocking.shape, blocking.block
+        if not blocking.in_place(role.lane_operand, role):
+            return 0.0
+        size = shape.elements(role.found.op, role.lane_operand.type.dims) * shape.source_bytes(role.lane_operand)
+        trips = 1 if role.row is None else ceil(shape.extent(role.row) / blocking.tile[role.row.name])
+        if size <= rate.l1 or not (block.held or size > rate.l2 and block.deep > HAND.streams):
+            return 0.0
+        return size * (trips if block.held else 1) / (HAND.near * rate.l2_rate if size <= rate.l2 else rate.l3_rate)
 
     def copies(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
         """Seconds to pack both operands, as often as their blocks come round."""
@@ -244,6 +276,8 @@ class Contracting(ABC):
             lane_trips = ceil(shape.extent(role.lane) / round_to(block.inner, block.columns))
         total = 0.0
         for value, trips in ((role.lane_operand, row_trips), (role.row_operand, lane_trips)):
+            if blocking.in_place(value, role):
+                continue
             copied = 4.0 if blocking.atom(role.found) == "fma" else 2.0
             elements = shape.elements(role.found.op, value.type.dims)
             size = elements * (copied + shape.source_bytes(value))
@@ -325,6 +359,22 @@ class TiledContraction(Contracting):
         if mixed(shape):
             reasons.append("a block mixes contractions with other work")
         return reasons + _types(shape)
+
+    def blocks(self, shape: Shape) -> list[Axis]:
+        if self.rows(shape) > SLIM:
+            return super().blocks(shape)
+        # All rows are one block; a block of operands that lie in place is as many rows of them as memory streams well.
+        return [Axis("outer", (SLIM,)), Axis("inner", (1024, 512, 256, 2048)), Axis("deep", (256, 16, 8))]
+
+    def packing(self, shape: Shape) -> tuple[bool, ...]:
+        # A copy pays when it is read often, or when the original is far apart in a cache.
+        small = sum(shape.elements(c.op, v.type.dims) for c in shape.contractions for v in (c.op.a, c.op.b))
+        return (False, True) if self.rows(shape) <= SLIM or 4 * small <= rates(shape.facts).l2 else (True,)
+
+    def rows(self, shape: Shape) -> int:
+        """How often elements of an operand with the lanes are used, at most."""
+        found = [roles(shape, c, lane) for c in shape.contractions for lane in lanes_of(shape)[:1]]
+        return max((1 if r is None or r.row is None else shape.extent(r.row) for r in found), default=1)
 
     def matrix_units(self, shape: Shape) -> bool:
         # Accumulators have to lie in buffers between blocks of the contracted dimension.

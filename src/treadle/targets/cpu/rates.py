@@ -100,6 +100,11 @@ class Hand:
     """From so many tasks a worker on, the last ones hardly matter."""
     far: float = 0.02
     """The part of reading a panel from the second cache that arithmetic does not hide."""
+    near: float = 4.0
+    """How much faster accumulators come from the first cache than from the second, and whole lines from the second than
+    what is packed."""
+    streams: int = 16
+    """Rows of memory that are read at once without waiting for each."""
     crossing: float = 2.5
     """How much dearer elementwise work and folds are between accumulators with different lanes (1.3 to 3 in all)."""
 
@@ -133,7 +138,7 @@ def coefficients(facts: CallFacts) -> Coefficients:
     )
 
 
-def traffic(rate: Rates, size: float, workers: int) -> float:
+def traffic(rate: Rates, size: float, workers: float) -> float:
     """Seconds to move `size` bytes once, from the level where a working set of that size lives."""
     if size <= rate.l2:
         return size / (rate.l2_rate * workers)
