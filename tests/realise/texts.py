@@ -558,3 +558,17 @@ program windows
       %y: bf16[x, Q] = cast %acc.2
       store Y[b, y, x, Q] = %y
 """
+
+
+def near(width: int, *, block: int = 64, stop: str = "q.stop") -> str:
+    """Attention of each query to the `width` keys up to its own, from a multiple of `block` on."""
+    first = f"max(0, {block}*((q.start - {width - 1}) // {block}))"
+    text = attention("bf16", causal=True).replace("S[0 : min(S, q.stop)]", f"S[{first} : max({first}, min(S, {stop}))]")
+    masks = """%after: bool[q, k] = ge %qi, %ki
+        %gap: i64[q, k] = sub %qi, %ki
+        %width: i64[] = full WIDTH
+        %close: bool[q, k] = lt %gap, %width
+        %live: bool[q, k] = and %after, %close"""
+    text = text.replace("%live: bool[q, k] = ge %qi, %ki", masks.replace("WIDTH", str(width)))
+    # A block may hide all of its keys from a query: the maximum begins at a number.
+    return text.replace("%m0: f32[q] = full -inf", "%m0: f32[q] = full -1000.0")

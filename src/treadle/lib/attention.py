@@ -115,12 +115,14 @@ def grouped_attention(
                 s = s - slope[g, r].to(f32) * td.abs(q + shift - k).to(f32)
             return s
 
-        lo = 0 if window is None else q.start + shift - (window - 1)
+        # Whole blocks of keys, where the mask hides the rest: engines bring keys by blocks and zeros behind the last.
+        whole = 128 if window is None or window >= 256 else 64
+        lo = 0 if window is None else (q.start + shift - (window - 1)) // whole * whole
         hi = Sk.extent
         if causal:
-            hi = q.stop + shift
+            hi = (q.stop + shift + whole - 1) // whole * whole
         elif window is not None:
-            hi = q.stop + shift + (window - 1)
+            hi = (q.stop + shift + window + whole - 2) // whole * whole
         top, total, acc = online(
             Q[b, g, r, q, D],
             Sk[lo:hi],

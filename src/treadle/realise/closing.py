@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.algebra.expr import ZERO, Constraint, Expr, Max, Min, Sym, sym
+from treadle.algebra.expr import ZERO, Atom, Constraint, Expr, Max, Min, Sym, const, of, sym
 from treadle.ir.core import RegionArg
 from treadle.ir.guard import Bound, Divisible, Fact
 from treadle.realise.ring import Stream
@@ -20,30 +20,65 @@ def closing(stream: Stream, rows: int, step: int) -> list[Fact] | str:
     deliver zeros; or why there are none."""
     facts: list[Fact] = []
     args = {a.name: a for a in (*stream.region.args, *(stream.loop.args if stream.loop is not None else ()))}
+    cut = {stream.rows.name: rows}
     for tile in stream.tiles:
         for axis, part, begin in zip(tile.axes, (tile.outer, tile.inner), tile.offsets, strict=True):
             if begin != ZERO or part in tile.shifted:
                 continue  # the whole of a factor, whose blocks end with it; or rows and columns of which none is used
             extent = tile.source.tensor.dims[axis].extent
-            for end, block in _ends(part.hi, args):
-                if block is not None:
-                    # The end of a block of rows: a multiple of the step, if the shift between the two is one.
-                    arg = args[block]
-                    aligned = arg is stream.rows and rows % step == 0 and arg.domain.lo.constant == 0
-                    shift = end - sym(f"{block}.stop")
-                    if not aligned or not _starts_at_zero(stream) or _local(shift, args):
-                        return f"blocks of {part} end at {end}, where {tile.tensor} goes on"
-                    if shift.constant is None:
-                        facts.append(Divisible(shift, step))
-                    elif shift.constant % step:
-                        return f"blocks of {part} end at {end}, where {tile.tensor} goes on"
-                    continue
+            lo = ZERO if stream.block is None or part != stream.step else stream.block.domain.lo
+            for end, block in _ends(part.hi, lo, args):
                 if end == extent:
                     continue
-                if _local(end, args):
-                    return f"blocks of {part} end at {end}, where {tile.tensor} goes on"
-                facts.append(Bound(Constraint(end - extent)))
+                if block is None and not _local(end, args):
+                    facts.append(Bound(Constraint(end - extent)))
+                    continue
+                # Blocks end with it when it lies a multiple of the step behind where they start.
+                whole = multiple(end - lo, step, args, cut)
+                if whole is None:
+                    first = "" if multiple(lo, step, args, cut) is not None else f", after starting at {lo}"
+                    return (
+                        f"blocks of {part} end at {end}{first}, where {tile.tensor} goes on "
+                        f"(a range from and to multiples of {step}, as `n // {step} * {step}`, and a mask end there)"
+                    )
+                facts += whole
     return list(dict.fromkeys(facts))
+
+
+def multiple(expr: Expr, size: int, args: dict[str, RegionArg], cut: dict[str, int]) -> list[Fact] | None:
+    """Facts under which an expression is a multiple of `size`, blocks of the arguments in `cut` being of these sizes
+    and not cut short; or None."""
+    rest = ZERO
+    facts: list[Fact] = []
+    for monomial, factor in expr.terms:
+        if factor % size == 0:
+            continue
+        atom = monomial[0] if len(monomial) == 1 else None
+        if isinstance(atom, Min | Max):
+            for arg in atom.args:
+                found = multiple(arg * factor, size, args, cut)
+                if found is None:
+                    return None
+                facts += found
+            continue
+        if isinstance(atom, Sym):
+            name, _, end = atom.name.rpartition(".")
+            if end in ("start", "stop") and name in cut and args[name].domain.lo == ZERO and cut[name] % size == 0:
+                continue
+        rest += _term(expr, monomial) * factor
+    if _local(rest, args):
+        return None
+    if rest.constant is not None:
+        return facts if rest.constant % size == 0 else None
+    return [*facts, Divisible(rest, size)]
+
+
+def _term(expr: Expr, monomial: tuple[Atom, ...]) -> Expr:
+    """A product of atoms as an expression."""
+    found = const(1)
+    for atom in monomial:
+        found = found * of(atom)
+    return found
 
 
 def _local(expr: Expr, args: dict[str, RegionArg]) -> bool:
@@ -52,35 +87,38 @@ def _local(expr: Expr, args: dict[str, RegionArg]) -> bool:
     return bool(expr.functions or expr.symbols & inside)
 
 
-def _starts_at_zero(stream: Stream) -> bool:
-    return stream.block is None or stream.block.domain.lo.constant == 0
-
-
-def _ends(hi: Expr, args: dict[str, RegionArg]) -> list[tuple[Expr, str | None]]:
-    """The ends of a part: expressions, and the block argument whose blocks it ends with, if it does."""
+def _ends(hi: Expr, lo: Expr, args: dict[str, RegionArg]) -> list[tuple[Expr, str | None]]:
+    """The ends of a part that starts at `lo`: expressions, and the block argument whose blocks it ends with, if it
+    does."""
     found: list[tuple[Expr, str | None]] = []
     todo = [(hi, True)]
+    first = _alone(lo)
+    starts = {lo, *(first.args if isinstance(first, Max) else ())}
     while todo:
         expr, own = todo.pop()
-        atom = expr.terms[0][0][0] if len(expr.terms) == 1 and len(expr.terms[0][0]) == 1 else None
-        if isinstance(atom, Min) and expr.terms[0][1] == 1:
+        atom = _alone(expr)
+        if isinstance(atom, Min):
             todo += [(a, own) for a in atom.args]
             continue
-        if isinstance(atom, Max) and expr.terms[0][1] == 1:
-            # No coordinate lies below 0: of a maximum with 0 only the other bound matters.
-            rest = [a for a in atom.args if a.constant is None or a.constant > 0]
-            if len(rest) == 1:
-                todo.append((rest[0], own))
-                continue
+        if isinstance(atom, Max):
+            # No coordinate lies below 0 or the start: of a maximum with those only the other bounds matter.
+            todo += [(a, own) for a in atom.args if a not in starts and (a.constant is None or a.constant > 0)]
+            continue
         block = next((n for n in args if expr.coefficient(Sym(f"{n}.stop")) == 1), None)
         if block is not None:
             stop = sym(f"{block}.stop")
             if not own:
                 found.append((expr, block))
             bound = args[block].domain.hi
-            inner = bound.terms[0][0][0] if len(bound.terms) == 1 and len(bound.terms[0][0]) == 1 else None
-            bounds = inner.args if isinstance(inner, Min) and bound.terms[0][1] == 1 else (bound,)
+            inner = _alone(bound)
+            bounds = inner.args if isinstance(inner, Min) else (bound,)
             todo += [(expr - stop + b, False) for b in bounds]
         else:
             found.append((expr, None))
     return found
+
+
+def _alone(expr: Expr) -> Atom | None:
+    """The one atom that an expression is."""
+    one = len(expr.terms) == 1 and len(expr.terms[0][0]) == 1 and expr.terms[0][1] == 1
+    return expr.terms[0][0][0] if one else None

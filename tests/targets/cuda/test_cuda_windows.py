@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.realise.texts import windows
+from tests.realise.texts import near, windows
 from tests.targets.cuda.cuda_kit import clean, tried
 from tests.targets.cuda.test_cuda_streams import built, read
 
@@ -29,8 +29,7 @@ def boxes(machine: MachineProgram, tensor: str) -> list[str]:
     ("taps", "pad", "channels", "point"),
     [
         (3, 1, 128, {"flight": 1, "versions": 3, "consumers": 1}),
-        (3, 0, 64, {"staged": False, "versions": 2}),
-        (2, 3, 64, {"versions": 2, "consumers": 2}),
+        (2, 0, 64, {"staged": False, "versions": 2}),
     ],
 )
 def test_windows_are_boxes_at_shifted_coordinates(taps: int, pad: int, channels: int, point: dict[str, int]) -> None:
@@ -53,3 +52,17 @@ def test_windows_without_zeros_are_told() -> None:
     facts = contiguous(source, "cuda:sm_90a", sizes(8, 72, 3, 0))
     (reason,) = Streams().admits(source, facts)
     assert "where a load has `fill=0`" in reason
+
+
+def test_keys_from_a_moving_multiple_of_a_block() -> None:
+    source = read(near(100, stop="64*((q.stop + 63) // 64)"))
+    given = {"B": 1, "H": 1, "Q": 200, "S": 200, "D": 64}
+    machine = built(source, given, step=64, versions=2, consumers=2, staged=False)
+    tried(machine, source, given, tolerance=2e-2)
+
+
+def test_keys_from_anywhere_are_told_what_to_write() -> None:
+    source = read(near(100, block=1))
+    facts = contiguous(source, "cuda:sm_90a", {"B": 1, "H": 1, "Q": 200, "S": 200, "D": 64})
+    (reason,) = Streams().admits(source, facts)
+    assert "where KT goes on" in reason and "from and to multiples" in reason
