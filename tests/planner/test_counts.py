@@ -1,4 +1,4 @@
-"""Predicted times as counts times coefficients: what families say is linear, and what `Counts` says is what they say."""
+"""Predicted times as counts times coefficients: families are linear in them, and `Counts` says what they say."""
 
 from __future__ import annotations
 

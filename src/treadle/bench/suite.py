@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -42,6 +42,24 @@ class NoCase(UserError):
     code = "bench/no-case"
 
 
+class HasName(Protocol):
+    """A case of a suite."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Named = TypeVar("Named", bound=HasName)
+
+
+class HasJson(Protocol):
+    """A row of a table."""
+
+    def as_json(self) -> str:
+        """One line of JSON."""
+        ...
+
+
 @dataclass(frozen=True)
 class Row:
     """One case against one peer (or none). Units: microseconds; `ratio` is peer time / our time. `others`: the share of
@@ -71,12 +89,17 @@ class Row:
 
 def selected(pattern: str | None) -> list[Case]:
     """The CPU cases whose name the regular expression matches. *Errors*: `bench/no-case`."""
+    return among(list(cpu_cases()), pattern)
+
+
+def among(cases: list[Named], pattern: str | None) -> list[Named]:
+    """Those whose name the regular expression matches. *Errors*: `bench/no-case`."""
     try:
-        found = [c for c in cpu_cases() if pattern is None or re.search(pattern, c.name)]
+        found = [c for c in cases if pattern is None or re.search(pattern, c.name)]
     except re.error:
         found = []
     if not found:
-        names = ", ".join(c.name for c in cpu_cases())
+        names = ", ".join(c.name for c in cases)
         raise NoCase(
             doing="choosing benchmark cases",
             found=f"no case that {pattern!r} matches",
@@ -160,7 +183,7 @@ def _check(case: Case, side: str, run: Callable[[], Any], out: Any, want: Any, b
         )
 
 
-def write_rows(path: str, rows: list[Row]) -> None:
+def write_rows(path: str, rows: Sequence[HasJson]) -> None:
     """Appends rows as JSON Lines to a file; "-" prints them."""
     text = "".join(row.as_json() + "\n" for row in rows)
     if path == "-":

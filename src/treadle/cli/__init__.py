@@ -18,6 +18,7 @@ COMMANDS = {
     "simulate": "run a machine text under adversarial schedules",
     "sanitize": "look for broken promises of a kernel on random arguments",
     "tune": "measure the planner's candidates for a kernel; calls use the fastest then",
+    "calibrate": "fit the planner's cost model to this machine",
     "bench": "time kernels against other libraries",
     "cache": "show or clear the cache of compiled plans",
     "doctor": "what this machine has and can run",

@@ -1,11 +1,17 @@
-"""`treadle bench cpu [--case PATTERN] [--peers LIST] [--threads N] [--json FILE]`."""
+"""`treadle bench cpu | regret [--case PATTERN] [--peers LIST] [--threads N] [--json FILE]`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from treadle.bench.suite import Row, run_case, selected, write_rows
+import numpy as np
+
+from treadle.bench.held_out import cases as held_out
+from treadle.bench.held_out import on_host
+from treadle.bench.regret import Row as RegretRow
+from treadle.bench.regret import prepared, regret_of, summary
+from treadle.bench.suite import Row, among, run_case, selected, write_rows
 from treadle.cli.parser import Parser
 from treadle.runtime.pool import set_workers
 
@@ -13,15 +19,23 @@ from treadle.runtime.pool import set_workers
 def run(argv: Sequence[str]) -> int:
     """Times the suite's cases against the installed peers; exit status 0."""
     parser = Parser(prog="treadle bench", description="Time kernels against other libraries, interleaved.")
-    parser.add_argument("suite", choices=["cpu"])
+    parser.add_argument("suite", choices=["cpu", "regret"])
     parser.add_argument("--case", metavar="PATTERN", help="a regular expression for case names")
     parser.add_argument("--peers", help="a comma-separated list (default: all that are installed)")
     parser.add_argument("--threads", type=int, help="for both sides (default: all cores)")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument(
+        "--plans", type=int, default=24, metavar="N", help="regret: plans to measure of a case, at most"
+    )
+    parser.add_argument(
+        "--build", action="store_true", help="regret: compile the plans into the cache, measure nothing"
+    )
     parser.add_argument("--json", metavar="FILE", help="append rows as JSON Lines; - prints them")
     given = parser.parse_args(argv)
     if given.threads is not None:
         set_workers(given.threads)
+    if given.suite == "regret":
+        return _regret(given.case, given.plans, given.rounds, given.json, given.build)
     peers = None if given.peers is None else [p for p in given.peers.split(",") if p]
     rows: list[Row] = []
     quiet = given.json == "-"
@@ -36,6 +50,27 @@ def run(argv: Sequence[str]) -> int:
                 print(_line(row), flush=True)
     if given.json is not None:
         write_rows(given.json, rows)
+    return 0
+
+
+def _regret(pattern: str | None, most: int, rounds: int, json: str | None, only_build: bool) -> int:
+    """Measures candidates of held-out cases beside the planner's choice."""
+    array = on_host(np.random.default_rng(0))
+    if json != "-" and not only_build:
+        print(f"{'case':<38}{'ours us':>10}{'best us':>10}{'regret':>8}{'rank':>7}{'plans':>10} the fastest")
+    rows: list[RegretRow] = []
+    for case in among(list(held_out("cpu")), pattern):
+        if only_build:
+            _, plans, _, refused, declared = prepared(case, array, most)
+            print(f"{case.name:<38}{len(plans):>4} compiled, {len(refused)} refused, {declared} declared", flush=True)
+            continue
+        rows.append(regret_of(case, array, most, rounds))
+        if json != "-":
+            print(rows[-1].line(), flush=True)
+        if json is not None:
+            write_rows(json, rows[-1:])
+    if rows and json != "-":
+        print("\n".join(["", *summary(rows)]))
     return 0
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from treadle.driver.calibration import calibration_digest
 from treadle.ir.guard import Guard
 from treadle.plan.plan import guard_in
 from treadle.runtime.cache import Entry, content_key, default_cache
@@ -67,7 +68,8 @@ def fingerprint() -> str:
 
 def record_key(program_text: str, target: str, call_class: str, pins: str = "") -> str:
     """The cache key of the variant for a program, a target, a class of calls and the user's pins."""
-    return content_key("record", fingerprint(), program_text, target, call_class, pins)
+    made = f"{fingerprint()} {calibration_digest(target)}"
+    return content_key("record", made, program_text, target, call_class, pins)
 
 
 def fetch(key: str) -> Record | None:

@@ -1,0 +1,103 @@
+"""A kernel on arguments whose plans can be timed one by one: what calibration and regret measure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from treadle.base.errors import TreadleError
+from treadle.checker import check
+from treadle.driver.build import Built, assemble
+from treadle.driver.candidates import Candidate, families, plan_facts
+from treadle.driver.record import Record, fetch, fingerprint, keep
+from treadle.driver.targets import place_of
+from treadle.driver.tuning_space import distance, space
+from treadle.driver.variants import load
+from treadle.plan.cost import CostVector
+from treadle.plan.facts import CallFacts
+from treadle.plan.plan import Plan
+from treadle.planner.enumerate import realised
+from treadle.runtime.cache import content_key
+
+Run = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A plan that runs. `digest`: the same for plans that are the same code."""
+
+    run: Run
+    digest: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why a plan cannot be timed."""
+
+    reason: str
+
+
+class Subject:
+    """A kernel on arguments. The arguments are those of every run: outputs are overwritten."""
+
+    def __init__(self, kernel: Any, args: Sequence[Any], staged: Mapping[str, Any] | None = None) -> None:
+        self.special, self.call = kernel.prepare(tuple(args), dict(staged or {}))
+        self.target = place_of(self.call.device).target
+        self.facts: CallFacts = plan_facts(self.special.expanded, self.target, self.special.facts(self.call))
+        self.block = self.special.packer.pack(self.special.arguments(self.call))
+        self.families = {f.name: f for f in families(self.target)}
+
+    def plans(self) -> tuple[Plan, ...]:
+        """The declared space but for the universal plan, in order of predicted times."""
+        return space(self.special.expanded, self.facts, list(self.families.values())).plans
+
+    def cost(self, plan: Plan, seconds: Mapping[str, float] | None = None) -> CostVector:
+        """What a plan is predicted to take, under other coefficients if these are given."""
+        facts = self.facts if seconds is None else replace(self.facts, coefficients=seconds)
+        return self.families[plan.family].cost(self.special.expanded, facts, plan.point)
+
+    def make(self, plan: Plan) -> Made | Refused:
+        """The plan, realised, judged, compiled and loaded. What was compiled before comes from the cache."""
+        key = content_key("subject", fingerprint(), self.special.text, plan.to_json())
+        try:
+            record = fetch(key) or self._made(plan, key)
+        except TreadleError as error:
+            return Refused(f"{error.code}: {' '.join(error.found.split())}")
+        if isinstance(record, Refused):
+            return record
+        kernel = load(record, self.special.signature).kernel
+        return Made(lambda: kernel.run(self.block), record.digest)
+
+    def _made(self, plan: Plan, key: str) -> Record | Refused:
+        program = self.special.expanded
+        machine = realised(plan, program, self.facts, list(self.families.values()))
+        machine.captured = self.special.program if machine.program is not self.special.program else None
+        verdict = check(machine)
+        if verdict.status != "verified":
+            return Refused(f"{verdict.status}: {verdict.reason}")
+        record = assemble(Built(Candidate(plan, lambda: machine), machine, verdict))
+        if record.meta["late"]:
+            return Refused("; ".join(record.meta["late"]))
+        keep(key, record)
+        return record
+
+
+def sample(plans: Sequence[Plan], most: int, seed: int = 0) -> list[Plan]:
+    """The plans to measure: all when they are few; else the cheapest by prediction, those that differ from the cheapest
+    in one decision, the cheapest of each family, and others by lot, in that order of right."""
+    if len(plans) <= most:
+        return list(plans)
+    first = plans[0]
+    near = [p for p in plans if distance(first, p) == 1]
+    heads = list({p.family: p for p in reversed(plans)}.values())
+    rest = list(plans)
+    random.Random(seed).shuffle(rest)
+    quota = [first, *heads, *plans[1 : most // 4], *near[: most // 2], *rest]
+    found: dict[str, Plan] = {}
+    for plan in quota:
+        if len(found) == most:
+            break
+        found.setdefault(plan.line(), plan)
+    return sorted(found.values(), key=lambda p: p.cost.total if p.cost is not None else 0.0)
