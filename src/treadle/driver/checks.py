@@ -70,6 +70,9 @@ class CheckedLaunch:
         self._call = call
         self.outs = call.outs
 
+    def __repr__(self) -> str:
+        return repr(self._launch)
+
     def __call__(self) -> Any:
         """Launches; returns the Outs. *Errors*: `check/failed`."""
         self._launch()

@@ -71,7 +71,7 @@ class Kernel:
         self._around: Surroundings | None = None  # what the captured programs were made of beside arguments
 
     def __repr__(self) -> str:
-        return f"<treadle kernel {self.definition.name}>"
+        return repr(self.definition)
 
     def __reduce__(self) -> str:
         """Copied and pickled as Python's functions are: a copy is the kernel itself, a pickle is its name."""

@@ -89,6 +89,9 @@ class CopyingLaunch:
         self._copies = copies
         self.outs = copies.call.outs
 
+    def __repr__(self) -> str:
+        return repr(self._launch)
+
     def __call__(self) -> Any:
         """Copies, launches, returns the Outs."""
         self._copies.refresh()

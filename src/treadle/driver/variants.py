@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,6 +64,11 @@ class Variant:
         """
         return min(class_distance(cls, c) for c in self.planned)
 
+    def lies(self, cls: str) -> bool:
+        """Whether this plan was chosen for a call whose arrays lie as those of the class: contiguous along the same
+        axes, and on a GPU aligned alike."""
+        return layout_of(cls) in map(layout_of, self.planned)
+
 
 @contextmanager
 def on_host(program: Program, call: Call, *, stack: bool = False) -> Generator[tuple[Program, dict[str, Any]]]:
@@ -120,6 +125,9 @@ class InterpretedLaunch:
         self.call = call
         self.outs = call.outs
 
+    def __repr__(self) -> str:
+        return f"<bound {self.program.name}, {self.variant.plan}>"
+
     def __call__(self) -> Any:
         """Runs again; returns the Outs."""
         self.variant.run(self.program, self.call)
@@ -146,7 +154,7 @@ def call_class(facts: CallFacts, workers: int, kind: str = "cpu", stored: int = 
 
     Extents as 0, 1, small, middle, large; per array which axis is contiguous; which arguments overlap; how many
     workers there are; on a CPU whether the outputs (`stored` bytes) are too large for its last cache. On a GPU also how
-    addresses are aligned (no plan of the CPU asks), and large extents are told apart further: how many tasks there are
+    addresses and pitches are aligned (no plan of the CPU asks), and large extents are told apart further: how many tasks there are
     for its multiprocessors, and how much of a row a thread can hold.
     """
     tell = _extent_class if kind == "cpu" else _extent_class_gpu
@@ -163,6 +171,25 @@ def call_class(facts: CallFacts, workers: int, kind: str = "cpu", stored: int = 
     )
     beyond = "beyond the cache" if kind == "cpu" and stored >= STREAM_FROM else ""
     return f"{dims};{arrays};{met};{workers};{beyond}"
+
+
+def layout_of(cls: str) -> str:
+    """How arrays lie, of a class of calls."""
+    return cls.split(";")[1]
+
+
+def spared(variants: Sequence[Variant]) -> Variant | None:
+    """The variant that is missed least: of those whose ways for arrays to lie others were planned for too, the one
+    nearest to such another. None where each has a way of its own."""
+    best: tuple[int, Variant] | None = None
+    for one in variants:
+        others = [o for o in variants if o is not one]
+        if not one.planned or not all(any(o.lies(c) for o in others) for c in one.planned):
+            continue
+        far = max(min(o.distance(c) for o in others if o.lies(c)) for c in one.planned)
+        if best is None or far < best[0]:
+            best = far, one
+    return None if best is None else best[1]
 
 
 SIZES = "01smlxh"
@@ -197,4 +224,7 @@ def _array_class(array: ArrayFacts, kind: str) -> str:
     if kind == "cpu":
         return unit
     aligned = 64 if array.address % 64 == 0 else 16 if array.address % 16 == 0 else 1
-    return f"{unit}@{aligned}"
+    # Engines copy rows that begin at whole chunks: operands of other pitches have plans of their own.
+    steps = [s for n, s in zip(array.shape, array.strides) if n > 1 and s != 1]
+    pitch = next(p for p in (16, 8, 4, 2, 1) if all(s % p == 0 for s in steps))
+    return f"{unit}@{aligned}/{pitch}"

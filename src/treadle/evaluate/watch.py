@@ -26,7 +26,7 @@ Index = tuple[Any, ...]
 Places = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Finding:
     """A broken promise or rule seen in a run: its code, what was seen, the lines, instances and values concerned."""
 
@@ -41,6 +41,9 @@ class Finding:
         place = f" ({self.span})" if self.span else ""
         also = f", and {self.other}" if self.other else ""
         return f"{self.code}: {self.message}{place}{also}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
 
 
 class State(Protocol):

@@ -12,7 +12,7 @@ of an integer value (`%n()` for a loaded scalar). Names of dimensions and of reg
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -297,7 +297,7 @@ class Hidden:
     spans: tuple[Span | None, ...]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Program:
     """A captured kernel for fixed dtypes, ranks and staged values.
 
@@ -319,6 +319,16 @@ class Program:
     span: Span | None = None
     hidden: list[Hidden] = field(default_factory=list[Hidden])
     intrinsics: list[Meaning] = field(default_factory=list["Meaning"])
+    printer: ClassVar[Callable[[Program], str]]
+    """`print_program`: the file with the printer, which imports this one, gives it."""
+
+    def __repr__(self) -> str:
+        tensors = ", ".join(f"{t.name}: {t.dtype}[{', '.join(map(str, t.dims))}]" for t in self.tensors)
+        return f"<program {self.name}({tensors}), {sum(1 for _ in self.body.walk())} operations>"
+
+    def __str__(self) -> str:
+        """The text of the program."""
+        return Program.printer(self)
 
     def tensor(self, name: str) -> Tensor:
         """The tensor parameter of that name."""

@@ -48,6 +48,9 @@ def print_program(program: Program) -> str:
     return str(printer.out)
 
 
+Program.printer = print_program
+
+
 def number_text(number: float | int | bool | None) -> str:
     """A constant: `uninitialised`, `true`, `-inf`, `nan`, or digits that read back exactly."""
     if number is None:

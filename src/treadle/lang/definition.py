@@ -55,6 +55,12 @@ class Parameter:
     default: Any = inspect.Parameter.empty
     devices: bool = False  # one array for each coordinate of the first dimension
 
+    @property
+    def shown(self) -> str:
+        """Its name and what it declares: `X[M, K, bf16]`, `s`."""
+        inside = [*map(str, self.dims), *([] if self.dtype is None or self.kind == "scalar" else [str(self.dtype)])]
+        return self.name if self.kind == "scalar" else f"{self.name}[{', '.join(inside)}]"
+
 
 class Definition:
     """A kernel as written. `parameters` describe it; `capture` gives its program."""
@@ -94,7 +100,17 @@ class Definition:
         self._programs: dict[Any, Program] = {}
 
     def __repr__(self) -> str:
-        return f"<treadle kernel {self.name}>"
+        return f"<treadle kernel {self.heading}>"
+
+    @property
+    def heading(self) -> str:
+        """Its name, with its arguments, staged values and Outs: `scaled(X[M, N], *, by) -> Y[M]`."""
+        every = self.parameters.values()
+        given = [p.shown for p in every if p.kind in ("tensor", "scalar")]
+        staged = [p.name for p in every if p.kind == "staged"]
+        outs = [p.shown for p in every if p.kind == "out"]
+        inside = ", ".join([*given, *(["*", *staged] if staged else [])])
+        return f"{self.name}({inside})" + (f" -> {', '.join(outs)}" if outs else "")
 
     def under(self, numerics: Any) -> Definition:
         """The same with another numerical contract. *Errors*: `capture/argument` for what is no `td.Numerics`."""

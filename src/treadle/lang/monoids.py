@@ -75,6 +75,9 @@ class Monoid:
         """Two states as one."""
         return apply(context(), self, s, t, lifted=False)
 
+    def __repr__(self) -> str:
+        return f"td.Monoid({self.name})"
+
 
 _SENTENCES = {
     "add": "addition, with identity 0",

@@ -24,6 +24,12 @@ class TensorSpec:
     out: bool
     devices: bool = False
 
+    def __repr__(self) -> str:
+        inside = [*map(str, self.dims), *([] if self.dtype is None else [str(self.dtype)])]
+        if self.devices:
+            inside[0] = f"{inside[0]}.device"
+        return f"td.{'Out' if self.out else 'Tensor'}[{', '.join(inside) or '()'}]"
+
     def __or__(self, other: object) -> TensorSpec:
         """`td.Tensor[M] | None`: what makes a parameter optional is its default."""
         return self if other is None else NotImplemented
@@ -34,6 +40,9 @@ class ScalarSpec:
     """`td.Scalar[f32]`."""
 
     dtype: DType
+
+    def __repr__(self) -> str:
+        return f"td.Scalar[{self.dtype}]"
 
     def __or__(self, other: object) -> ScalarSpec:
         """`td.Scalar[f32] | None`, as with tensors."""

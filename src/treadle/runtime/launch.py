@@ -302,6 +302,11 @@ class CpuLaunch:
         """Run; returns the Outs. Errors: runtime/check-failed."""
         if self._lock is None:
             code = self._entry(self._address)
+    def __repr__(self) -> str:
+        given = zip(self.kernel.signature.params, self.block.arguments)
+        told = [f"{p.name}{list(a.shape) if hasattr(a, 'shape') else ''}" for p, a in given if a is not None]
+        return f"<bound {self.kernel.name.removeprefix('treadle_')}: {', '.join(told)}>"
+
         else:
             with self._lock:
                 code = self._entry(self._address)
