@@ -52,6 +52,10 @@ class Meaning(Scopes):
     def _settled(self) -> dict[object, dict[Term, Term]]:
         return {}
 
+    @cached_property
+    def _indexed(self) -> dict[object, dict[Term, Expr]]:
+        return {}
+
     # ---- elements
 
     def rank(self, name: str) -> int:
@@ -132,10 +136,15 @@ class Meaning(Scopes):
 
     def index_of(self, term: Term, view: View | None = None) -> Expr:
         """An integer element as an index expression: exact where it is index arithmetic, opaque otherwise."""
-        return self._index_of(term, view).substitute(self.numbers)
+        view = view or View()
+        known = self._indexed.setdefault(view.key, {})
+        found = known.get(term)
+        if found is None:
+            found = known[term] = self._index_of(term, view).substitute(self.numbers)
+        return found
 
-    def _index_of(self, term: Term, view: View | None = None) -> Expr:
-        settled = self.settle(term, view or View())
+    def _index_of(self, term: Term, view: View) -> Expr:
+        settled = self.settle(term, view)
         match settled:
             case Idx(expr):
                 return expr

@@ -6,12 +6,12 @@ instance of the operation, whatever else a machine statement uses the same eleme
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
-from treadle.algebra.expr import Constraint, Expr, Fn, ge, lt
+from treadle.algebra.expr import Constraint, Expr, Fn, ge, lt, sym
 from treadle.algebra.sets import Facts
-from treadle.checker.compare import split
 from treadle.checker.scopes import argument_symbols
 from treadle.checker.source import Source
 from treadle.checker.state import Place
@@ -72,57 +72,147 @@ def _subscripts(op: Op) -> Iterator[tuple[Sub, Expr, Expr]]:
             yield sub, lo, hi
 
 
-def told(found: list[Promise], place: Place, facts: Facts, index: tuple[Expr, ...] = ()) -> tuple[Constraint, ...]:
-    """What promises tell in the instance in force: of index expressions, of elements that scalar fragments hold, and
-    of those that fragments hold at the slots at which `index` asks for fragments.
+Held = tuple[str, tuple[Expr, ...]]
+"""A fragment of integers, and slots of it (none of a scalar)."""
 
-    What one promise tells may be what another one needs, so that its element exists: hence the rounds.
+
+class Promised:
+    """The promises of a program."""
+
+    def __init__(self, source: Source) -> None:
+        self.found = promises(source)
+        self.looked = 0
+        """How many elements of fragments were taken for promised ones, or compared with one, so far."""
+
+    def at(self, place: Place, facts: Facts, index: tuple[Expr, ...]) -> Told:
+        """What promises tell at an access."""
+        return Told(self, place, facts, index)
+
+
+class Told:
+    """What promises tell at one access: of index expressions; of elements that the fragments hold for which the index
+    asks, and of those that are coordinates of these; if that is not enough, of all elements that scalar fragments hold,
+    and that others hold at the slots for which the index asks.
+
+    Every promise in force speaks of every element of its value that there is in the instance in force: which elements
+    are looked at is a matter of work only.
     """
-    out: list[Constraint] = []
-    active = [p for p in found if _in_force(p.op, place)]
-    for promise in active:
-        if promise.expr is not None:
-            out += _inside(promise, place, place.source.expr_at(promise.expr, place.view.bindings))
-    named = {p.value for p in active if p.value is not None}
-    held_at = [(n, None) for n in _scalars(place)] + _beside(place, index)
-    terms = [t for n, at in held_at if (t := _held(place, facts, n, at)) is not None]
-    held = [one for t in terms for value in sorted(named) if (one := _as(place, t, value)) is not None]
-    for _ in range(32):
-        known = facts.also(*out)
-        rest = [t for t in held if not _active(place, t, known)]
-        new = [t for t in held if t not in rest]
-        if not new:
-            break
-        for term in new:
-            i = place.source.index_of(term, place.view)
-            out += [c for p in active if p.value == term.value for c in _inside(p, place, i)]
-        held = rest
-    return tuple(out)
+
+    def __init__(self, promised: Promised, place: Place, facts: Facts, index: tuple[Expr, ...]) -> None:
+        self.promised, self.place, self.facts, self.index = promised, place, facts, index
+        self.by_value: dict[str, list[Promise]] = {}
+        self.told: list[Constraint] = []
+        self.noted: dict[Elem, bool] = {}
+        """Elements of promised values: whether what is promised of them was told."""
+
+    def imply(self, goal: Constraint) -> bool:
+        """Whether a constraint follows from the facts and what promises tell."""
+        return self._near.implies(goal) or self._all.implies(goal)
+
+    @cached_property
+    def _near(self) -> Facts:
+        """Facts, with what is told of elements for which the index asks, and of their coordinates."""
+        place = self.place
+        for promise in self.promised.found:
+            if not _in_force(promise.op, place):
+                continue
+            if promise.value is not None:
+                self.by_value.setdefault(promise.value, []).append(promise)
+            elif promise.expr is not None:
+                self.told += _inside(promise, place, place.source.expr_at(promise.expr, place.view.bindings))
+        if not self.by_value:
+            return self.facts.also(*self.told)
+        for name, slots in self._asked:
+            for term in self._held(name, slots):
+                if term.value in self.by_value:
+                    self.noted.setdefault(term, False)
+                else:
+                    self._compare(term)
+        while True:
+            known = self._known()
+            wanted = {c for t, told in self.noted.items() if not told for c in t.coords}
+            more = [e for c in wanted for e in self._named.get(c, []) if e not in self.noted] if wanted else []
+            if not more:
+                return known
+            self.noted |= dict.fromkeys(more, False)
+
+    @cached_property
+    def _all(self) -> Facts:
+        """Facts, with what is told of all elements in reach."""
+        for name, slots in self._beside if self.by_value else ():
+            for term in self._held(name, slots):
+                if term.value in self.by_value:
+                    self.noted.setdefault(term, False)
+                self._compare(term)
+        return self._known()
+
+    def _known(self) -> Facts:
+        """The facts with all that is told of the elements noted.
+
+        What one promise tells may be what another one needs, so that its element exists: hence the rounds.
+        """
+        known = self.facts.also(*self.told)
+        while new := [t for t, told in self.noted.items() if not told and _active(self.place, t, known)]:
+            for term in new:
+                self.noted[term] = True
+                i = self.place.source.index_of(term, self.place.view)
+                self.told += [c for p in self.by_value[term.value] for c in _inside(p, self.place, i)]
+            known = self.facts.also(*self.told)
+        return known
+
+    def _compare(self, term: Elem) -> None:
+        """Notes the elements of promised values that a term is too, by what both mean."""
+        self.promised.looked += len(self.by_value)
+        for one in (_as(self.place, term, value) for value in self.by_value):
+            if one is not None:
+                self.noted.setdefault(one, False)
+
+    # ---- what fragments hold
+
+    @cached_property
+    def _asked(self) -> list[Held]:
+        """The fragments for which the index asks, and the slots where no other fragment says which."""
+        frags = self.place.frags
+        asked = {a: None for e in self.index for a in e.atoms() if isinstance(a, Fn) and a.name in frags}
+        return [
+            (a.name, tuple(self.place.expr(e, self.facts) for e in a.args))
+            for a in asked
+            if not any(e.functions for e in a.args)
+        ]
+
+    @cached_property
+    def _beside(self) -> list[Held]:
+        """Scalar fragments, and those of the shape of one for which the index asks, at its slots."""
+        frags = self.place.frags
+        at: dict[tuple[int, ...], list[tuple[Expr, ...]]] = {(): [()]}
+        for name, slots in self._asked:
+            there = at.setdefault(frags[name].shape, [])
+            if slots not in there:
+                there.append(slots)
+        ints = [n for n in self.place.holds if n in frags and frags[n].dtype.is_int]
+        return [(n, slots) for n in ints for slots in at.get(frags[n].shape, ())]
+
+    @cached_property
+    def _named(self) -> dict[Expr, list[Elem]]:
+        """The elements of promised values that these hold, by their index expressions."""
+        found: dict[Expr, list[Elem]] = {}
+        for name, slots in self._beside:
+            for term in self._held(name, slots, self.by_value):
+                self.promised.looked += 1
+                found.setdefault(self.place.source.index_of(term, self.place.view), []).append(term)
+        return found
+
+    def _held(self, name: str, slots: tuple[Expr, ...], values: Container[str] | None = None) -> Iterator[Elem]:
+        """The elements (of some values) that a fragment holds at these slots, in some case or other."""
+        for _, term in self.place.holds.get(name, ()):
+            if isinstance(term, Elem) and (values is None or term.value in values):
+                yield _at(term, slots)
 
 
-def _scalars(place: Place) -> list[str]:
-    return [n for n in place.holds if n in place.frags and not place.frags[n].shape and place.frags[n].dtype.is_int]
-
-
-def _beside(place: Place, index: tuple[Expr, ...]) -> list[tuple[str, tuple[Expr, ...] | None]]:
-    """Integer fragments of the shape of one that an index asks, with the slots at which it does."""
-    asked = {a for e in index for a in e.atoms() if isinstance(a, Fn) and a.name in place.frags and a.args}
-    found = sorted({(place.frags[a.name].shape, a.args) for a in asked}, key=str)
-    return [
-        (n, args)
-        for shape, args in found
-        for n in place.holds
-        if n in place.frags and place.frags[n].shape == shape and place.frags[n].dtype.is_int
-    ]
-
-
-def _held(place: Place, facts: Facts, name: str, at: tuple[Expr, ...] | None) -> Elem | None:
-    """The element that a fragment holds at these slots, if one case decides."""
-    if at is not None and any(a.functions for a in at):
-        return None
-    slots = None if at is None else tuple(place.expr(a, facts) for a in at)
-    cases = [term for _, term in split(facts, place.held(name, slots, facts))]
-    return cases[0] if len(cases) == 1 and isinstance(cases[0], Elem) else None
+def _at(term: Elem, slots: tuple[Expr, ...]) -> Elem:
+    """The element that is held at these slots."""
+    env = {f"${i}": e for i, e in enumerate(slots) if e != sym(f"${i}")}
+    return term.map(lambda e: e.substitute(env)) if env else term
 
 
 def _as(place: Place, term: Elem, value: str) -> Elem | None:

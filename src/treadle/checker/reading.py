@@ -15,7 +15,7 @@ from treadle.algebra.expr import Constraint, Expr, ge, lt
 from treadle.algebra.sets import Facts, is_opaque
 from treadle.checker.compare import Gap, split
 from treadle.checker.folds import Folds
-from treadle.checker.promises import promises, told
+from treadle.checker.promises import Promised
 from treadle.checker.sampling import differ
 from treadle.checker.scopes import argument_symbols, flat
 from treadle.checker.state import Place
@@ -75,7 +75,7 @@ class Reading:
         self.source = folds.source
         self.compare = folds.compare
         self.spent = spent
-        self.promises = promises(self.source)
+        self.promises = Promised(self.source)
         self.scatters: Scattering
         self.position: Callable[[], int] = lambda: 0
         self.stored = stored
@@ -129,13 +129,14 @@ class Reading:
         if len(ref.index) != len(extents):
             raise Refused(judgement, f"{ref.name} has {len(extents)} axes, not {len(ref.index)}", {})
         out: list[Expr] = []
+        told = self.promises.at(place, facts, ref.index)
         for axis, (e, extent) in enumerate(zip(ref.index, extents)):
             i = place.expr(e, facts)
             out.append(i)
             for fact in (ge(i, 0), lt(i, extent)):
                 if facts.implies(fact) or (promised is not None and promised(axis)):
                     continue
-                if not facts.also(*told(self.promises, place, facts, ref.index)).implies(fact):
+                if not told.imply(fact):
                     refuse(facts, fact, judgement, f"{what} {ref.name} outside its axis {axis} of extent {extent}")
         return tuple(out)
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from treadle.algebra.expr import QUOTIENT, REMAINDER, Constraint, Expr, ExprLike, Fn, maximum, minimum, of
+from treadle.algebra.expr import QUOTIENT, REMAINDER, Constraint, Expr, ExprLike, Fn, maximum, minimum, of, sym
 from treadle.dtype.convert import round_to
 from treadle.dtype.formats import DType, i64
 
@@ -98,7 +98,7 @@ class Elem(Term):
     coords: tuple[Expr, ...]
     inst: tuple[tuple[str, Expr], ...] = ()
 
-    def map(self, change: Callable[[Expr], Expr]) -> Term:
+    def map(self, change: Callable[[Expr], Expr]) -> Elem:
         return Elem(self.value, tuple(map(change, self.coords)), tuple((s, change(e)) for s, e in self.inst))
 
     def __str__(self) -> str:
@@ -201,6 +201,7 @@ def mapped(pieces: Pieces, change: Callable[[Expr], Expr]) -> Pieces:
 
 def substituted(pieces: Pieces, env: Mapping[str, ExprLike]) -> Pieces:
     """Symbols replaced in conditions and terms."""
+    env = {s: e for s, e in env.items() if e != sym(s)}
     return mapped(pieces, lambda e: e.substitute(env)) if env else pieces
 
 
