@@ -14,6 +14,7 @@ import random
 from dataclasses import dataclass
 
 from tests.checker.random_copies import HEAD, copies_text
+from tests.checker.random_handovers import handover_text
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def random_machine(seed: int) -> Drawn:
         "launches",
         "copies",
         "copies",
+        "handover",
     )
     kind = chooser.choice(kinds)
     draw = Draw(seed, chooser.choice((0.8, 0.9, 0.95, 1.0)))
@@ -692,7 +694,14 @@ def copies(draw: Draw) -> Drawn:
     return Drawn("copies", assemble("cuda:sm_80", ROWS, guard, host, kernel), sizes)
 
 
+def handover(draw: Draw) -> Drawn:
+    """Two roles that hand memory over by named barriers (`random_handovers`)."""
+    text, sizes = handover_text(draw)
+    return Drawn("handover", text, sizes)
+
+
 SHAPES = {
+    "handover": handover,
     "copies": copies,
     "exchange": exchange,
     "ring": ring,

@@ -16,6 +16,7 @@ from treadle.checker.coverage import Coverage, StoreEvent
 from treadle.checker.cuts import Cut, Range, argument_of
 from treadle.checker.engines import Engines, filled
 from treadle.checker.gpu import replicated
+from treadle.checker.handover import Handover
 from treadle.checker.invariants import Invariants, number
 from treadle.checker.order import Accesses
 from treadle.checker.reading import Loaded
@@ -63,6 +64,7 @@ class Walk(Invariants):
         super().__init__()
         self.engines: Engines | None = None
         self.chunks: Chunks | None = None
+        self.handover: Handover | None = None
         self.rings: Rings | None = None
         self.published: dict[str, tuple[tuple[str, ...], Pieces]] = {}
 
@@ -90,24 +92,34 @@ class Walk(Invariants):
         for name, ring in self.rings.of_buffer.items():
             if ring.step.body[ring.step.position] is not stmt:
                 continue
-            buffer = place.buffers[name]
-            names = slots(len(buffer.shape))
-            facts = place.facts.also(*box(names, [place.expr(e) for e in buffer.shape]))
-            pieces = filled(place.contents[name], tuple(map(sym, names)), facts, name)
-            self.published[name] = tuple(r.var for f in place.frames if f.agents == 0 for r in f.ranges), pieces
+            self._publish(place, name)
+
+    def _publish(self, place: Place, name: str) -> None:
+        buffer = place.buffers[name]
+        names = slots(len(buffer.shape))
+        facts = place.facts.also(*box(names, [place.expr(e) for e in buffer.shape]))
+        pieces = filled(place.contents[name], tuple(map(sym, names)), facts, name)
+        self.published[name] = tuple(r.var for f in place.frames if f.agents == 0 for r in f.ranges), pieces
 
     def subscribe(self, place: Place, role: str) -> None:
         """On entry to the body of a step: its slots hold what the producer published, in terms of our own controls."""
         if self.rings is None:
             return
+        controls = [f.control for f in place.frames if isinstance(f.control, Loop | Tasks) and f.agents == 0]
+        for name in self.handover.taken_by(role, controls) if self.handover is not None else ():
+            self._subscribe(place, name)
         for (taker, full), step in self.rings.taken.items():
-            controls = [f.control for f in place.frames if isinstance(f.control, Loop | Tasks) and f.agents == 0]
             if taker != role or len(controls) != len(step.path) or any(a is not b for a, b in zip(controls, step.path)):
                 continue
-            mine = [r.var for f in place.frames if f.agents == 0 for r in f.ranges]
             for name in self.rings.rings[full].buffers:
-                theirs, pieces = self.published[name]
-                place.filled[name] = substituted(pieces, {a: sym(b) for a, b in zip(theirs, mine)})
+                self._subscribe(place, name)
+
+    def _subscribe(self, place: Place, name: str) -> None:
+        if name not in self.published:
+            raise Unsure("J1", f"what is put into {name} is not known yet", missing="roles that fill before they take")
+        mine = [r.var for f in place.frames if f.agents == 0 for r in f.ranges]
+        theirs, pieces = self.published[name]
+        place.filled[name] = substituted(pieces, {a: sym(b) for a, b in zip(theirs, mine)})
 
     # ---- bodies
 
@@ -149,6 +161,9 @@ class Walk(Invariants):
                 pass
             case Sync() if stmt.kind in ("amx.config", "amx.release"):
                 self.configure(place, stmt)
+            case Sync() if self.handover is not None and id(stmt) in self.handover.publishes:
+                for name in self.handover.publishes[id(stmt)]:
+                    self._publish(place, name)
             case Sync() if place.target.kind == "cuda" and find_ordering(stmt.kind, "cuda") is not None:
                 pass  # ordering is judged role by role: `gpu` and `rings`
             case Sync():

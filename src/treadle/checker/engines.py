@@ -14,7 +14,7 @@ from treadle.checker.compare import split
 from treadle.checker.state import Place
 from treadle.checker.statements import Statements
 from treadle.checker.steps import run_length
-from treadle.checker.storage import Contents, Written, read
+from treadle.checker.storage import Contents, Written, from_all, read
 from treadle.checker.terms import Cell, Num, Pieces, Undef, substituted, undefined
 from treadle.checker.verdict import Refused, Unsure, require
 from treadle.ir.core import Tensor
@@ -325,22 +325,18 @@ class Engines:
         names = tuple(f"${i}" for i in range(len(stmt.box)))
         map_ = IndexMap(names, here, (*box(names, stmt.box), *where))
         if stmt.multicast:
-            map_ = self._from_all(place, buffer, contents.layers[0].pieces, map_)
+            map_ = self._from_all(place, buffer, contents.layers[0].pieces, map_, stmt.multicast)
         written = Written(map_)
         place.contents[buffer.name] = contents.stored(written)
 
-    def _from_all(self, place: Place, buffer: Buffer, pieces: Pieces, mine: IndexMap) -> IndexMap:
+    def _from_all(self, place: Place, buffer: Buffer, pieces: Pieces, mine: IndexMap, receivers: int) -> IndexMap:
         """Where boxes of all workgroups of the cluster come to rest in each of them: what the version says is the same
         in all, and no two workgroups' boxes meet."""
-        size = next(launch.cluster for launch in self.program.host.launches if launch.kernel == place.kernel.name)
-        sender = sym("@sender")
-        if substituted(pieces, {RANK: sender}) != pieces:
+        if substituted(pieces, {RANK: sym("another")}) != pieces:
             raise Unsure(
                 "J1", f"{buffer.name} differs from workgroup to workgroup", missing="a version without the rank"
             )
-        outs = tuple(e.substitute({RANK: sender}) for e in mine.outs)
-        where = (*(c.substitute({RANK: sender}) for c in mine.where), *box(("@sender",), (size,)))
-        all_ = IndexMap(("@sender", *mine.dims), outs, where)
+        all_ = from_all(mine, receivers)
         try:
             relation = Relation.of(all_, place.facts)
         except Inexpressible as term:

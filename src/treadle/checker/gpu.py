@@ -145,15 +145,21 @@ def _outside(role: Role) -> None:
 
 def _named(kernel: Kernel, everyone: int, target: Target) -> None:
     """Named barriers: 0 joins everyone; each role's own number, one an agent, is nobody else's."""
-    taken: dict[int, tuple[str, str]] = {}
+    between = handed(kernel)
+    taken: dict[int, tuple[str, str]] = {n: ("", "") for n in between}
     for role in kernel.roles:
         for s in walk(role.body):
             if not isinstance(s, Sync) or s.kind not in ("barrier.sync", "barrier.arrive"):
                 continue
             args = dict(s.args)
             number, threads = args["id"], args["threads"].constant
+            if number.constant is not None and number.constant in between:
+                taken.setdefault(number.constant, ("", ""))  # `handover` has looked
+                if not 1 <= number.constant < target.named_barriers:
+                    raise Refused("J5", f"roles hand over at barrier {number}", {})
+                continue
             if s.kind == "barrier.arrive":
-                raise Unsure("J5", "an arrival at a named barrier without a wait", missing="a rule for turns")
+                raise Unsure("J5", f"an arrival at the named barrier {number}", missing="a number")
             apart = {t.over for t in role.body if isinstance(t, Tasks)} & {"threads", "warps"}
             if "threads" in apart or ("warps" in apart and threads != role.threads):
                 raise Refused("J5", f"{role.name}: tasks that run apart join at a barrier", {"threads": threads or 0})
@@ -175,6 +181,24 @@ def _named(kernel: Kernel, everyone: int, target: Target) -> None:
             for n in range(base, base + role.agents):
                 if taken.setdefault(n, (role.name, str(number))) != (role.name, str(number)):
                     raise Refused("J5", f"barrier {n} joins different threads", {"id": n})
+
+
+def handed(kernel: Kernel) -> frozenset[int]:
+    """Numbers of the named barriers at which roles hand over to one another: some only arrive, or threads of several
+    roles meet, those of all at another barrier than 0."""
+    found: set[int] = set()
+    users: dict[int, set[str]] = {}
+    everyone = sum(r.agents * r.threads for r in kernel.roles)
+    for role in kernel.roles:
+        for s in walk(role.body):
+            if isinstance(s, Sync) and s.kind in ("barrier.sync", "barrier.arrive"):
+                number, threads = (dict(s.args)[n].constant for n in ("id", "threads"))
+                apart = s.kind == "barrier.arrive" or threads not in (role.threads, everyone if number == 0 else None)
+                if number is not None:
+                    users.setdefault(number, set()).add(role.name)
+                if number is not None and apart:
+                    found.add(number)
+    return frozenset(n for n in found if len(users[n]) > 1)
 
 
 def own_base(number: Expr, role: Role) -> int | None:

@@ -20,6 +20,7 @@ from treadle.checker.cuts import Range
 from treadle.checker.engines import Engines
 from treadle.checker.folds import Folds
 from treadle.checker.gpu import Between, check_parts, touched, uniform
+from treadle.checker.handover import Handover
 from treadle.checker.host import check_host
 from treadle.checker.inflight import InFlight, check_staging
 from treadle.checker.order import Accesses
@@ -174,7 +175,8 @@ class Judge:
         lets = (eq(sym(name), e) for name, e in self.program.host.lets.items())
         rings = Rings(kernel, self.facts.also(*lets), cluster=self.cluster)
         clusters = Clusters(kernel, self.cluster)
-        judge: Rings | Clusters | InFlight | Between | Locality | Reuse = rings
+        handover = self.walk.handover = Handover(kernel, rings)
+        judge: Handover | Rings | Clusters | InFlight | Between | Locality | Reuse = rings
         try:
             judge = clusters
             clusters.check(self.source, self.program.host.workspace)
@@ -183,7 +185,10 @@ class Judge:
             check_turns(next(k for k in self.whole.kernels if k.name == kernel.name), rings, target.named_barriers)
             workspace = tuple(self.program.host.workspace)
             rings.at = None
-            shared = check_parts(kernel, frozenset(rings.of_buffer), workspace)
+            judge = handover
+            handover.check()
+            judge = rings
+            shared = check_parts(kernel, frozenset(rings.of_buffer) | handover.buffers, workspace)
             if shared is not None:
                 rings.at = shared if isinstance(shared, Stmt) else None
                 raise Unsure(
@@ -202,7 +207,7 @@ class Judge:
                 if loose is not None and any(touched(s, loose) for s in walk(role.body)):
                     raise Unsure("J2", f"{loose} has versions and no protocol", missing="a ring or staging slots")
                 judge = reuse = Reuse(kernel, role, self._index_facts(role, rings.facts), everyone)
-                apart = frozenset(staged) | reuse.run()
+                apart = frozenset(staged) | reuse.run() | handover.buffers
                 judge = between = Between(kernel, role, self.source, everyone, workspace, apart)
                 between.run()
         except Finding:
@@ -220,6 +225,8 @@ class Judge:
     def _in_order(self, kernel: Kernel, rings: Rings | None) -> list[Role]:
         """Roles that fill rings before those that read them: not an order of execution, but of what is known."""
         takers: set[str] = set() if rings is None else {name for name, _ in rings.taken}
+        if self.walk.handover is not None:
+            takers = takers.union(*self.walk.handover.readers.values()) - set(self.walk.handover.writer.values())
         return sorted(kernel.roles, key=lambda r: r.name in takers)
 
     def _agents(self, place: Place, role: Role) -> Place:

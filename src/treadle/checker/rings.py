@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from treadle.algebra.expr import Expr, ge, gt, lt, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.clusters import everyone
-from treadle.checker.gpu import BY_WORKGROUPS, accesses
+from treadle.checker.gpu import BY_WORKGROUPS, accesses, handed
 from treadle.checker.steps import Ring, Step, Tree, bodies, flat, is_meeting, kind, run_length, touches
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
@@ -56,6 +56,7 @@ class Rings:
     def check(self) -> None:
         """*Errors*: findings of J2, J3 and J5."""
         self.barriers = {b.name: b for b in self.kernel.barriers}
+        self.handed = handed(self.kernel)
         self.declared = {b.name: b for b in self.kernel.buffers}
         producers = [r for r in self.kernel.roles if any(kind(s) == "mbar.expect" for s in walk(r.body))]
         if len(producers) > 1:
@@ -84,14 +85,14 @@ class Rings:
         if (
             self.kernel.barriers
             or self.cluster > 1
-            or (many and any(is_meeting(s, threads) for r in self.kernel.roles for s in walk(r.body)))
+            or (many and any(is_meeting(s, threads, self.handed) for r in self.kernel.roles for s in walk(r.body)))
         ):
             self._setup()
         for role in producers:
             for other in consumers:
                 mine = {full for name, full in self.taken if name == other.name}
                 self.lets = lets_of(role), lets_of(other)
-                self._same(self._tree(role.body, "mbar.expect", mine), self._tree(other.body, "mbar.wait", mine), {})
+                self.same(self._tree(role.body, "mbar.expect", mine), self._tree(other.body, "mbar.wait", mine), {})
 
     # ---- the producer
 
@@ -350,7 +351,7 @@ class Rings:
         met: set[Expr] = set()
         for role in self.kernel.roles:
             self.at = role.body[0] if role.body else None
-            first = (i for i, s in enumerate(role.body) if is_meeting(s, threads))
+            first = (i for i, s in enumerate(role.body) if is_meeting(s, threads, self.handed))
             if self.cluster > 1:  # all threads of all its workgroups
                 first = (i for i, s in enumerate(role.body) if kind(s) == "cluster.wait")
             meet = next(first, None)
@@ -385,7 +386,7 @@ class Rings:
                     self.at = s
                     raise Refused("J2", "work before all roles have met", {})
             for s in walk(role.body[meet + 1 :]):
-                if kind(s) == "mbar.init" or (is_meeting(s, threads) and not alone):
+                if kind(s) == "mbar.init" or (is_meeting(s, threads, self.handed) and not alone):
                     self.at = s
                     raise Unsure("J3", "barriers are set up, or all roles meet, again", missing="one prologue")
         if len(met) != 1 or next(iter(met)).constant != 0:
@@ -409,7 +410,7 @@ class Rings:
                 raise Unsure("J3", "a ring is used under a condition", missing="a step in every iteration")
         return found
 
-    def _same(self, fills: Tree, takes: Tree, names: dict[str, Expr]) -> None:
+    def same(self, fills: Tree, takes: Tree, names: dict[str, Expr]) -> None:
         """Both roles go through the same controls and rings, in the same order."""
         if len(fills) != len(takes):
             raise Refused("J5", "producer and consumer do not go through the same rings in the same order", {})
@@ -444,7 +445,7 @@ class Rings:
                     raise Unsure("J3", f"the controls of two roles hang on {x}", missing="the same value in both")
                 if not self.facts.equal(x.substitute(env), y):
                     raise Refused("J3", f"producer and consumer differ: {x} against {y}", {})
-            self._same(inner_a, inner_b, env)
+            self.same(inner_a, inner_b, env)
 
 
 def lets_of(role: Role) -> dict[str, Expr]:

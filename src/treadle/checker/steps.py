@@ -80,10 +80,12 @@ def touches(s: object, counter: str) -> bool:
     return any(r is not None and r.version is not None and counter in r.version.symbols for r in refs)
 
 
-def is_meeting(s: object, everyone: int) -> bool:
-    return (
-        isinstance(s, Sync) and s.kind == "barrier.sync" and dict(s.args)["threads"].constant == everyone and not s.by
-    )
+def is_meeting(s: object, everyone: int, but: frozenset[int] = frozenset()) -> bool:
+    """Whether all threads meet here. `but`: barriers at which roles hand over, some without waiting."""
+    if not isinstance(s, Sync) or s.kind != "barrier.sync" or s.by:
+        return False
+    args = dict(s.args)
+    return args["threads"].constant == everyone and args["id"].constant not in but
 
 
 def bodies(body: Body, path: tuple[Control, ...]) -> Iterator[tuple[tuple[Control, ...], Body]]:

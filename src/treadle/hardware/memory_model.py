@@ -109,7 +109,6 @@ _MEETING: tuple[Ordering, ...] = (
         "counts as so many threads at the named barrier and goes on: what it did before is visible to those who sync",
         _PTX.format("bar / barrier: .arrive"),
         litmus=("arrive_then_sync",),
-        judged=False,
     ),
     Ordering(
         "cluster.arrive",
