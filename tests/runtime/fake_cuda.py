@@ -85,13 +85,26 @@ class Config(Open):
         return self.number
 
 
+class Encoded:
+    """A tensor map, by its address."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def getPtr(self) -> int:
+        return self._address
+
+
 class FakeDriver:
-    """Bindings and library in one. `log` has what was enqueued: (what, stream, ...); `fail[name]` is a list of statuses
-    that the next calls of a function return; `captured` has the open captures by stream."""
+    """Bindings and library in one. `cuMemAlloc` gives memory of this machine, which copies move.
+
+    `log` has what was enqueued: (what, stream, ...); `fail[name]` is a list of statuses that the next calls of a
+    function return; `captured` has the open captures by stream.
+    """
 
     CUDA_VERSION = 13000
     CUlaunchConfig, CUmemPoolProps, CUlaunchAttribute, CUlaunchAttributeValue = Config, Open, Open, Open
-    CUstream = cuuint64_t = int
+    CUstream = cuuint64_t = cuuint32_t = int
 
     def __init__(self, devices: int = 1) -> None:
         self.devices = devices
@@ -103,16 +116,16 @@ class FakeDriver:
         self.contexts: list[int] = []
         self.held: dict[int, int] = {}
         self.free: list[tuple[int, int]] = []
+        self.rooms: list[tuple[int, int, Any]] = []
+        self.maps: list[Any] = []
         self._numbers = itertools.count(1)
         self._address = 1 << 32
-        for kind in ("CUdevice_attribute", "CUfunction_attribute", "CUmemAllocationType", "CUmemLocationType"):
-            setattr(self, kind, Names())
-        for kind in ("CUmemPool_attribute", "CUstreamCaptureMode", "CUstream_flags", "CUevent_flags"):
-            setattr(self, kind, Names())
 
     CUresult = Status
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("CU"):
+            return Names()
         if not name.startswith("cu"):
             raise AttributeError(name)
 
@@ -188,6 +201,11 @@ class FakeDriver:
         first = ctypes.c_void_p.from_address(arguments).value
         self.enqueue("launch", made.hStream, function, ctypes.c_uint64.from_address(first).value if first else None)
 
+    def do_cuTensorMapEncodeTiled(self, *_: Any) -> Any:
+        room = ctypes.create_string_buffer(128)
+        self.maps = [*self.maps, room]
+        return Encoded(ctypes.addressof(room))
+
     def do_cuThreadExchangeStreamCaptureMode(self, mode: str) -> str:
         self.modes.append(mode)
         return self.modes[-2]
@@ -253,9 +271,23 @@ class FakeDriver:
     def do_cuMemcpyDtoDAsync(self, to: int, at: int, size: int, stream: int) -> None:
         self.enqueue("copy", stream, to, at, size)
 
+    def do_cuMemAlloc(self, size: int) -> int:
+        assert not self.captured, "memory is allocated beside a capture"
+        room = ctypes.create_string_buffer(size)
+        self.rooms.append((ctypes.addressof(room), size, room))
+        return ctypes.addressof(room)
+
+    def _inside(self, at: int, size: int) -> bool:
+        return any(low <= at and at + size <= low + length for low, length, _ in self.rooms)
+
     def do_cuMemcpyDtoH(self, to: int, at: int, size: int) -> None:
         assert not self.captured, "a copy to the host breaks a capture"
-        ctypes.memset(to, 0, size)
+        if self._inside(at, size):
+            ctypes.memmove(to, at, size)
+
+    def do_cuMemcpyHtoD(self, to: int, at: int, size: int) -> None:
+        assert self._inside(to, size), "only memory that was allocated may be written"
+        ctypes.memmove(to, at, size)
 
 
 CACHED = (driver.driver, driver.device, driver.entry, device_memory._pool)

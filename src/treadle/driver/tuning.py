@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from treadle.checker import check
@@ -44,23 +44,25 @@ class Trial:
     """A plan that was tried: what it took, how many times the best one's time that was, or why it was skipped.
 
     On a machine that does other things too, `seconds` of different moments do not compare; `ratio` is of measurements
-    in turn, with what was the best plan then."""
+    in turn, with what was the best plan then, and `share` is that times the best one's share of the planner's own."""
 
     plan: Decisions
     seconds: float | None
     ratio: float | None
     skipped: str | None = None
+    share: float | None = None
 
-    def line(self) -> str:
-        """One line for a table."""
-        settings = " ".join(f"{k}={v}" for k, v in self.plan.point.items())
-        told = f"{self.plan.family} {settings}".rstrip()
-        if self.seconds is None or self.ratio is None:
-            return f"{'skipped':>12} {'':>7}  {told}: {self.skipped}"
-        return f"{self.seconds * 1e6:>9.1f} us {self.ratio:>6.2f}x  {told}"
+    def line(self, own: Decisions) -> str:
+        """One line for a table: what the plan has that the planner's own has not."""
+        other = self.plan.family != own.family
+        settings = [f"{k}={v}" for k, v in self.plan.point.items() if other or own.point.get(k) != v]
+        told = " ".join([self.plan.family, *settings] if other else settings) or "the planner's own"
+        if self.seconds is None or self.share is None:
+            return f"{'skipped':>7}{'':>13}  {told}: {self.skipped}"
+        return f"{self.share:>7.2f}{self.seconds * 1e6:>13.1f}  {told}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuned:
     """What a search found.
 
@@ -74,7 +76,7 @@ class Tuned:
     better: bool
     seconds: float
     share: float
-    trials: tuple[Trial, ...] = field(repr=False)
+    trials: tuple[Trial, ...]
     points: int = 0
     stopped: str = ""
 
@@ -84,7 +86,7 @@ class Tuned:
         return tuple(t for t in self.trials if t.skipped is not None)
 
     def __str__(self) -> str:
-        """The best plan, its time, and all trials in their order; the ratio is to the best one at that moment."""
+        """The best plan, its time, and all trials in their order, as shares of the time of the planner's own plan."""
         measured = [t for t in self.trials if t.skipped is None]
         what = "found" if self.better else "the planner's own plan is the best of those tried"
         head = f"{self.plan.decisions.line()}: {what}"
@@ -92,7 +94,11 @@ class Tuned:
         time_line = "  not measured" if math.isnan(self.seconds) else measured_line
         count = f"  {len(self.trials)} of {self.points} points tried, {len(self.skipped)} skipped"
         lines = [head, time_line, f"{count}; {self.stopped}" if self.stopped else count]
-        return "\n".join([*lines, *(f"  {t.line()}" for t in (*measured, *self.skipped))])
+        table = [f"  {'share':>7}{'us when tried':>13}  what differs from the planner's own"]
+        return "\n".join([*lines, *table, *(f"  {t.line(self.default)}" for t in (*measured, *self.skipped))])
+
+    def __repr__(self) -> str:
+        return f"<tuned {self.plan.decisions.line()}: {self.share:.3f} of the planner's own, {len(self.trials)} trials>"
 
 
 def tune_call(
@@ -117,7 +123,7 @@ def tune_call(
     built = choose(special.program, target, special.facts(call))
     all_plans = space(special.expanded, facts, families(target)).plans
     file, placed = write_arguments({n: v for n, v in call.views.items()})
-    task = Task(special.text, facts, workers(), file.fileno(), tuple(placed), dict(call.scalars))
+    task = Task(special.text, facts, workers(), file.fileno(), tuple(placed), dict(call.scalars), call.device)
     trier = Trier(task, limits)
     search = _Search(trier, built.candidate.plan, begin, budget, progress or (lambda share, text: None))
     try:
@@ -208,7 +214,7 @@ class _Search:
     def take(self, plan: Decisions, answer: Measured | Refused | None) -> None:
         """Notes a trial; a better plan becomes the one to beat."""
         if isinstance(answer, Measured):
-            self.trials.append(Trial(plan, answer.seconds, answer.ratio))
+            self.trials.append(Trial(plan, answer.seconds, answer.ratio, share=self.share * answer.ratio))
             if self.best is None or (answer.ratio < WORTH and self.again(plan)):
                 self.best, self.seconds, self.share = plan, answer.seconds, self.share * answer.ratio
                 self.trier.adopt(plan, answer.seconds)
@@ -232,9 +238,7 @@ def _supported(special: Specialisation, call: Call) -> None:
     names = sorted(facts.arrays)
     stored = [t.name for t in special.expanded.tensors if t.out and t.name in facts.arrays]
     shared = next(((o, n) for o in stored for n in names if n != o and not facts.apart(o, n)), None)
-    if call.device != "cpu":
-        found, hint = f"arrays on {call.device}", "tune on the CPU, or pin decisions with plan(where=[...])"
-    elif special.program.numerics.get("repeatable") is not None:
+    if special.program.numerics.get("repeatable") is not None:
         found, hint = "numerics that demand the same bits for other calls", "leave repeatable= out, or pin a plan"
     elif any(isinstance(op, Print) for op in special.program.body.walk()):
         found, hint = "a kernel with td.print, which would tell of every trial", "take td.print out"
@@ -245,7 +249,7 @@ def _supported(special: Specialisation, call: Call) -> None:
     raise TuningUnsupported(
         doing=f"tuning {special.program.name}",
         found=found,
-        expected="a call on the CPU with separate outputs, whose plan may depend on what was measured",
+        expected="a call with separate outputs, whose plan may depend on what was measured",
         hint=hint,
         span=special.program.span,
     )

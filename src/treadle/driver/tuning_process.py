@@ -105,6 +105,8 @@ class Trier:
                     self.stop()
                     return None
                 return self._dead(stage)
+            if isinstance(message, Refused) and message.reason.startswith("cuda/fault"):
+                self.stop()  # its context on the GPU answers nothing any more
             if not isinstance(message, Stage):
                 return message
             stage = message.name

@@ -12,7 +12,7 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -22,16 +22,17 @@ from treadle.driver.build import Built, assemble
 from treadle.driver.candidates import Candidate, families
 from treadle.driver.rooms import compile_native
 from treadle.driver.specialisation import Specialisation
-from treadle.driver.tuning_arrays import Copies, Placed
+from treadle.driver.tuning_arrays import Copies, DeviceCopies, Placed
 from treadle.driver.variants import load
 from treadle.ir.parser import parse_program
 from treadle.plan.facts import CallFacts
 from treadle.plan.plan import Plan
 from treadle.planner.enumerate import realised
 from treadle.runtime import native
+from treadle.runtime.driver import ordinal_of
 from treadle.runtime.pool import set_workers
 from treadle.runtime.signature import TensorParam
-from treadle.runtime.timing import interleaved
+from treadle.runtime.timing import Timing, flushing, interleaved, interleaved_on_device
 
 HEADER = struct.Struct("<Q")
 ENOUGH = 0.25
@@ -42,7 +43,8 @@ SLOW = 4.0
 
 @dataclass(frozen=True)
 class Task:
-    """What all trials of a process are about. `descriptor` is the open file of the arguments."""
+    """What all trials of a process are about. `descriptor` is the open file of the arguments, `device` where they
+    lie."""
 
     program: str
     facts: CallFacts
@@ -50,6 +52,7 @@ class Task:
     descriptor: int
     placed: tuple[Placed, ...]
     scalars: dict[str, Any]
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,11 @@ class Trials:
         self.tell = tell
         self.program = parse_program(task.program, "<tuned>")
         self.special = Specialisation(self.program, task.program, 1)
-        self.copies = Copies(task.descriptor, task.placed)
+        on_gpu = task.device != "cpu"
+        self.clock = DeviceClock(ordinal_of(task.device)) if on_gpu else HostClock()
+        self.copies: Copies | DeviceCopies = (
+            DeviceCopies(task.descriptor, task.placed, task.device) if on_gpu else Copies(task.descriptor, task.placed)
+        )
         params = self.special.signature.params
         self.stored = [p.name for p in params if isinstance(p, TensorParam) and p.out]
         arguments = [self.copies.arrays[p.name] if isinstance(p, TensorParam) else task.scalars[p.name] for p in params]
@@ -111,7 +118,7 @@ class Trials:
         self.tell(Stage("compiling"))
         record = assemble(Built(Candidate(plan, lambda: machine), machine, verdict))
         kernel = load(record, self.special.signature).kernel
-        run = self.runs[plan.line()] = lambda: kernel.run(self.block)
+        run = self.runs[plan.line()] = kernel.ready(self.block)
         return run
 
     def measure(self, plan: Plan) -> Measured | Refused:
@@ -122,28 +129,56 @@ class Trials:
         self.copies.refresh(self.stored)
         self.tell(Stage("running"))
         best = None if self.best is None else self.runs[self.best]
-        first = min(_timed(run), _timed(run))
+        clock = self.clock
+        first = min(clock.once(run), clock.once(run))
         if best is None or best is run:
-            own = interleaved({"plan": run}, rounds=_rounds(first), warmup=1)["plan"].median
+            own = clock.together({"plan": run}, _rounds(first))["plan"].median
             return Measured(own, 1.0)
-        usual = _timed(best)
+        usual = clock.once(best)
         if first > SLOW * usual:
             return Refused(f"slow: {first / usual:.3g} times the best at first sight")
-        both = interleaved({"plan": run, "best": best}, rounds=_rounds(first + usual), warmup=1)
+        both = clock.together({"plan": run, "best": best}, _rounds(first + usual))
         ours, theirs = both["plan"], both["best"]
         by_least = min(ours.samples) / min(theirs.samples)
         return Measured(ours.median, max(by_least, ours.median / theirs.median))
 
 
+class HostClock:
+    """Times calls on the host's clock."""
+
+    def once(self, run: Run) -> float:
+        """Seconds of one call."""
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    def together(self, sides: Mapping[str, Run], rounds: int) -> dict[str, Timing]:
+        """Sides in turn."""
+        return interleaved(sides, rounds=rounds, warmup=1)
+
+
+class DeviceClock:
+    """Times calls on a GPU by events, its L2 cache overwritten before each."""
+
+    def __init__(self, ordinal: int) -> None:
+        self._ordinal = ordinal
+        self._flush = flushing(ordinal)
+
+    def once(self, run: Run) -> float:
+        """Seconds of one call."""
+        return self._timed({"plan": run}, 1, 0)["plan"].samples[0]
+
+    def together(self, sides: Mapping[str, Run], rounds: int) -> dict[str, Timing]:
+        """Sides in turn."""
+        return self._timed(sides, rounds, 1)
+
+    def _timed(self, sides: Mapping[str, Run], rounds: int, warmup: int) -> dict[str, Timing]:
+        return interleaved_on_device(sides, ordinal=self._ordinal, rounds=rounds, warmup=warmup, before=self._flush)
+
+
 def _rounds(seconds: float) -> int:
     """Rounds that fit `ENOUGH` seconds: samples are at least 2 ms."""
     return max(3, min(25, int(ENOUGH / max(seconds, 2e-3))))
-
-
-def _timed(run: Run) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
 
 
 def serve(source: BinaryIO, sink: BinaryIO) -> None:

@@ -25,7 +25,8 @@ _OUT_OF_MEMORY = 2
 
 @functools.cache
 def _pool(ordinal: int) -> tuple[int, Any]:
-    """The pool of a device, as an address and as the bindings have it. *Errors*: `cuda/failed` where the device has none (some virtual GPUs)."""
+    """The pool of a device, as an address and as the bindings have it. *Errors*: `cuda/failed` where the device has
+    none (some virtual GPUs)."""
     cu, doing = driver(), "making a pool of device memory"
     properties = cu.CUmemPoolProps()
     properties.allocType = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
@@ -68,6 +69,12 @@ def give(ordinal: int, address: int, stream: int) -> None:
     """Gives a block back, once `stream` has come so far. *Errors*: `cuda/failed`."""
     with entered(ordinal, stream):
         check(entry("cuMemFreeAsync")(address, stream), "giving device memory back")
+
+
+def clear(ordinal: int, address: int, size: int, stream: int) -> None:
+    """Writes zeros over a block, in the order of a stream. *Errors*: `cuda/failed`."""
+    with entered(ordinal, stream):
+        check(entry("cuMemsetD8Async")(address, 0, size, stream), "clearing device memory")
 
 
 @contextmanager

@@ -98,6 +98,7 @@ _ENTRIES: dict[str, list[Any]] = {
     "cuCtxGetCurrent": [_P],
     "cuMemAllocFromPoolAsync": [_P, _N, _P, _P],
     "cuMemFreeAsync": [_P, _P],
+    "cuMemsetD8Async": [_P, ctypes.c_ubyte, _N, _P],
     "cuGraphLaunch": [_P, _P],
     "cuStreamIsCapturing": [_P, _P],
 }

@@ -269,6 +269,10 @@ class CpuKernel:
         if code:
             raise self.failure(code)
 
+    def ready(self, block: Block) -> Callable[[], None]:
+        """What runs on `block` again and again."""
+        return lambda: self.run(block)
+
     def failure(self, code: int) -> KernelFailed:
         """The error for a number that the entry returned."""
         return KernelFailed(
@@ -298,15 +302,15 @@ class CpuLaunch:
         self._entry = kernel.entry
         self._address = block.address
 
-    def __call__(self) -> Any:
-        """Run; returns the Outs. Errors: runtime/check-failed."""
-        if self._lock is None:
-            code = self._entry(self._address)
     def __repr__(self) -> str:
         given = zip(self.kernel.signature.params, self.block.arguments)
         told = [f"{p.name}{list(a.shape) if hasattr(a, 'shape') else ''}" for p, a in given if a is not None]
         return f"<bound {self.kernel.name.removeprefix('treadle_')}: {', '.join(told)}>"
 
+    def __call__(self) -> Any:
+        """Run; returns the Outs. Errors: runtime/check-failed."""
+        if self._lock is None:
+            code = self._entry(self._address)
         else:
             with self._lock:
                 code = self._entry(self._address)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -162,3 +163,27 @@ def interleaved_on_device(
             for event in (first, last):
                 cu.cuEventDestroy(event)
     return {name: Timing(tuple(row)) for name, row in samples.items()}
+
+
+def flushing(ordinal: int = 0) -> Side:
+    """What overwrites the L2 cache of a device, on the stream that is current: for `before` of `interleaved_on_device`.
+
+    *Errors*: `cuda/out-of-memory` and others of the driver.
+    """
+    cu, on, doing = driver(), device(ordinal), "overwriting the L2 cache"
+    with current(on):
+        kind = cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+        size = max(4 * int(ok(cu.cuDeviceGetAttribute(kind, ok(cu.cuDeviceGet(ordinal), doing)), doing)), 1 << 20)
+        room = int(ok(cu.cuMemAlloc(size), doing))
+
+    def flush() -> None:
+        with current(on):
+            ok(cu.cuMemsetD8Async(room, 0, size, cu.CUstream(current_stream(ordinal))), doing)
+
+    weakref.finalize(flush, _free, ordinal, room).atexit = False
+    return flush
+
+
+def _free(ordinal: int, room: int) -> None:
+    with current(device(ordinal)):
+        driver().cuMemFree(room)
