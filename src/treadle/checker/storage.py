@@ -33,6 +33,7 @@ from treadle.machine.form import (
     Version,
     walk,
 )
+from treadle.machine.vocabulary import RANK
 
 _outcomes = count()
 
@@ -282,7 +283,8 @@ class Collector:
                 case Store() if stmt.dst.name in self.wanted:
                     yield stmt.dst.name, self._store(stmt)
                 case Copy() if stmt.dst.name in self.wanted:
-                    yield stmt.dst.name, self._elements(stmt.dst, stmt.box, stmt.where, False)
+                    written = self._elements(stmt.dst, stmt.box, stmt.where, False)
+                    yield stmt.dst.name, replace(written, map=from_all(written.map, stmt.multicast))
                 case Loop():
                     yield from self.loop(stmt)
                 case Tasks():
@@ -367,6 +369,17 @@ class Collector:
                 for extra in alternatives:
                     yield name, Written(replace(w.map, where=(*w.map.where, *extra)), w.sure, w.tests | tests)
             self.lets = lets
+
+
+def from_all(mine: IndexMap, receivers: int) -> IndexMap:
+    """Where boxes of all workgroups of a cluster come to rest in each of them, if they go to all (`receivers`, a bit
+    each)."""
+    if not receivers:
+        return mine
+    sender = f"{RANK}'"
+    env = {RANK: sym(sender)}
+    where = (*box((sender,), (receivers.bit_length(),)), *(c.substitute(env) for c in mine.where))
+    return IndexMap((sender, *mine.dims), tuple(e.substitute(env) for e in mine.outs), where, mine.exists)
 
 
 def _projected(map_: IndexMap, names: tuple[str, ...], inside: tuple[Constraint, ...]) -> IndexMap:

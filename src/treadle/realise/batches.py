@@ -44,7 +44,8 @@ class Batches(Fed):
 
     def release(self, ring: Ring, number: Expr) -> Sync:
         """One arrival a warp: its reads of the slot are over."""
-        return Sync(kind="mbar.arrive", object=MemRef(ring.empty, (), number), by="warp")
+        object = MemRef(ring.empty, (), number, "all" if ring.shared else None)
+        return Sync(kind="mbar.arrive", object=object, by="warp")
 
     def joins(self, group: list[Item], item: Item, frame: Frame) -> bool:
         mine, theirs = (self.joined.get(id(i.op)) for i in (item, group[0]))

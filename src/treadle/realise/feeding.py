@@ -13,7 +13,8 @@ from treadle.ir.core import Program
 from treadle.machine import form
 from treadle.machine.form import Barrier, Buffer, TensorMap
 from treadle.realise.choices import Choices, NotLowered
-from treadle.realise.frame import Frame, Lane, PartKey
+from treadle.realise.clusters import ALONE, Cluster
+from treadle.realise.frame import Frame, Lane, PartKey, ends
 from treadle.realise.lanes import Agent, LaneLowering, Spot
 from treadle.realise.ring import Stream, Tile, row_of, slot_shape
 
@@ -46,16 +47,18 @@ class Feeding:
     turns: bool = False
     """Two consumers issue their contractions in turn, so that one computes while the other contracts: order for speed
     alone, by named barriers tagged `turn`."""
+    cluster: Cluster = ALONE
 
     @property
     def rows(self) -> int:
-        """Rows of a task."""
+        """Rows of a workgroup's part of a task."""
         return 64 * self.consumers
 
 
 @dataclass(eq=False)
 class Ring:
-    """Tiles that share barriers: a counter in each role, slots, bytes of a whole slot."""
+    """Tiles that share barriers: a counter in each role, slots, bytes of a whole slot. `shared`: all workgroups of a
+    cluster fill it together."""
 
     tiles: list[Tile]
     counter: str
@@ -64,6 +67,7 @@ class Ring:
     versions: int
     bytes: int = 0
     streamed: bool = True
+    shared: bool = False
 
     @property
     def first(self) -> int:
@@ -107,6 +111,31 @@ class Fed(LaneLowering):
         self.stage: str | None = None
         self.stage_counter: str | None = None
         self.joined = {id(c.op): (number, c) for number, batch in enumerate(stream.batches) for c in batch}
+
+    # ---- clusters
+
+    @property
+    def dealt(self) -> Part | None:
+        """The part of a task that is dealt to the workgroups of a cluster, if it runs in clusters."""
+        if self.feeding.cluster.size == 1:
+            return None
+        if self.feeding.cluster.along == "rows":
+            return self.stream.rows.part
+        if self.stream.columns is None:
+            raise self.refusal("a cluster along columns without columns")
+        return self.stream.columns.part
+
+    def shared(self, tile: Tile) -> bool:
+        """Whether all workgroups of a cluster need the same block of a tile."""
+        return self.dealt is not None and self.dealt not in (tile.outer, tile.inner)
+
+    def slice_of(self, tile: Tile) -> int:
+        """Coordinates along a tile's outer axis that one workgroup fetches."""
+        outer = self.extent(tile.outer)
+        size = self.feeding.cluster.size if self.shared(tile) else 1
+        if outer % (8 * size):
+            raise self.refusal(f"a block of {outer} rows of {tile.tensor} in {size} slices")
+        return outer // size
 
     # ---- resources
 
@@ -153,7 +182,9 @@ class Fed(LaneLowering):
             self.map_of(self.place_of(tile), dtype, self.box_of(tile))
             ring.bytes += outer * inner * dtype.bits // 8
         self.barriers.append(Barrier(ring.full, 1, versions, tx=True))
-        self.barriers.append(Barrier(ring.empty, 4 * self.feeding.consumers, versions))
+        ring.shared = any(self.shared(t) for t in tiles)
+        each = self.feeding.cluster.size if ring.shared else 1
+        self.barriers.append(Barrier(ring.empty, 4 * self.feeding.consumers * each, versions))
         return ring
 
     def place_of(self, tile: Tile) -> str:
@@ -162,7 +193,7 @@ class Fed(LaneLowering):
 
     def box_of(self, tile: Tile) -> tuple[int, ...]:
         """The box of a tile, one swizzled row wide."""
-        outer, row = self.extent(tile.outer), row_of(tile.value.type.dtype)
+        outer, row = self.slice_of(tile), row_of(tile.value.type.dtype)
         if tile.tensor in self.moved:
             return outer, row
         box = [1] * len(tile.source.subs)
@@ -194,6 +225,8 @@ class Fed(LaneLowering):
         dim, lo, hi = self.key(part, frame)
         if self.block is not None and part == self.stream.step:
             return dim, self.block, minimum(self.block + self.feeding.step, hi)
+        if part == self.dealt:
+            return dim, *self.feeding.cluster.part(lo, self.extent(part), ends(hi))
         return dim, lo, hi
 
     def start_of(self, part: Part, frame: Frame) -> Expr:

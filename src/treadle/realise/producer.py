@@ -96,6 +96,9 @@ class Producing(Batches):
             frame.body.append(loop)
             body, chunk = loop.body, sym(loop.var)
         index: list[Expr] = []
+        shared = self.shared(tile)
+        if shared:
+            first = self.feeding.cluster.offset(self.slice_of(tile)) + first
         for axis in range(len(box)):
             if axis == axes[0]:
                 index.append(self.index(tile.offsets[0], frame) + self.start_of(tile.outer, frame) + first)
@@ -115,6 +118,7 @@ class Producing(Batches):
                 dst=MemRef(self.slots_of_tiles[id(tile)], place, number),
                 src=MemRef(self.place_of(tile), tuple(index)),
                 box=box,
+                multicast=self.feeding.cluster.everyone() if shared else 0,
                 signal=MemRef(ring.full, (), number),
                 map=self.map_of(self.place_of(tile), tile.value.type.dtype, box),
                 by="elect",

@@ -17,6 +17,7 @@ from treadle.ir.core import Block, Program, Region, Value
 from treadle.ir.guard import Guard
 from treadle.machine import form
 from treadle.machine.form import Body, FragRef, Host, Kernel, Launch, MachineProgram, MemRef, Role, Sync
+from treadle.machine.vocabulary import RANK
 from treadle.realise.choices import Choices
 from treadle.realise.closing import crossed
 from treadle.realise.feeding import ROWS, Feeding, columns
@@ -40,12 +41,11 @@ class StreamLowering(Producing):
         region = self.region_names[id(op)]
         counts = tuple(self.tiles(op, a, frame) for a in op.args)
         names = tuple(self.parts.fresh(f"t_{a.name}") for a in op.args)
-        tasks = form.Tasks(
-            vars=names, counts=counts, over="persistent", raster=self.feeding.raster, origin=self.line(op)
-        )
+        over = "persistent" if self.feeding.cluster.size == 1 else "clusters"
+        tasks = form.Tasks(vars=names, counts=counts, over=over, raster=self.feeding.raster, origin=self.line(op))
         inner = frame.child(tasks.body, barrier=True)
         inner.in_tasks = True
-        inner.symbols |= {*names, self.me}
+        inner.symbols |= {*names, self.me, RANK}
         binds = tuple(self.bind_arg(op, a, sym(n), None, inner) for a, n in zip(op.args, names, strict=True))
         tasks.enters = (form.Enter(region, binds),)
         inner.block = op.body
@@ -59,7 +59,9 @@ class StreamLowering(Producing):
     def row_lane(self, frame: Frame) -> None:
         """Fixes the rows: each consumer has 64 of them."""
         row = self.key(self.stream.rows.part, frame)
-        mine = self.new_lane(row, row[1] + 64 * sym(self.me), 64, frame, (row[1] + self.feeding.rows,))
+        size = self.feeding.cluster.size if self.dealt == self.stream.rows.part else 1
+        start = self.span(self.stream.rows.part, frame)[1] + 64 * sym(self.me)
+        mine = self.new_lane(row, start, 64, frame, (row[1] + size * self.feeding.rows,))
         self.spots[mine.slot] = ROWS
 
     def fixed_columns(self) -> list[Part]:
@@ -77,8 +79,9 @@ class StreamLowering(Producing):
     def column_lane(self, part: Part, width: int, frame: Frame) -> Lane:
         """Fixes a part to the columns of an accumulator."""
         key = self.key(part, frame)
-        known = {key[1] + width} | (set(ends(key[2])) - set(crossed(key[1], width, ends(key[2]))))
-        lane = self.new_lane(key, key[1], width, frame, tuple(known))
+        start = self.span(part, frame)[1] if part == self.dealt else key[1]
+        known = {start + width} | (set(ends(key[2])) - set(crossed(start, width, ends(key[2]))))
+        lane = self.new_lane(key, start, width, frame, tuple(known))
         self.spots[lane.slot] = self.column_spots(width)
         return lane
 
@@ -251,16 +254,17 @@ def fed(
     if others or low.tasks is None or any(b.place == "local" for b in low.parts.buffers):
         raise low.refusal("statements or memory outside the tasks")
     threads = 128 * (1 + feeding.consumers)
-    meet = Sync(kind="barrier.sync", args=(("id", const(0)), ("threads", const(threads))))
+    cluster = feeding.cluster
+    meet = cluster.meeting(threads)
     few, many = feeding.registers or (None, None)
 
     def budget(count: int | None) -> list[Sync]:
         return [] if count is None else [Sync(kind="setmaxnreg", args=(("registers", const(count)),))]
 
     setup: Body = [Sync(kind="mbar.init", object=MemRef(b.name, ()), by="elect") for b in low.barriers]
-    setup += [Sync(kind="fence.mbar_init", by="elect"), meet, *budget(few)]
+    setup += [Sync(kind="fence.mbar_init", by="elect"), *meet, *budget(few)]
     counters = tuple(r.counter for r in low.rings)
-    producer = Role("producer", 1, 128, [*setup, *low.produce()], registers=few, counters=counters)
+    producer = Role("producer", 1, 128, cluster.ended([*setup, *low.produce()]), registers=few, counters=counters)
     after: Body = []
     mine = counters
     first: Body = []
@@ -270,13 +274,7 @@ def fed(
     if low.stage_counter is not None:
         after.append(Sync(kind="bulk.wait", args=(("depth", const(0)),), by="elect"))
         mine = (*counters, low.stage_counter)
-    body: Body = [
-        Sync(kind="barrier.sync", args=(("id", const(0)), ("threads", const(threads)))),
-        *budget(many),
-        *first,
-        *top.body,
-        *after,
-    ]
+    body = cluster.ended([*cluster.meeting(threads), *budget(many), *first, *top.body, *after])
     consumer = Role("consumer", feeding.consumers, 128, body, index=low.me, registers=many, counters=mine)
     kernel = Kernel("main", [producer, consumer], low.parts.frags, low.parts.buffers, low.barriers)
     without_idle(kernel)
@@ -284,8 +282,8 @@ def fed(
     total = const(1)
     for count in low.tasks.counts:
         total = total * count
-    grid = maximum(1, minimum(feeding.workgroups, total))
-    launch = Launch("main", grid=grid, threads=threads, shared_bytes=shared)
+    grid = maximum(1, minimum(feeding.workgroups // cluster.size, total)) * cluster.size
+    launch = Launch("main", grid=grid, threads=threads, cluster=cluster.size, shared_bytes=shared)
     host = Host(dict(program.lets), before.workspace, list(low.maps.values()), [*before.launches, launch])
     return MachineProgram(target, program, guard, host, [*before.kernels, kernel], low.ledger())
 

@@ -71,7 +71,7 @@ class StagedLowering(StreamLowering):
         got = self.solid(self.fetch(op.value, value_at, frame), op.value, value_at, frame, slots)
         if slots != order:
             got = self.compute(op.value, value_at, "copy", [got], frame, slots=order)
-        where = (sym("$0") * 64 + row.part[1] + sym("$1"), lane.base + sym("$2"))
+        where = (row.base.substitute({self.me: sym("$0")}) + sym("$1"), lane.base + sym("$2"))
         held = {row.part[0]: where[0], lane.part[0]: where[1]}
         facts = [lt(c, e) for c, x in zip(where, (row, lane), strict=True) for e in ends(x.part[2]) if self.open(x, e)]
         number = sym(self.stage_counter)

@@ -19,9 +19,11 @@ from treadle.ir.ops.fold import Reduce
 from treadle.plan.cost import CostVector
 from treadle.plan.family import Point
 from treadle.realise.closing import closing
+from treadle.realise.clusters import Cluster
 from treadle.realise.ring import Stream, row_of
 from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape
+from treadle.targets.cuda.stream_clusters import MEETINGS, REMOTE, SPARED, cluster_of
 from treadle.targets.cuda.stream_facts import (
     atom_of,
     chained,
@@ -161,9 +163,11 @@ class StreamCost:
         rate = self.rate
         sizes = sizes_of(point)
         rows, step, columns = sizes["rows"], sizes["step"], sizes["columns"]
+        cluster = cluster_of(point)
+        block = {**sizes, cluster.along: sizes[cluster.along] * cluster.size} if cluster.size > 1 else sizes
         tasks = 1
         for span, extent, kind in self.args:
-            tasks *= ceil(extent / size(span, sizes)) if kind == "block" else extent
+            tasks *= ceil(extent / size(span, block)) if kind == "block" else extent
         iterations = self.times * max(1, ceil(self.depth / step)) * (0.5 if self.varying else 1.0)
         cycles = 0.0
         consumers = int(point["consumers"])
@@ -186,7 +190,10 @@ class StreamCost:
         outputs = rows * (columns or 128)
         # Turned results leave one element a lane.
         after += outputs / (64.0 if point["staged"] else 8.0 if point.get("turned", False) else 24.0)
-        rounds = ceil(tasks / rate.processors)
+        rounds = ceil(tasks / (rate.processors // cluster.size))
+        tasks *= cluster.size
+        if cluster.size > 1:
+            cycles += REMOTE
         company = 0.0 if self.chained else COMPANY * (consumers - 1)
         whole = rounds * (iterations * (cycles / hidden + (60 if self.chained else 0)) + after + 600) + company
         if point["raster"] == "row" and tasks > 2 * rate.processors:
@@ -196,7 +203,9 @@ class StreamCost:
             whole = 1.002 * whole + LAST
         if not self.chained:
             whole += FIRST * streamed
-        again = tasks * iterations * streamed
+        again = tasks * iterations * (streamed - SPARED * self.spared(cluster, sizes))
+        if cluster.size > 1:
+            whole += MEETINGS
         # What is on its way at a time, on the multiprocessors that have a task.
         flying = min(tasks, rate.processors) * (versions - int(point["flight"])) * streamed
         flow = min(rate.memory, flying / ARRIVAL)
@@ -209,9 +218,18 @@ class StreamCost:
             launch=rate.launch,
         )
 
+    def spared(self, cluster: Cluster, sizes: dict[str, int]) -> float:
+        """Bytes of an iteration that a workgroup has from the others of its cluster."""
+        if cluster.size == 1:
+            return 0.0
+        both = (s for s in self.slots if s.streamed and cluster.along not in (s.outer, s.inner))
+        return sum(slot_bytes(s, sizes) for s in both) * (1 - 1 / cluster.size)
+
     def exceeds(self, point: Point) -> bool:
         """Whether a point needs more than the target has, or asks for what the form cannot do."""
-        consumers, sizes = int(point["consumers"]), sizes_of(point)
+        consumers, sizes, cluster = int(point["consumers"]), sizes_of(point), cluster_of(point)
+        if cluster.size > 1 and self.varying:
+            return True
         if not point.get("turned", False) and 0 < sizes["columns"] < 64:
             return True
         if point["turns"] and (consumers != 2 or len(self.stream.batches) != 2):
@@ -222,6 +240,8 @@ class StreamCost:
         for slot in self.slots:
             shared += slot_bytes(slot, sizes) * (int(point["versions"]) if slot.streamed else 1)
             if size(slot.outer, sizes) > 256 or size(slot.inner, sizes) % slot.row:
+                return True
+            if cluster.size > 1 and size(slot.outer, sizes) % (8 * cluster.size):
                 return True
         if shared > self.shared:
             return True

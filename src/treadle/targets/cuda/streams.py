@@ -30,6 +30,7 @@ from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import pins_refused
 from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
+from treadle.targets.cuda.stream_clusters import cluster_of, clusters
 from treadle.targets.cuda.stream_cost import StreamCost
 from treadle.targets.cuda.stream_facts import (
     chained,
@@ -56,7 +57,8 @@ RASTERS: dict[str, tuple[str | int, ...]] = {
 
 class Streams:
     """Axes: consumers of 64 rows, blocks along columns and depth, ring versions, batches in flight, how results leave,
-    the order of tasks, which of two dimensions lies along the rows (few of one waste less as columns)."""
+    the order of tasks, which of two dimensions lies along the rows (few of one waste less as columns), pairs of
+    workgroups that fetch what both need once."""
 
     name = "streams"
 
@@ -144,6 +146,7 @@ class Streams:
             Axis("staged", (True, False)),
             Axis("raster", ("heavy first", "row") if uneven else ("panels", "row")),
             Axis("turned", (False, True) if turns else (False,)),
+            Axis("cluster", clusters(stream)),
         ]
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
@@ -158,6 +161,11 @@ class Streams:
         found = {f"{region}.{stream.rows.name}": 64 * int(point["consumers"])}
         if stream.columns is not None:
             found[f"{region}.{stream.columns.name}"] = int(point["columns"])
+        cluster = cluster_of(point)
+        if cluster.size > 1:
+            arg = stream.rows if cluster.along == "rows" else stream.columns
+            assert arg is not None
+            found[f"{region}.{arg.name}"] *= cluster.size
         if stream.loop is not None and stream.block is not None:
             found[f"{shape.names[id(stream.loop)]}.{stream.block.name}"] = int(point["step"])
         return found
@@ -235,6 +243,7 @@ class Streams:
             raster=raster(str(point["raster"]), len(stream.region.args)),
             workgroups=rates(facts).processors,
             turns=bool(point["turns"]),
+            cluster=cluster_of(point),
         )
         choices = Choices(
             cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program, facts.target)

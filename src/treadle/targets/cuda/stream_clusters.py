@@ -1,0 +1,32 @@
+"""Streams in clusters of two: which programs can run so, and what a point of them saves and costs."""
+
+from __future__ import annotations
+
+from treadle.plan.family import Point
+from treadle.realise.clusters import ALONE, Cluster
+from treadle.realise.ring import Stream
+from treadle.targets.cuda.stream_facts import chained
+
+REMOTE = 14.0
+"""Cycles of an iteration more where slots are given back to two workgroups and come from two (measured: a product of
+4096 cubed in blocks of 128 x 256 x 64 is 1.5 % slower so)."""
+
+SPARED = 0.0
+"""How much of the traffic that a pair has once instead of twice is felt: the cache answers both at almost the price of
+one (measured on products of 4096 and 8192 cubed, whose times do not change)."""
+
+MEETINGS = 500.0
+"""Cycles for the cluster's barrier at the beginning and at the end."""
+
+
+def clusters(stream: Stream) -> tuple[str, ...]:
+    """The values of the axis: workgroups alone, or pairs that share out rows or columns of a task."""
+    if chained(stream):
+        return ("alone",)
+    return ("alone", "rows", "columns") if stream.columns is not None else ("alone", "rows")
+
+
+def cluster_of(point: Point) -> Cluster:
+    """The cluster of a point; points from before there were any are alone."""
+    along = str(point.get("cluster", "alone"))
+    return ALONE if along == "alone" else Cluster(2, along)
