@@ -9,6 +9,7 @@ from treadle.ir.guard import Guard, Unit
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.fold import ArgReduce, Reduce
 from treadle.plan.facts import CallFacts
+from treadle.plan.family import Point
 from treadle.plan.pins import AtomPin, Pin, PlacePin, TilePin, VersionsPin
 from treadle.realise.choices import Choices
 from treadle.realise.universal import base_facts
@@ -43,6 +44,12 @@ def call_guard(shape: Shape) -> Guard:
 def worker_counts(facts: CallFacts) -> tuple[int, ...]:
     """How many workers a plan may use."""
     return (facts.workers, 1) if facts.workers > 1 else (1,)
+
+
+def handed_out(shape: Shape, point: Point) -> frozenset[str]:
+    """The regions whose instances workers share: none where the point has one of several workers, and so no fork. A plan
+    for a machine with one worker keeps its tasks, and runs on more."""
+    return frozenset() if int(point["workers"]) < shape.facts.workers else frozenset(shape.tasks)
 
 
 def pins_refused(shape: Shape, choices: Choices, pins: Sequence[Pin]) -> list[str]:

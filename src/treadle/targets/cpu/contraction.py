@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, inf, prod
 
@@ -25,7 +25,7 @@ from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
-from treadle.targets.cpu.admission import call_guard, common_reasons, pins_refused, worker_counts
+from treadle.targets.cpu.admission import call_guard, common_reasons, handed_out, pins_refused, worker_counts
 from treadle.targets.cpu.blocking import Block, Blocking, Roles, filled_to, lanes_of, roles, round_to
 from treadle.targets.cpu.rates import HAND, Rates, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
@@ -166,6 +166,7 @@ class Contracting(ABC):
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = shape_of(program, facts)
         choices = Blocking(shape, self.block(shape, point)).choices()
+        choices = replace(choices, tasks=handed_out(shape, point))
         return realise(program, choices, guard, facts.target, shape.uses)
 
     # ---- cost

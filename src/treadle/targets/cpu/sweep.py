@@ -20,7 +20,7 @@ from treadle.realise.ahead import read_ahead
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
 from treadle.realise.items import region_axes
-from treadle.targets.cpu.admission import call_guard, common_reasons, pins_refused, worker_counts
+from treadle.targets.cpu.admission import call_guard, common_reasons, handed_out, pins_refused, worker_counts
 from treadle.targets.cpu.rates import HAND, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 
@@ -100,7 +100,7 @@ class VectorSweep:
                 left = max(1, left // cuts[key])
         return Choices(
             cuts=cuts,
-            tasks=frozenset(shape.tasks),
+            tasks=handed_out(shape, point),
             sweep=dict.fromkeys(shape.swept, width),
             vector=vector,
             slots=2 * width,

@@ -1,0 +1,23 @@
+"""A point with one of several workers hands nothing out: its code forks nothing."""
+
+from __future__ import annotations
+
+import pytest
+from tests.planner.test_counts import CASES, facts_of
+
+from treadle.checker import check
+from treadle.machine.form import Tasks, walk
+from treadle.plan.family import points
+from treadle.targets.cpu.families import families
+
+
+@pytest.mark.parametrize("name", ["siblings", "contract", "attention"])
+def test_one_worker_of_several(name: str) -> None:
+    program, facts = CASES[name], facts_of(CASES[name], 40)
+    family = next(f for f in families() if not f.admits(program, facts))
+    for workers in (1, 2):
+        fits = (p for p in points(family.axes(program, facts)) if p["workers"] == workers)
+        point = next(p for p in fits if family.cost(program, facts, p).total < 1)
+        machine = family.build(program, facts, point, family.guard(program, facts, point))
+        found = [s for k in machine.kernels for r in k.roles for s in walk(r.body) if isinstance(s, Tasks)]
+        assert bool(found) == (workers == 2) and check(machine).status == "verified"
