@@ -89,9 +89,9 @@ def cpu_probes(workers: int) -> Iterator[Probe]:
 def cuda_probes() -> Iterator[Probe]:
     """The probes of a GPU."""
     for size in (64, 4096, 65536):
-        yield Probe("memory", activation, rows(size, 4096), "rows", {"warps": 4, "exact": True}, f"{size}x4096", FEW)
+        yield Probe("memory", activation, rows(size, 4096), "rows", {"warps": 4}, f"{size}x4096", FEW)
     yield Probe("launch", activation, rows(8, 256), "rows", {"warps": 1}, "8x256", FEW)
-    yield Probe("simple", activation, rows(16384, 1024), "rows", {"warps": 4, "exact": True}, "16384x1024", MANY)
+    yield Probe("simple", activation, rows(16384, 1024), "rows", {"warps": 4}, "16384x1024", MANY)
     point: dict[str, Setting]
     for m, n, k in ((2048, 2048, 2048), (4096, 4096, 1024)):
         point = {"consumers": 2, "columns": 256, "step": 64, "versions": 4}

@@ -47,8 +47,8 @@ def worker_counts(facts: CallFacts) -> tuple[int, ...]:
 
 
 def handed_out(shape: Shape, point: Point) -> frozenset[str]:
-    """The regions whose instances workers share: none where the point has one of several workers, and so no fork. A plan
-    for a machine with one worker keeps its tasks, and runs on more."""
+    """The regions whose instances workers share: none where the point has one of several workers, and so no fork. A
+    plan for a machine with one worker keeps its tasks, and runs on more."""
     return frozenset() if int(point["workers"]) < shape.facts.workers else frozenset(shape.tasks)
 
 

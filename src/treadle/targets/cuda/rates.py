@@ -1,15 +1,30 @@
-"""What the CUDA cost model believes of a GPU: how many multiprocessors, how fast they are, what starting costs.
+"""What the CUDA cost model believes of a GPU: how many multiprocessors (a fact), and coefficients: what a unit takes.
 
 *Units*: per second, bytes, seconds. *Source*: measurements on one H200 (docs/decisions/0001-hand-experiments.md and the
-facts behind it); the sm_80 row scales them by the published counts. Only ratios between candidates matter.
+facts behind it); the sm_80 row scales them by the published counts. Hand terms (cycles that a handover takes, say)
+stand beside the formulas that use them. Only ratios between candidates matter.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from math import inf
 
 from treadle.hardware.targets import TARGETS, Target
+from treadle.plan.coefficients import Coefficients, Term
 from treadle.plan.facts import CallFacts
+
+TERMS = (
+    Term("simple", "simple instructions, in cycles of a multiprocessor"),
+    Term("product", "16-bit products in the tensor cores, in cycles of a multiprocessor"),
+    Term("memory", "bytes from memory"),
+    Term("cache", "bytes from the second cache"),
+    Term("launch", "launches"),
+    Term("latency", "waits for the first data of a row"),
+    Term("exchange", "exchanges between the warps of a row"),
+)
+"""What calibration fits. The clock is taken as it is: cycles and it cannot be told apart."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +54,31 @@ def rates(facts: CallFacts) -> Rates:
     row = SM_90A if facts.target.endswith("sm_90a") else SM_80
     for feature in facts.features:
         if feature.startswith("processors="):
-            return replace(row, processors=int(feature[11:]))
-    return row
+            row = replace(row, processors=int(feature[11:]))
+    return measured(row, facts.coefficients) if facts.coefficients else row
+
+
+PER_UNIT = {"simple": "lanes", "product": "products", "memory": "memory", "cache": "cache"}
+"""Terms that `Rates` has as units a second, or a cycle, by their names there."""
+
+
+def measured(row: Rates, units: Mapping[str, float]) -> Rates:
+    """A row with other coefficients; what they leave out stays."""
+    changed = {f.name: getattr(row, f.name) for f in fields(row)}
+    for term, one in units.items():
+        if term in PER_UNIT:
+            changed[PER_UNIT[term]] = 1.0 / one if one > 0 else inf
+        elif term in changed:
+            changed[term] = one
+    return Rates(**changed)
+
+
+def coefficients(facts: CallFacts) -> Coefficients:
+    """The coefficients of `rates(facts)`. *Ensures*: `measured(rates(facts), coefficients(facts)) == rates(facts)`."""
+    row = rates(facts)
+    per_unit = {term: 1.0 / float(getattr(row, name)) for term, name in PER_UNIT.items()}
+    rest = {"launch": row.launch, "latency": row.latency, "exchange": row.exchange}
+    return Coefficients({**per_unit, **rest}, "measured" if facts.coefficients else "hand")
 
 
 def target(facts: CallFacts) -> Target:
