@@ -13,8 +13,11 @@ import treadle as td
 from treadle.driver import specialisation as module
 from treadle.driver.facts import ArrayFacts, CallFacts
 from treadle.driver.record import Record
+from treadle.driver.specialisation import Specialisation
+from treadle.driver.targets import Place
 from treadle.driver.variants import Interpreted, Variant, call_class, class_distance
 from treadle.ir.guard import Guard
+from treadle.ir.parser import parse_program
 from treadle.runtime.memory import empty
 
 M, N = td.dims("M N")
@@ -128,6 +131,40 @@ def test_near_sizes_are_nearer() -> None:
     assert class_distance(small, call_class(facts(1000, (4, 1)), 1, stored=1 << 30)) == 2
 
 
+COLUMN = """program column
+  dim M
+  dim N = 9
+  tensor X: f32[M, N]
+  body
+    region R0 parallel (m in M)
+      %x: f32[m, N] = load X[m, N]"""
+
+
+def test_at_the_cap_arrays_that_lie_otherwise_get_a_plan_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU a plan that copies operands to another pitch first admits aligned ones, and is many times slower."""
+    made = Specialisation(parse_program(COLUMN), "", 3)
+    place = Place("cuda:0", "cuda:sm_90a", (), 1)
+
+    def make(self: Specialisation, facts: CallFacts, cls: str, family: str | None, place: Place) -> Variant:
+        self.variants.append(Variant(Record("", "", b"", {"guard": [], "target": place.target}), Guard(()), None))
+        return self.variants[-1]
+
+    monkeypatch.setattr(Specialisation, "_make", make)
+
+    def chosen(extent: int, pitch: int) -> Variant:
+        given = CallFacts({"M": extent}, {"X": ArrayFacts(64, (extent, 9), (pitch, 1))}, lambda a, b: True)
+        found = made._choose(given, place)
+        assert isinstance(found, Variant)
+        return found
+
+    odd = [chosen(n, 4095) for n in (2, 100, 1000)]
+    assert len(set(map(id, odd))) == 3
+    aligned = chosen(1000, 4096)
+    assert aligned not in odd and len(made.variants) == 3
+    assert chosen(9000, 4096) is aligned and chosen(9000, 4095) in odd  # the nearest of those that lie alike
+    assert chosen(100, 4095).lies(call_class(CallFacts({"M": 5}, {"X": ArrayFacts(64, (5, 9), (4095, 1))}), 1, "cuda"))
+
+
 def test_classes() -> None:
     same = [facts(100, (4, 1)), facts(101, (4, 1)), facts(500, (9, 1)), facts(500, (9, 1), 128)]
     assert len({call_class(f, 2) for f in same}) == 1
@@ -138,6 +175,8 @@ def test_classes() -> None:
     # No plan of the CPU depends on how an address is aligned; plans of a GPU do.
     assert len({call_class(f, 2) for f in addresses}) == 1
     assert len({call_class(f, 2, "cuda") for f in addresses}) == 3
+    pitches = [facts(100, (p, 1)) for p in (4096, 4104, 4100, 4095)]
+    assert len({call_class(f, 2, "cuda") for f in pitches}) == 4 and len({call_class(f, 2) for f in pitches}) == 1
     assert call_class(other[0], 1) != call_class(other[0], 2)
     # Outputs that the last cache cannot hold are stored past it.
     sizes = [call_class(same[0], 2, stored=n) for n in (0, 1 << 20, 64 << 20, 1 << 30)]

@@ -20,7 +20,7 @@ from treadle.driver.prints import kept_by_none
 from treadle.driver.record import Record, fetch, keep, record_key, replace_record
 from treadle.driver.rooms import planning, room
 from treadle.driver.targets import Place, place_of
-from treadle.driver.variants import Interpreted, InterpretedLaunch, Variant, call_class, load
+from treadle.driver.variants import Interpreted, InterpretedLaunch, Variant, call_class, load, spared
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.ir.ops.fold import ArgReduce
@@ -238,8 +238,8 @@ class Specialisation:
         return CallFacts(call.extents, arrays, matters, loose=self.ordered)
 
     def _choose(self, facts: CallFacts, place: Place) -> Variant | Interpreted:
-        """The variant planned for the call's class; at the cap the one planned for the nearest class, or the universal
-        plan."""
+        """The variant planned for the call's class; at the cap the one planned for the nearest class of calls whose
+        arrays lie alike, one of its own in the place of another that is missed least, or the universal plan."""
         unkept = kept_by_none(self.expanded, facts.extents)
         if unkept is not None:
             return self._interpret(unkept)
@@ -251,8 +251,16 @@ class Specialisation:
                 return variant
         # A repeatable kernel must not depend on which calls came first: it has a plan for each way axes can lie.
         full = len(variants) >= self.limit and self.program.numerics.get("repeatable") is None
+        if full and not any(v.lies(cls) for v in admitting):
+            # A plan for arrays that lie otherwise may be many times slower: one of several that lie alike makes room.
+            spare = spared(variants)
+            if spare is not None:
+                self.variants.remove(spare)
+                admitting = [v for v in admitting if v is not spare]
+                self._found.clear()
+                full = False
         if full and admitting:
-            nearest = min(admitting, key=lambda v: v.distance(cls))
+            nearest = min(admitting, key=lambda v: (not v.lies(cls), v.distance(cls)))
             nearest.classes.add(cls)
             return nearest
         try:
