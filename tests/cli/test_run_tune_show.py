@@ -10,6 +10,7 @@ import pytest
 
 import treadle as td
 from treadle.cli import BAD_INPUT, main
+from treadle.cli.screen import fitted
 from treadle.driver.kernel import Kernel
 
 SOURCE = """
@@ -122,9 +123,11 @@ def test_run_profiles_kernels_and_files(capsys, file):
         capsys, "run", f"{file}:product", "--dim", "M=64", "--dim", "N=64", "--dim", "K=64", "--profile"
     )
     row = next(line for line in out.splitlines() if line.startswith("product  "))
-    assert status == 0 and "100.0%" in row and ("memory" in row or "compute" in row) and "tiled contraction" in row
+    assert status == 0 and "100.0%" in row and ("memory" in row or "compute" in row)
+    assert "product: product on" not in out and re.search(r"(?m)^  product: tiled contraction", out)
     status, out, _ = run(capsys, "run", file, "--profile", "a", "b")
-    rows = {line.split()[0]: line.split() for line in out.splitlines() if line.split()[:1] in (["product"], ["scaled"])}
+    table = out.partition("\nplans\n")[0].splitlines()
+    rows = {line.split()[0]: line.split() for line in table if line.split()[:1] in (["product"], ["scaled"])}
     assert status == 0 and "sum 64.0 ['a', 'b']" in out
     assert rows["product"][1] == "5" and rows["scaled"][1] == "3"
     assert re.search(r"kernels \S+ ms of \S+ ms", out)
@@ -132,6 +135,22 @@ def test_run_profiles_kernels_and_files(capsys, file):
         main(["run", str(file), "--profile", "leave"])
     assert left.value.code == 7 and "kernels " in capsys.readouterr().out
     assert Kernel.__call__.__name__ == "__call__" and Kernel.bind.__name__ == "bind", "nothing is timed any more"
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_what_commands_print_fits_the_terminal(capsys, file, monkeypatch, columns):
+    """Lines end at the terminal's width, at most 100, and lose no word."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    sizes = ("--dim", "M=64", "--dim", "N=64", "--dim", "K=64")
+    for command in (("explain",), ("run", "--profile"), ("tune", "--budget", "0.5")):
+        status, out, _ = run(capsys, command[0], f"{file}:product", *sizes, *command[1:])
+        assert status == 0 and max(map(len, out.splitlines())) <= min(100, columns), out
+    _, narrow, _ = run(capsys, "plan", f"{file}:product", *sizes, "--machine")
+    assert max(map(len, narrow.splitlines())) > 100, "texts for other programs stay as they are"
+    long = "  tiled contraction " + " ".join(f"word{i}=value{i}" for i in range(20))
+    text = fitted(f"head\n{long}\nend")
+    assert text.split() == f"head {long} end".split()
+    assert all(line.startswith("      word") for line in text.splitlines()[2:-1])
 
 
 def test_run_of_a_kernel_that_prints_calls_it_once(capsys, file):

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from treadle.cli.parser import Parser, kernel_arguments
+from treadle.cli.screen import fitted
 from treadle.driver.candidates import Searching
 from treadle.driver.describe import described_plans
 from treadle.driver.plan import Plan
@@ -44,4 +45,4 @@ def _shown(plan: Plan, machine: bool, source: bool, program: bool, as_json: bool
         return plan.source_program().rstrip("\n")
     if as_json:
         return json.dumps(json.loads(plan.decisions.to_json()), indent=1)
-    return plan.explain()
+    return fitted(plan.explain())

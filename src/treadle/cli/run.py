@@ -13,6 +13,7 @@ import numpy as np
 
 from treadle.bench.limits import copy_bandwidth, peak_flops
 from treadle.cli.parser import Parser, argument_options
+from treadle.cli.screen import fitted
 from treadle.driver.made_up import MadeUp, made_up
 from treadle.driver.profile import Profile, Row, profiled
 from treadle.dtype.formats import BY_NAME
@@ -39,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
     if given.out is not None:
         _write(call, outs, Path(given.out))
     if given.profile:
-        print(table(profile, whole=False))
+        print(fitted(table(profile, whole=False)))
     return 0
 
 
@@ -54,7 +55,7 @@ def _file(path: str, rest: Sequence[str], profile: bool) -> int:
     finally:
         sys.argv, sys.path[:] = before
         if profile:
-            print(table(found, whole=True))
+            print(fitted(table(found, whole=True)))
     return 0
 
 
@@ -69,10 +70,10 @@ def _kernel(call: MadeUp) -> list[Any]:
     outs: list[Any] = [*given] if isinstance(given, tuple) else [] if given is None else [given]
     outs += [np.array(call.keywords[name]) for name in call.changed]
     for name, array in zip(call.outputs + call.changed, outs):
-        print(f"  {summary(name, array)}")
+        print(fitted(f"  {summary(name, array)}"))
     variant = call.kernel.variants[0]
     status = variant.verdict["status"]
-    print(f"  plan: {variant.plan}")
+    print(fitted(f"  plan: {variant.plan}"))
     print(f"  verdict: {status}")
     if call.prints:
         print(f"  time: {first * 1e3:.3g} ms the first call with planning; no others, because each would print")
@@ -115,21 +116,23 @@ def table(profile: Profile, whole: bool) -> str:
     limits = _Limits()
     rows = profile.by_time()
     total = profile.seconds if whole else sum(r.seconds for r in rows)
+    names = max(12, *(len(row.name) for row in rows)) if rows else 12
     head = ("us a call", "of time", "of limit", "bound by", "first ms")
-    lines = [f"{'kernel':<24}{'calls':>7}{head[0]:>12}" + "".join(f"{h:>10}" for h in head[1:]) + "  plan"]
+    lines = [f"{'kernel':<{names}}{'calls':>6}" + "".join(f"{h:>10}" for h in head)]
+    plans: list[str] = []
     for row in rows:
         each = row.median
         limit, by = limits.of(row)
         share = limit / max(1, row.timed) / each if each else 0.0
-        plan = (row.plans or ["-"])[0].partition(": ")[2] or "-"
+        plans.append(f"  {row.name}: {(row.plans or ['-'])[0].partition(': ')[2] or '-'}")
         spent = row.seconds / total if total else 0.0
-        numbers = f"{each * 1e6:>12.1f}{spent:>10.1%}{share:>10.0%}{by:>10}{row.first * 1e3:>10.1f}"
-        lines.append(f"{row.name:<24}{row.calls:>7}{numbers}  {plan}")
+        numbers = f"{each * 1e6:>10.1f}{spent:>10.1%}{share:>10.0%}{by:>10}{row.first * 1e3:>10.1f}"
+        lines.append(f"{row.name:<{names}}{row.calls:>6}{numbers}")
     if whole:
         kernels = sum(r.seconds for r in rows)
         told = "first calls plan and compile; where there are others, only these count"
         lines.append(f"kernels {kernels * 1e3:.1f} ms of {profile.seconds * 1e3:.1f} ms; {told}")
-    return "\n".join(lines)
+    return "\n".join([*lines, "plans", *plans])
 
 
 class _Limits:

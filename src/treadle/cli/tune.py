@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.cli.parser import Parser, kernel_arguments
+from treadle.cli.screen import fitted
 from treadle.driver.describe import REPRESENTATIVE
 from treadle.driver.made_up import made_up
 
@@ -30,7 +31,7 @@ def run(argv: Sequence[str]) -> int:
     )
     call.try_promises()
     tuned = call.kernel.tune(budget=given.budget, **call.keywords)
-    print(tuned)
+    print(fitted(str(tuned)))
     if given.save is not None:
         tuned.plan.save(given.save)
         print(f"  saved to {given.save}")
