@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from treadle.base.errors import InternalError, LimitError, TreadleError
 from treadle.checker import check
+from treadle.checker.derivation import validate_derivation
 from treadle.checker.verdict import Verdict
 from treadle.driver import cuda_variant
 from treadle.driver.candidates import BY_DEFAULT, UNIVERSAL, Candidate, Searching, candidates, saved_candidate
@@ -48,6 +49,12 @@ class Built:
     notes: list[str] = field(default_factory=list[str])
     timeline: Timeline = field(default_factory=Timeline)
     extents: Mapping[str, int] = field(default_factory=dict[str, int])  # those that it was planned for
+    program: Program | None = None  # as captured, where the plan is of a program derived from it
+
+    @property
+    def captured(self) -> Program:
+        """The program that the plan is for."""
+        return self.program or self.machine.captured or self.machine.program
 
 
 def choose(
@@ -82,7 +89,7 @@ def choose(
             continue
         try:
             with timeline.stage("realise"):
-                machine = _of(program, _shallow(whole, candidate.build))
+                machine = _shallow(whole, candidate.build)
         except LimitError as error:
             notes.append(f"{candidate.plan.line()}: {error.found}")
             continue
@@ -93,9 +100,9 @@ def choose(
             notes.append(f"{candidate.plan.line()}: {error.code}: {error.found}")
             continue
         with timeline.stage("judge"):
-            verdict = check(machine)
+            verdict = _judged(program, candidate, machine)
         if verdict.status == "verified":
-            return Built(candidate, machine, verdict, [*refusals, *notes], timeline, facts.extents)
+            return Built(candidate, machine, verdict, [*refusals, *notes], timeline, facts.extents, program)
         notes.append(f"{candidate.plan.line()}: {verdict}")
         if candidate.universal:
             raise _unverified(program, target, machine, verdict)
@@ -160,9 +167,9 @@ def restore(plan: Plan, program: Program) -> Built:
     with timeline.stage("expand"):
         candidate = saved_candidate(plan, expand(program))
     with timeline.stage("realise"):
-        machine = _of(program, _rebuilt(candidate))
+        machine = _rebuilt(candidate)
     with timeline.stage("judge"):
-        verdict = check(machine)
+        verdict = _judged(program, candidate, machine)
     if verdict.status != "verified":
         raise PlanUnverified(
             doing=f"judging a saved plan of {program.name}",
@@ -171,14 +178,28 @@ def restore(plan: Plan, program: Program) -> Built:
             hint="plan the kernel again",
             span=program.span,
         )
-    return Built(candidate, machine, verdict, [], timeline)
+    return Built(candidate, machine, verdict, [], timeline, program=program)
 
 
-def _of(captured: Program, machine: MachineProgram) -> MachineProgram:
-    """The machine program as one of the captured program, which its text embeds."""
-    if machine.program is not captured:
-        machine.captured = captured
-    return machine
+def _judged(program: Program, candidate: Candidate, machine: MachineProgram) -> Verdict:
+    """The verdict on a machine program of the captured program, which its text embeds; where its family rewrote that
+    first, on each step and then on a machine program of what they lead to."""
+    way = candidate.derive()
+    if way is None:
+        if machine.program is not program:
+            machine.captured = program
+        return check(machine)
+    for verdict in validate_derivation(way.programs, way.steps):
+        if verdict.status != "verified":
+            return verdict
+    if print_program(way.program) != print_program(machine.program):
+        raise LoweringBroken(
+            doing=f"realising {candidate.plan.line()}",
+            found="a machine program of another program than the steps lead to",
+            expected=print_program(way.program),
+            pass_name="realise",
+        )
+    return check(machine)
 
 
 def _rebuilt(candidate: Candidate) -> MachineProgram:
@@ -217,7 +238,7 @@ def assemble(built: Built) -> Record:
         "plan": built.candidate.plan.line(),
         "family": built.candidate.plan.family,
         "decisions": built.candidate.plan.to_json(),
-        "program": print_program(machine.captured or machine.program),
+        "program": print_program(built.captured),
         "verdict": asdict(built.verdict),
         "guard": guard_out(machine.guard),
         "notes": built.notes,

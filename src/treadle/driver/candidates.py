@@ -21,6 +21,7 @@ from treadle.plan.pins import NoPlan, Pin
 from treadle.plan.plan import Plan
 from treadle.planner.enumerate import Choice, choose, realised
 from treadle.planner.space import Clock
+from treadle.rules.derivation import Derivation
 from treadle.runtime.pool import workers
 from treadle.targets.cpu.families import families as cpu_families
 from treadle.targets.cuda.families import families as cuda_families
@@ -42,11 +43,15 @@ BY_DEFAULT = Searching()
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan that can be built. `choice` is the planner's whole answer, for `explain`."""
+    """A plan that can be built. `choice` is the planner's whole answer, for `explain`.
+
+    `derive` gives the steps from the program to the one that is built, for families that rewrite it first.
+    """
 
     plan: Plan
     build: Callable[[], MachineProgram] = field(repr=False)
     choice: Choice | None = field(default=None, repr=False)
+    derive: Callable[[], Derivation | None] = field(default=lambda: None, repr=False)
 
     @property
     def universal(self) -> bool:
@@ -110,7 +115,7 @@ def candidates(
         plan = replace(plan, extents=planned.extents, unit=planned.unit, aligned=planned.aligned)
         if facts.loose:
             plan = replace(plan, guard=apart_but(plan.guard, program, facts.loose))
-        yield Candidate(plan, _builder(plan, program, planned, known), choice)
+        yield Candidate(plan, _builder(plan, program, planned, known), choice, _deriver(plan, program, planned, known))
 
 
 def _builder(
@@ -124,6 +129,14 @@ def _builder(
         return machine
 
     return build
+
+
+def _deriver(
+    plan: Plan, program: Program, facts: PlanFacts, known: Sequence[Family[MachineProgram]]
+) -> Callable[[], Derivation | None]:
+    family = next((f for f in known if f.name == plan.family), None)
+    derivation = getattr(family, "derivation", None)
+    return lambda: None if derivation is None else derivation(program, facts, plan.point)
 
 
 def in_place(guard: Guard, same: Collection[frozenset[str]]) -> Guard:
@@ -213,7 +226,8 @@ def saved_candidate(plan: Plan, program: Program) -> Candidate:
         features=plan.features,
         workers=plan.workers,
     )
-    return Candidate(plan, _builder(plan, program, facts, families(plan.target)))
+    known = families(plan.target)
+    return Candidate(plan, _builder(plan, program, facts, known), derive=_deriver(plan, program, facts, known))
 
 
 def _units(guard: Guard) -> frozenset[tuple[str, int]]:

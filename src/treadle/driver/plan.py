@@ -51,7 +51,7 @@ class Plan:
         self._special = special
         self._record: Record | None = None
         self._variant: Variant | None = None
-        self._text = print_program(built.machine.captured or built.machine.program)
+        self._text = print_program(built.captured)
 
     def __repr__(self) -> str:
         return f"<plan {self.decisions.line()}: {self._built.verdict.status}>"

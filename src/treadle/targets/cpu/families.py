@@ -15,7 +15,7 @@ from treadle.realise.universal import base_facts, universal
 from treadle.targets.cpu.contraction import TiledContraction, TiledRegions
 from treadle.targets.cpu.rates import rates
 from treadle.targets.cpu.shape import shape_of
-from treadle.targets.cpu.sweep import VectorSweep
+from treadle.targets.cpu.split import SplitSweep
 
 
 class Universal:
@@ -47,4 +47,4 @@ class Universal:
 
 def families() -> list[Family[MachineProgram]]:
     """All families of the CPU target."""
-    return [VectorSweep(), TiledContraction(), TiledRegions(), Universal()]
+    return [SplitSweep(), TiledContraction(), TiledRegions(), Universal()]

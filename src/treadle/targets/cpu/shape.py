@@ -131,7 +131,10 @@ class Shape:
         """How many elements along `dims` there are over all single coordinates of the regions around an operation."""
         known = self._elements.get((id(op), dims))
         if known is None:
-            around = {a.domain.dim for r in self.chain(op) for a in r.args if a.kind == "each"}
+            args = [a for r in self.chain(op) for a in r.args]
+            cutting = {s for a in args if a.domain.dim in dims for e in (a.domain.lo, a.domain.hi) for s in e.symbols}
+            # An index that only says which part of one of the dimensions is meant adds none.
+            around = {a.domain.dim for a in args if a.kind == "each" and a.name not in cutting}
             known = self._elements[id(op), dims] = self.size(tuple(around | set(dims)))
         return known
 
