@@ -162,7 +162,7 @@ def test_at_the_cap_arrays_that_lie_otherwise_get_a_plan_of_their_own(monkeypatc
     aligned = chosen(1000, 4096)
     assert aligned not in odd and len(made.variants) == 3
     assert chosen(9000, 4096) is aligned and chosen(9000, 4095) in odd  # the nearest of those that lie alike
-    assert chosen(100, 4095).lies(call_class(CallFacts({"M": 5}, {"X": ArrayFacts(64, (5, 9), (4095, 1))}), 1, "cuda"))
+    assert chosen(100, 4095).lies(call_class(facts(100, (4095, 1)), 1, "cuda"))
 
 
 def test_classes() -> None:
