@@ -49,8 +49,6 @@ def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target
     threads = sum(r.agents * r.threads for r in kernel.roles)
     if launch.threads != threads or not 1 <= threads <= target.threads_a_workgroup:
         raise Refused("J7", f"{kernel.name} has {threads} threads, the launch {launch.threads}", {"threads": threads})
-    if launch.cooperative:
-        raise Unsure("J5", f"{kernel.name} is launched cooperatively", missing="a rule for it")
     grid = launch.grid.substitute(program.host.lets)
     if not _positive(facts, grid):
         require(facts, ge(grid, 1), "J7", f"the grid of {kernel.name} may be empty")

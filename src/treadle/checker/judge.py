@@ -24,6 +24,7 @@ from treadle.checker.handover import Handover
 from treadle.checker.host import check_host
 from treadle.checker.inflight import InFlight, check_staging
 from treadle.checker.order import Accesses
+from treadle.checker.phases import Phases
 from treadle.checker.permissions import check_permissions
 from treadle.checker.reuse import Reuse
 from treadle.checker.rings import Rings
@@ -143,6 +144,13 @@ class Judge:
         target = find_target(self.program.target)
         if target is None:
             raise Unsure("J7", f"the target {self.program.target}", missing="a row of the hardware table")
+        phases = Phases(self.program)
+        try:
+            self.program = phases.unfolded()
+            self.whole = Phases(self.whole).unfolded()
+        except Finding:
+            self.walk.at = phases.at
+            raise
         check_host(self.program, self.source, self.facts, target)
         told = next((op for op in self.source.ops if isinstance(op, Print | Check)), None)
         if told is not None:

@@ -23,7 +23,7 @@ from treadle.machine.form import MachineProgram
 from treadle.machine.parse import parse_machine
 from treadle.runtime.arrays import ArrayView, numpy_dtype, view
 from treadle.runtime.cuda import CudaLaunch, CudaModule, load_cubin
-from treadle.runtime.device_memory import give, take, taken
+from treadle.runtime.device_memory import clear, give, take, taken
 from treadle.runtime.driver import current, device, driver, ok, ordinal_of
 from treadle.runtime.errors import ModuleUnusable
 from treadle.runtime.launch import Block
@@ -168,6 +168,9 @@ class CudaCall:
                     self._launches = {}
                 launches = self._kernel.launches(replace(self._words, workspace=address), self.ordinal)
                 self._launches[address] = launches
+            cleared = self._kernel.emitted.cleared
+            if cleared:
+                clear(self.ordinal, address + self._need - cleared, cleared, stream)
             for launch in launches:
                 launch.enqueue(stream)
 

@@ -128,6 +128,15 @@ _MEETING: tuple[Ordering, ...] = (
         litmus=("cluster_barrier",),
     ),
     Ordering(
+        "grid.sync",
+        _CUDA,
+        _ALL,
+        "all threads of all workgroups of a cooperative launch have arrived; what they did before it is visible to all "
+        "of them behind it",
+        _GUIDE.format("Cooperative Groups: Grid Synchronization"),
+        litmus=("grid_of_resident_workgroups",),
+    ),
+    Ordering(
         "workgroup.barrier",
         _WEB,
         _ALL,
@@ -449,10 +458,9 @@ _TASKS: tuple[Ordering, ...] = (
         "launch.cooperative",
         _CUDA,
         _ALL,
-        "all workgroups of the launch are resident at once, so that waits between them end",
+        "all workgroups of the launch are resident at once, so that waits between them end; else the launch fails",
         _GUIDE.format("Cooperative Groups: Grid Synchronization"),
         litmus=("grid_of_resident_workgroups",),
-        judged=False,
     ),
     Ordering(
         "launch.cluster",

@@ -225,7 +225,7 @@ class Sync(Stmt):
 
     CUDA: mbar.init, mbar.expect, mbar.arrive, mbar.wait, barrier.sync and barrier.arrive (named), fence.proxy.async,
     fence.mbar_init, wgmma.fence, wgmma.commit, wgmma.wait, bulk.commit, bulk.wait, cpasync.commit, cpasync.wait,
-    setmaxnreg, cluster.arrive and cluster.wait (all threads of the cluster).
+    setmaxnreg, cluster.arrive and cluster.wait (all threads of the cluster), grid.sync (all threads of the launch).
     CPU: amx.config, amx.release. `object` with version; `args` are its numbers (bytes, phase, depth, id,
     threads): `machine.vocabulary.SYNC` lists them by kind.
     """

@@ -181,6 +181,7 @@ _KINDS = {
     "barrier.arrive": ["barrier.sync"],
     "cluster.arrive": ["cluster.wait"],
     "cluster.wait": ["cluster.arrive"],
+    "grid.sync": ["cluster.wait"],
 }
 
 

@@ -36,6 +36,8 @@ SYNC: dict[str, SyncShape] = {
     # The barrier of a cluster, of all threads of its workgroups: each arrives once and waits once a phase.
     "cluster.arrive": SyncShape(whole=True),
     "cluster.wait": SyncShape(whole=True),
+    # All threads of all workgroups of a cooperative launch arrive and wait.
+    "grid.sync": SyncShape(whole=True),
     "fence.proxy.async": SyncShape(),
     "fence.mbar_init": SyncShape(),
     "wgmma.fence": SyncShape(whole=True),

@@ -100,6 +100,7 @@ class Host:
             if buffer.place == "workspace" and buffer.name not in self.memory:
                 self.provide(buffer)
         world.grid = self.number(launch.grid, "the grid") if world.cuda else 1
+        world.meeting = Cluster(threads=world.grid * sum(r.agents * r.threads for r in kernel.roles))
         if world.cuda and sum(r.agents * r.threads for r in kernel.roles) != launch.threads:
             text = f"the roles of {kernel.name} do not make {launch.threads} threads"
             self.findings.add("resource", self.lines.get(id(launch), 0), text)

@@ -124,6 +124,16 @@ def _cluster_wait(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
     thread.strand.order.join(cluster.released[mine])
 
 
+def _grid_sync(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
+    world = thread.world
+    if not world.launch.cooperative:
+        thread.report("protocol", "grid.sync in a launch that is not cooperative: others may wait to begin")
+    meeting = world.meeting
+    mine = meeting.arrive(thread.lanes, thread.strand.release())
+    yield Wait(lambda: mine in meeting.released, f"the barrier of the grid ({meeting.threads} threads)", thread.line)
+    thread.strand.order.join(meeting.released[mine])
+
+
 def _fence_proxy(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
     for held in thread.fragments.values():
         thread.settle(held)
@@ -214,6 +224,7 @@ HANDLERS: dict[str, Callable[[Thread, Sync, dict[str, int]], Steps]] = {
     "barrier.arrive": _barrier_arrive,
     "cluster.arrive": _cluster_arrive,
     "cluster.wait": _cluster_wait,
+    "grid.sync": _grid_sync,
     "fence.proxy.async": _fence_proxy,
     "fence.mbar_init": _fence_init,
     "wgmma.fence": _wgmma_fence,

@@ -35,6 +35,7 @@ class World:
     workers: int
     accuracy: str
     grid: int = 1
+    meeting: Cluster = field(default_factory=lambda: Cluster())  # the barrier of all workgroups
     frags: dict[str, Frag] = field(default_factory=dict[str, Frag])
     barriers: dict[str, Barrier] = field(default_factory=dict[str, Barrier])
     maps: dict[str, TensorMap] = field(default_factory=dict[str, TensorMap])

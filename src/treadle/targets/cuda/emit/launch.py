@@ -10,7 +10,7 @@ from treadle.runtime.arrays import itemsize_of
 from treadle.runtime.cuda import CudaArgument, Geometry, Pointer, Scalar
 from treadle.runtime.tensor_map import Fill, Promotion, Swizzle, TensorMapSpec
 from treadle.targets.cuda.emit.errors import CudaExtentTooLarge
-from treadle.targets.cuda.emit.program import Argument, EmittedCuda, KernelLaunchSpec, MapPlan
+from treadle.targets.cuda.emit.program import ARRIVALS, Argument, EmittedCuda, KernelLaunchSpec, MapPlan
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,14 @@ def prepare(emitted: EmittedCuda, call: Call) -> list[PreparedLaunch]:
     """
     env = environment(emitted, call.extents)
     functions = _functions(call)
+    arrivals = call.workspace + workspace_bytes(emitted, call) - emitted.cleared if emitted.cleared else 0
     found: list[PreparedLaunch] = []
     for spec in emitted.launches:
         grid = int(spec.grid.evaluate(env, functions))
         if grid <= 0:
             continue
         _within(spec, env, functions)
-        arguments = tuple(_argument(a, spec, env, call) for a in spec.arguments)
+        arguments = tuple(_argument(a, spec, env, call, arrivals) for a in spec.arguments)
         geometry = Geometry((grid, 1, 1), (spec.threads, 1, 1), (spec.cluster, 1, 1), spec.shared, spec.cooperative)
         found.append(PreparedLaunch(spec.kernel, geometry, arguments))
     return found
@@ -86,7 +87,9 @@ def _within(spec: KernelLaunchSpec, env: Mapping[str, int], functions: Mapping[s
             )
 
 
-def _argument(argument: Argument, spec: KernelLaunchSpec, env: Mapping[str, int], call: Call) -> CudaArgument:
+def _argument(
+    argument: Argument, spec: KernelLaunchSpec, env: Mapping[str, int], call: Call, arrivals: int
+) -> CudaArgument:
     match argument.kind:
         case "map":
             return _map(next(m for m in spec.maps if m.name == argument.name), env, call)
@@ -100,6 +103,8 @@ def _argument(argument: Argument, spec: KernelLaunchSpec, env: Mapping[str, int]
             return Scalar(call.scalars[argument.name][0], argument.size)
         case "workspace":
             return Pointer(call.workspace)
+        case "arrivals":
+            return Pointer(arrivals + ARRIVALS * argument.axis)
         case _:
             raise AssertionError(argument.kind)
 

@@ -379,6 +379,25 @@ _part(
     'DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }',
 )
 _part(
+    "grid_meet",
+    """
+// All workgroups of a cooperative launch: `arrivals` was 0 when it began and has been added to in each meeting before.
+DEVICE void grid_meet(u32* arrivals, u32 meeting) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const u32 all = meeting * gridDim.x;
+    u32 seen;
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    asm volatile("atom.add.release.gpu.global.u32 %0, [%1], 1;" : "=r"(seen) : "l"(arrivals) : "memory");
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrivals) : "memory");
+    } while (seen < all);
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  }
+  __syncthreads();
+}""",
+)
+_part(
     "peer",
     """
 // The same place in the shared memory of another workgroup of the cluster.
@@ -559,6 +578,17 @@ DEVICE void mma_m16n8k16_{_kind}(float& d0, float& d1, float& d2, float& d3, u32
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }}""",
     )
+_part(
+    "mma_m16n8k8_tf32",
+    """
+DEVICE void mma_m16n8k8_tf32(float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                             u32 b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3)
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}""",
+)
 
 
 class Prelude:

@@ -43,10 +43,14 @@ MOST_EXTENT = 1 << 30
 """Extents of a kernel with tensor maps: its coordinates are 32 bits wide."""
 
 
+ARRIVALS = 16
+"""Bytes of the counter of one launch whose workgroups meet."""
+
+
 @dataclass(frozen=True)
 class Argument:
-    """A kernel parameter: a tensor map, a tensor's address, a stride or extent, a scalar, or the workspace's address.
-    Units: `size` in bytes; strides in elements."""
+    """A kernel parameter: a tensor map, a tensor's address, a stride or extent, a scalar, the workspace's address, or
+    that of the counter of a launch whose workgroups meet. Units: `size` in bytes; strides in elements."""
 
     kind: str
     name: str
@@ -94,13 +98,14 @@ class KernelLaunchSpec:
 @dataclass(frozen=True)
 class EmittedCuda:
     """CUDA C++ for `arch`, the launches in order, names for extents that the host computes, and the workspace's
-    bytes."""
+    bytes, of which the last `cleared` are zero when the first launch begins."""
 
     source: str
     arch: str
     launches: tuple[KernelLaunchSpec, ...]
     lets: dict[str, Expr]
     workspace: Expr
+    cleared: int = 0
 
 
 def emit(program: MachineProgram) -> EmittedCuda:
@@ -129,7 +134,11 @@ def emit(program: MachineProgram) -> EmittedCuda:
     lets = dict(program.program.lets) | dict(program.host.lets)
     _, fixed = workspace_plan(program.host.workspace, {b.name: "" for b in program.host.workspace})
     spread = [made[x.kernel].spread_bytes(x) for x in program.host.launches]
-    return EmittedCuda(prelude.text() + "\n" + body, arch, launches, lets, fixed + maximum(*spread, const(0), const(0)))
+    workspace = fixed + maximum(*spread, const(0), const(0))
+    cleared = ARRIVALS * max((a.axis + 1 for x in launches for a in x.arguments if a.kind == "arrivals"), default=0)
+    if cleared:
+        workspace = (workspace + (ARRIVALS - 1)) // ARRIVALS * ARRIVALS + cleared
+    return EmittedCuda(prelude.text() + "\n" + body, arch, launches, lets, workspace, cleared)
 
 
 def _by_hardware(ledger: Sequence[str], words: str) -> frozenset[str]:
@@ -176,6 +185,9 @@ class _Kernel:
         self.setting.cluster = launch.cluster
         if launch.cluster > 1:
             self.setting.need_hopper("launches in clusters")
+        if len(kernel.roles) == 1:
+            met = (s for s in kernel.roles[0].body if isinstance(s, Sync) and s.kind == "grid.sync")
+            self.setting.meetings = {id(s): i for i, s in enumerate(met, 1)}
         statements = [s for r in kernel.roles for s in walk(r.body)]
         self.setting.unsigned = not_negative(statements)
         self.setting.unwritten = frozenset(self.unwritten)
@@ -480,6 +492,10 @@ class _Kernel:
                 found.append((f"const {ctype(dtype)} {text}", Argument("scalar", scalar.name, size=size)))
         if used("workspace"):
             found.append(("unsigned char* const workspace", Argument("workspace", "")))
+        if used("arrivals"):
+            # A counter for each launch of the program: `axis` is the launch's number.
+            number = next(i for i, x in enumerate(self.program.host.launches) if x.kernel == self.kernel.name)
+            found.append(("u32* const arrivals", Argument("arrivals", "", number)))
         self.arguments = tuple(a for _, a in found)
         return ", ".join(text for text, _ in found)
 

@@ -63,6 +63,8 @@ class KernelSetting:
     """Tensors that no kernel of the program writes, nor anything that overlaps them."""
     cluster: int = 1
     """Workgroups of a cluster."""
+    meetings: dict[int, int] = field(default_factory=dict[int, int])
+    """`id` of a meeting of all workgroups -> its number in the launch, from 1."""
 
     @property
     def hopper(self) -> bool:

@@ -8,7 +8,7 @@ from treadle.targets.cuda.emit.copies import barrier
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
 from treadle.targets.cuda.emit.scope import Scope, register
 
-_ANYWHERE = ("barrier.sync", "barrier.arrive", "cpasync.commit", "cpasync.wait")
+_ANYWHERE = ("barrier.sync", "barrier.arrive", "cpasync.commit", "cpasync.wait", "grid.sync")
 
 
 def sync(scope: Scope, stmt: Sync) -> None:
@@ -42,6 +42,11 @@ def sync(scope: Scope, stmt: Sync) -> None:
         case "cpasync.wait":
             scope.use("copies_wait")
             scope.line(f"copies_wait<{scope.number(args['depth'], 'the depth')}>();")
+        case "grid.sync":
+            number = scope.setting.meetings.get(id(stmt))
+            if number is None:
+                raise ill_formed("grid.sync inside a control", "one at the top of the launch's only role")
+            scope.line(f"{scope.use('grid_meet')}(arrivals, {number}u);")
         case "setmaxnreg":
             _registers(scope, scope.number(args["registers"], "the registers"))
         case _:
