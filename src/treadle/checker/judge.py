@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from treadle.algebra.expr import Constraint, Expr, const, eq, ge, sym
 from treadle.algebra.sets import Facts, SetError, fresh_budget
+from treadle.base.errors import InternalError
 from treadle.checker.chunks import Chunks
 from treadle.checker.clusters import Clusters
 from treadle.checker.compare import Compare
@@ -24,8 +25,8 @@ from treadle.checker.handover import Handover
 from treadle.checker.host import check_host
 from treadle.checker.inflight import InFlight, check_staging
 from treadle.checker.order import Accesses
-from treadle.checker.phases import Phases
 from treadle.checker.permissions import check_permissions
+from treadle.checker.phases import Phases
 from treadle.checker.reuse import Reuse
 from treadle.checker.rings import Rings
 from treadle.checker.scatter import Scatters
@@ -41,8 +42,8 @@ from treadle.hardware.targets import Target, find_target
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.ir.ops.debug import Check, Print
-from treadle.ir.ops.intrinsic import PREFIX
 from treadle.ir.printer import print_program
+from treadle.ir.verifier import verify
 from treadle.machine.form import Buffer, Control, Kernel, MachineProgram, Role, Stmt, walk
 from treadle.machine.verify import form_problems
 from treadle.machine.vocabulary import RANK
@@ -68,12 +69,9 @@ def check(program: MachineProgram) -> Verdict:
     begun = time.perf_counter()
     fresh_budget()
     whole = program.captured or program.program
-    foreign = next((m.name for m in whole.intrinsics if not m.name.startswith(PREFIX)), None)
-    if foreign is not None:  # functions are told apart by name
-        return Verdict("rejected", "J1", reason=f"the embedded program has an intrinsic named {foreign}")
-    mistyped = next((w for m in whole.intrinsics if (w := m.wrong_text()) is not None), None)
-    if mistyped is not None:  # a call by other types than those of the definition is undefined
-        return Verdict("rejected", "J1", reason=f"{mistyped[0]}, where calls are of {mistyped[1]}")
+    malformed = _malformed(whole)
+    if malformed is not None:
+        return Verdict("rejected", "J1", reason=malformed)
     meant = expand(whole)
     if meant is not whole or program.captured is not None:
         if program.captured is not None and print_program(meant) != print_program(program.program):
@@ -107,6 +105,18 @@ def check(program: MachineProgram) -> Verdict:
             time.perf_counter() - begun,
         )
     return Verdict("verified", seconds=time.perf_counter() - begun, permissions=tuple(sorted(spent.names)))
+
+
+def _malformed(source: Program) -> str | None:
+    """What is wrong with the form of the embedded program, or None. Of a malformed one (two values of one name, an
+    intrinsic named like a function, a result of another type) nothing that the judge reads would be what it means."""
+    try:
+        verify(source)
+    except InternalError as no:
+        return f"the embedded program is malformed ({no.code}): {no.found}; expected {no.expected}"
+    except _BROKEN as broken:
+        return f"the embedded program is malformed: {type(broken).__name__}: {broken}"
+    return None
 
 
 class Judge:
