@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         command = [sys.executable, __file__, given.out, "--plans", str(given.plans), "--build"]
         list(pool.map(lambda c: subprocess.run([*command, c.name], check=False), chosen))
     print(f"compiled after {time.monotonic() - began:.0f} s", flush=True)
-    FLUSH.append(torch.empty(256 << 20, dtype=torch.uint8, device=DEVICE))
+    FLUSH.append(torch.empty(512 << 20, dtype=torch.uint8, device=DEVICE))
     target = "cuda:sm_90a"
     by_hand = coefficients(CallFacts(target)).seconds
     report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "clock": clock(), "method": __doc__}

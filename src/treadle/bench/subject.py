@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from treadle.base.errors import TreadleError
-from treadle.checker import check
-from treadle.driver.build import Built, assemble
-from treadle.driver.candidates import Candidate, families, plan_facts
+from treadle.driver.build import assemble, restore
+from treadle.driver.candidates import families, plan_facts
 from treadle.driver.record import Record, fetch, fingerprint, keep
 from treadle.driver.targets import place_of
 from treadle.driver.tuning_space import distance, space
@@ -18,7 +17,6 @@ from treadle.driver.variants import load
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
 from treadle.plan.plan import Plan
-from treadle.planner.enumerate import realised
 from treadle.runtime.cache import content_key
 
 Run = Callable[[], Any]
@@ -68,16 +66,13 @@ class Subject:
         if isinstance(record, Refused):
             return record
         kernel = load(record, self.special.signature).kernel
+        if self.target.startswith("cuda"):
+            # Launches made ready once: the host's part of a call is no part of a plan.
+            return Made(kernel.ready(self.block), record.digest)
         return Made(lambda: kernel.run(self.block), record.digest)
 
     def _made(self, plan: Plan, key: str) -> Record | Refused:
-        program = self.special.expanded
-        machine = realised(plan, program, self.facts, list(self.families.values()))
-        machine.captured = self.special.program if machine.program is not self.special.program else None
-        verdict = check(machine)
-        if verdict.status != "verified":
-            return Refused(f"{verdict.status}: {verdict.reason}")
-        record = assemble(Built(Candidate(plan, lambda: machine), machine, verdict))
+        record = assemble(restore(plan, self.special.program))
         if record.meta["late"]:
             return Refused("; ".join(record.meta["late"]))
         keep(key, record)
