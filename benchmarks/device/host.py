@@ -1,9 +1,9 @@
 """What calls cost the host on a GPU, and what streams, captures and libraries do to them: checked, then timed.
 
-`python benchmarks/device/host.py OUT.json`. *Checks*: torch's side streams, CUDA graphs of torch and of treadle with
-and without workspace, a first call inside a capture, several streams at once, CuPy and JAX arrays, arguments on their
-own device; results against float64 or bit for bit against an ordinary call. *Times*: microseconds of the host for a
-call, median of 20 rounds of 200; graphs also per replay.
+`python benchmarks/device/host.py OUT.json [check] [time]` (without either: both). *Checks*: torch's side streams,
+CUDA graphs of torch and of treadle with and without workspace, a first call inside a capture, several streams at
+once, CuPy and JAX arrays, arguments on their own device; results against float64 or bit for bit against an ordinary
+call. *Times*: microseconds of the host for a call, median of 20 rounds of 200; graphs also per replay.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ def times() -> list[Row]:
     return found
 
 
-def main(out: str) -> None:
+def main(out: str, what: list[str]) -> None:
     torch.manual_seed(1)
     rows = Rows()
     report: Row = {
@@ -319,14 +319,15 @@ def main(out: str) -> None:
         "method": __doc__,
         "checks": rows.rows,
     }
-    for part in (check_streams, check_graphs, check_libraries):
+    if "time" in what:
+        report["times"] = times()
+    for part in (check_streams, check_graphs, check_libraries) if "check" in what else ():
         part(rows)
         pathlib.Path(out).write_text(json.dumps(report))
-    report["times"] = times()
     wrong = [r for r in rows.rows if not r["right"]]
     print(f"{len(rows.rows)} checks, {len(wrong)} wrong")
     pathlib.Path(out).write_text(json.dumps(report))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:] or ["check", "time"])

@@ -1,8 +1,9 @@
 """Arguments at their limits on a GPU: beyond 2^31 elements, misaligned, odd pitches, empty, overlapping, NaN around.
 
-`python benchmarks/device/host_edges.py OUT.json`. *Method*: integers, so that results are exact in any order, or bounds
-as in spine.py; NaN in everything that no argument covers, so that one element read or written beside its range is seen;
-of arrays beyond 2^31 elements the first, last and some rows in between are compared, and all by a second way in torch.
+`python benchmarks/device/host_edges.py OUT.json`. *Method*: integers, so that results are exact in any order, or
+bounds as in spine.py; NaN in everything that no argument covers, so that one element read or written beside its range
+is seen; of arrays beyond 2^31 elements the first, last and some rows in between are compared, and all by a second way
+in torch.
 """
 
 from __future__ import annotations

@@ -62,6 +62,10 @@ class Library:
         return call
 
 
+class Failed(Exception):
+    """A call fails, with that status."""
+
+
 ATTRIBUTES = {
     "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": 9,
     "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR": 0,
@@ -133,7 +137,10 @@ class FakeDriver:
             self.calls[name] += 1
             if self.fail.get(name):
                 return (Status(self.fail[name].pop(0)),)
-            result = getattr(self, f"do_{name}", lambda *_: None)(*arguments)
+            try:
+                result = getattr(self, f"do_{name}", lambda *_: None)(*arguments)
+            except Failed as failed:
+                return (Status(failed.args[0]),)
             rest = result if isinstance(result, tuple) else () if result is None else (result,)
             return (Status(0), *rest)
 
@@ -197,7 +204,8 @@ class FakeDriver:
     def do_cuLaunchKernelEx(self, config: int, function: int, arguments: int, extra: int) -> None:
         made = Config.known[config]
         if made.hStream < 3:
-            assert self.contexts, "the default stream is of the current context"
+            if not self.contexts:  # the default stream is of the current context
+                raise Failed(201)
         first = ctypes.c_void_p.from_address(arguments).value
         self.enqueue("launch", made.hStream, function, ctypes.c_uint64.from_address(first).value if first else None)
 

@@ -60,7 +60,7 @@ def library(monkeypatch: pytest.MonkeyPatch, name: str, stream: list[int]) -> No
             "Device", (), {"__init__": lambda s, n: None, "__enter__": lambda s: s, "__exit__": lambda s, *_: None}
         )
         made.cuda = types.SimpleNamespace(
-            Device=device, get_current_stream=lambda: types.SimpleNamespace(ptr=stream[0])
+            Device=device, get_current_stream=lambda ordinal: types.SimpleNamespace(ptr=stream[0])
         )
     monkeypatch.setitem(sys.modules, name, made)
 

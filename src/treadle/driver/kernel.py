@@ -22,7 +22,7 @@ from treadle.driver.extents import refuse_empty, refuse_large, shape_of, solve
 from treadle.driver.outputs import fresh, refuse_read
 from treadle.driver.packed import held_as, in_bytes
 from treadle.driver.ready import MISS, Ready
-from treadle.driver.repeat import Repeated, all_tensors
+from treadle.driver.repeat import Repeated, one_library
 from treadle.driver.rooms import compile_native, planning, room
 from treadle.driver.specialisation import Specialisation
 from treadle.driver.surroundings import Surroundings
@@ -293,16 +293,19 @@ class Kernel:
     def _learn_launches(
         self, key: Any, args: tuple[Any, ...], staged: dict[str, Any], special: Specialisation, call: Call, ran: Variant
     ) -> None:
-        """Remembers the short way of a call whose arrays are torch's, on a GPU, and came by position."""
-        parameters = self.definition.parameters
-        if not all_tensors(args) or any(parameters[name].kind != "staged" for name in staged):
+        """Remembers the short way of a call whose arrays are torch's or CuPy's, on a GPU, and came by position."""
+        parameters, library = self.definition.parameters, one_library(args)
+        if not library or any(parameters[name].kind != "staged" for name in staged):
             return
-        made = ran.kernel.ready(special.packer.pack(special.arguments(call)))
+        block = special.packer.pack(special.arguments(call))
+        if not block.apart:
+            return  # an input was copied first, or the plan is for one view of both: the long way decides
+        made = ran.kernel.ready(block)
         ready = self._ready.get(key)
         if not isinstance(ready, Repeated):
             if len(self._ready) > _KEPT:
                 self._ready.clear()
-            ready = self._ready[key] = Repeated()
+            ready = self._ready[key] = Repeated(library)
         names = [p.name for p in parameters.values() if p.kind != "staged"]
         outs = {t.name: call.arrays[t.name] for t in special.program.tensors if t.out}
         ready.learn(args, names, outs, made.ordinal, made.enqueue)

@@ -1,7 +1,7 @@
-"""The short way of a call on a GPU: positional torch tensors that were seen before, at the same addresses.
+"""The short way of a call on a GPU: positional arrays of torch or of CuPy that were seen before, at the same addresses.
 
 What a launch consists of is a function of addresses, extents and strides, so calls made ready once are run again.
-Outputs that a call leaves out are allocated anew; torch's allocator mostly gives the addresses of earlier ones.
+Outputs that a call leaves out are allocated anew; the allocators of both mostly give the addresses of earlier ones.
 """
 
 from __future__ import annotations
@@ -20,10 +20,14 @@ Enqueue = Callable[[int], None]
 _KEPT = 256
 
 
-def all_tensors(args: Sequence[Any]) -> bool:
-    """Whether the arguments are plain torch tensors, or left out."""
-    torch: Any = sys.modules.get("torch")
-    return torch is not None and all(a is None or type(a) is torch.Tensor for a in args)
+def one_library(args: Sequence[Any]) -> str:
+    """`torch` where all arguments are plain torch tensors, or left out; `cupy` likewise; else nothing."""
+    kinds: set[Any] = {type(a) for a in args if a is not None}
+    for name, kind in (("torch", "Tensor"), ("cupy", "ndarray")):
+        module: Any = sys.modules.get(name)
+        if module is not None and kinds == {getattr(module, kind, None)}:
+            return name
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +39,12 @@ class Fresh:
     device: Any
 
     def allocate(self) -> Any:
-        """A new tensor."""
-        torch: Any = sys.modules["torch"]
-        return torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        """A new array."""
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and isinstance(self.dtype, torch.dtype):
+            return torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        with self.device:
+            return sys.modules["cupy"].empty(self.shape, self.dtype)
 
 
 @dataclass(slots=True)
@@ -51,21 +58,23 @@ class Seen:
 
 
 class Repeated:
-    """The short way for calls of one kernel, one number of arguments and one set of staged values."""
+    """The short way for calls of one kernel, one library, one number of arguments and one set of staged values."""
 
-    def __init__(self) -> None:
+    def __init__(self, library: str) -> None:
         self._seen: dict[Any, Seen] = {}
+        self._library = library
+        self._layout, self._address = (_layout, _pointer) if library == "torch" else (_cupy_layout, _cupy_pointer)
 
     def run(self, args: tuple[Any, ...]) -> Any:
         """Launches and returns the Outs, or returns `MISS`. *Errors*: `cuda/*`."""
-        seen = self._seen.get(_layout(args))
+        seen = self._seen.get(self._layout(args))
         if seen is None:
             return MISS
         outs: list[Any] = [args[o] if isinstance(o, int) else o.allocate() for o in seen.outs]
-        enqueue = seen.calls.get(_addresses(seen, outs))
+        enqueue = seen.calls.get(self._addresses(seen, outs))
         if enqueue is None:
             return MISS
-        enqueue(current_stream(seen.ordinal, "torch"))
+        enqueue(current_stream(seen.ordinal, self._library))
         kept((args, outs))
         return outs[0] if len(outs) == 1 else tuple(outs) if outs else None
 
@@ -80,10 +89,14 @@ class Repeated:
         )
         if len(self._seen) > _KEPT:
             self._seen.clear()
-        seen = self._seen.setdefault(_layout(args), Seen(ways, ordinal))
+        seen = self._seen.setdefault(self._layout(args), Seen(ways, ordinal))
         if len(seen.calls) > _KEPT:
             seen.calls.clear()
-        seen.calls[_addresses(seen, list(outs.values()))] = enqueue
+        seen.calls[self._addresses(seen, list(outs.values()))] = enqueue
+
+    def _addresses(self, seen: Seen, outs: Sequence[Any]) -> tuple[int, ...]:
+        address = self._address
+        return tuple([address(made) for o, made in zip(seen.outs, outs, strict=True) if not isinstance(o, int)])
 
 
 def _layout(args: Sequence[Any]) -> Any:
@@ -93,5 +106,13 @@ def _layout(args: Sequence[Any]) -> Any:
     )
 
 
-def _addresses(seen: Seen, outs: Sequence[Any]) -> tuple[int, ...]:
-    return tuple([made.data_ptr() for o, made in zip(seen.outs, outs, strict=True) if not isinstance(o, int)])
+def _pointer(tensor: Any) -> int:
+    return tensor.data_ptr()
+
+
+def _cupy_layout(args: Sequence[Any]) -> Any:
+    return tuple([None if a is None else (a.data.ptr, a.shape, a.strides, a.dtype) for a in args])
+
+
+def _cupy_pointer(array: Any) -> int:
+    return array.data.ptr

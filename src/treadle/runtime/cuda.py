@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.runtime.device_memory import entered
-from treadle.runtime.driver import Device, check, current, driver, entry, ok
+from treadle.runtime.driver import Device, current, driver, entry, failure, ok
 from treadle.runtime.errors import DeviceMissing, LaunchInvalid
 from treadle.runtime.streams import current_stream, kept, relaxed
 from treadle.runtime.tensor_map import BYTES as TENSOR_MAP_BYTES
@@ -278,17 +278,20 @@ class CudaLaunch:
         if self._empty:
             return
         config = self._configs.get(stream) or self._configuration(stream)
-        if stream > 2:
-            # A stream of its own carries its context.
-            status = self._launch(config[0], self._function, self.arguments.address, 0)
-        else:
+        status = self._launch(config[0], self._function, self.arguments.address, 0)
+        if status in _OTHER_CONTEXT and stream <= 2:
+            # A stream of its own carries its context, a default one is of the context that is current: mostly ours.
             with entered(self._ordinal, stream):
                 status = self._launch(config[0], self._function, self.arguments.address, 0)
-        check(status, f"launching {self.function.name}")
+        if status:
+            raise failure(status, f"launching {self.function.name}")
         kept(self)
 
     launch = __call__
 
+
+_OTHER_CONTEXT = (201, 400)
+"""Statuses of a launch while another context is current, or none."""
 
 _STREAMS = 64
 """Configurations that a launch keeps, one a stream."""

@@ -9,6 +9,7 @@ can tell. Inside `recording`, all calls of the thread run on the stream that is 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
@@ -45,16 +46,41 @@ def current_stream(ordinal: int, library: str = "") -> int:
         return _recorded.stream
     if library != "cupy":
         torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            # The raw handle, where torch tells it: an object of a stream costs more than a launch.
-            raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-            return int(raw(ordinal) if raw is not None else torch.cuda.current_stream(ordinal).cuda_stream)
+        if torch is not None:
+            if torch is not _torch.module:
+                _torch.learn(torch)
+            if _torch.raw is not None:
+                return _torch.raw(ordinal)
+            if torch.cuda.is_initialized():
+                return int(torch.cuda.current_stream(ordinal).cuda_stream)
     if library != "torch":
         cupy = sys.modules.get("cupy")
         if cupy is not None:
-            with cupy.cuda.Device(ordinal):
-                return int(cupy.cuda.get_current_stream().ptr)
+            return int(cupy.cuda.get_current_stream(ordinal).ptr)
     return 0
+
+
+class _Torch:
+    """What tells torch's current stream by its handle, once torch has started CUDA: an object of a stream, and the
+    question whether it has started, cost more than a launch."""
+
+    module: Any = None
+    raw: Callable[[int], int] | None = None
+
+    def learn(self, torch: Any) -> None:
+        """Looks whether torch has started."""
+        if torch.cuda.is_initialized():
+            self.module, self.raw = torch, getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        else:
+            self.raw = None
+
+    def forget(self) -> None:
+        """In the child of a fork, where torch has not."""
+        self.module = self.raw = None
+
+
+_torch = _Torch()
+os.register_at_fork(after_in_child=_torch.forget)
 
 
 @dataclass(frozen=True, slots=True)
