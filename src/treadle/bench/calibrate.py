@@ -96,8 +96,6 @@ def cuda_probes() -> Iterator[Probe]:
     for m, n, k in ((2048, 2048, 2048), (4096, 4096, 1024)):
         point = {"consumers": 2, "columns": 256, "step": 64, "versions": 4}
         yield Probe("product", matmul, matrices(m, n, k, bf16), "streams", point, f"{m}x{n}x{k}")
-        point = {"rows": 128, "columns": 128}
-        yield Probe("simple", matmul, matrices(m // 2, n // 2, k // 2), "blocks", point, f"{m // 2}x{n // 2}")
     for m in (64, 256):
         point = {"consumers": 1, "columns": 128, "step": 64, "versions": 4}
         yield Probe("cache", matmul, matrices(m, 8192, 8192, bf16), "streams", point, f"{m}x8192x8192")

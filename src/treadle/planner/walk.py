@@ -31,7 +31,7 @@ def walk_all(space: Space) -> None:
 def beam(space: Space, width: int = WIDTH) -> None:
     """Decides one axis after the other, those of most settings first, with the others at their preferred setting; the
     `width` best partial points are kept."""
-    if space.size <= width * sum(len(a.values) for a in space.axes):
+    if space.size <= max(1, width * sum(len(a.values) for a in space.axes)):
         walk_all(space)
         return
     order = sorted(range(len(space.axes)), key=lambda n: -len(space.axes[n].values))
