@@ -94,8 +94,8 @@ ROW = 32
 
 
 def fitting(extent: int | None, most: int) -> int:
-    """The height of a register block along a row dimension: the largest that wastes least of a known extent."""
-    if extent is None:
+    """The height of a register block along a row dimension: the largest that wastes least of a known extent, if any."""
+    if not extent:
         return most
     return min(range(max(1, most // 2), most + 1), key=lambda r: (ceil(extent / r) * r / extent - r * 1e-3, -r))
 
