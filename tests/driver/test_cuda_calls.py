@@ -18,6 +18,7 @@ from treadle.driver.kernel import Kernel
 from treadle.driver.tuning_arrays import PAGE, DeviceCopies, write_arguments
 from treadle.driver.tuning_trial import DeviceClock
 from treadle.lib.linear import linear
+from treadle.lib.rows import softmax
 from treadle.runtime import cache, driver, streams
 from treadle.runtime.arrays import ArrayView
 from treadle.runtime.errors import CaptureRefused, CudaFault, DeviceOutOfMemory, ModuleUnusable
@@ -156,6 +157,20 @@ def test_inputs_on_outputs_are_copied_in_the_order_of_the_stream(cuda: FakeDrive
     with pytest.raises(DeviceOutOfMemory, match="a copy of X"):
         bound()
     assert cuda.log == [], "nothing was launched"
+
+
+def test_one_view_of_input_and_output_runs_in_place(cuda: FakeDriver) -> None:
+    kernel, x = fresh(softmax), OnGpu((64, 1000))
+    assert kernel(x, x) is x
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "prepare", None)
+        kernel(x, x)  # the short way
+    kernel.bind(x, x)()
+    assert [row[:2] for row in cuda.log] == [("launch", 7)] * 3, "no copy"
+    variant = kernel.variants[0]
+    assert "same(X, Y)" in variant.record.machine and variant.verdict["status"] == "verified"
+    source = variant.record.source
+    assert "__restrict__" not in source.split("__global__")[1].split("{")[0], "loads may meet stores"
 
 
 def test_a_first_call_inside_a_capture(cuda: FakeDriver) -> None:

@@ -298,8 +298,8 @@ class Kernel:
         if not library or any(parameters[name].kind != "staged" for name in staged):
             return
         block = special.packer.pack(special.arguments(call))
-        if not block.apart:
-            return  # an input was copied first, or the plan is for one view of both: the long way decides
+        if not block.apart and not ran.admits(special.facts(call)):
+            return  # an input was copied first: the long way does that
         made = ran.kernel.ready(block)
         ready = self._ready.get(key)
         if not isinstance(ready, Repeated):

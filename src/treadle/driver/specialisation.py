@@ -128,7 +128,7 @@ class Specialisation:
         One element at a time is slower than a copy of the inputs, where copies mean the same.
         """
         views = call.views
-        if call.device != "cpu" or not all(views[n].dtype == views[o].dtype for n, outs in met.items() for o in outs):
+        if not all(views[n].dtype == views[o].dtype for n, outs in met.items() for o in outs):
             return None
         facts = self.facts(call)
         if not all(facts.one_view(n, o) for n, outs in met.items() for o in outs):
