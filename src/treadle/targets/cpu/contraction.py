@@ -14,7 +14,7 @@ from itertools import product
 from math import ceil, inf, prod
 
 from treadle.hardware.atoms import find_atom
-from treadle.ir.core import Program
+from treadle.ir.core import Program, Value
 from treadle.ir.guard import Guard
 from treadle.ir.ops.access import Load
 from treadle.ir.ops.elementwise import Bitcast, Cast, Full
@@ -229,15 +229,12 @@ class Contracting(ABC):
         """Seconds of the register blocks, padding included."""
         shape, columns = blocking.shape, blocking.block.columns
         rows = 1 if role.row is None else blocking.tile[role.row.name]
-        waste = _waste(shape.extent(role.lane), columns)
-        if role.row is not None:
-            waste *= _waste(shape.extent(role.row), rows)
         vectors = columns / rate.lanes
         products = rows * vectors
         atom = blocking.atom(role.found)
         step = max(products, HAND.block_least) / rate.issue(atom) + 0.5 * (rows + vectors) / rate.loads
         at_once = {"fma": 1.0, "dpbf16": HAND.pair_width}.get(atom, HAND.tile_width)
-        steps = shape.products(role.found) * waste / (products * rate.lanes * at_once)
+        steps = self.slots(blocking, role) / (products * rate.lanes * at_once)
         deep = shape.size(blocking.folded(role)) if blocking.block.held else blocking.block.deep
         # Panels that do not fit the first cache are read from the second in every block.
         size = 4.0 if atom == "fma" else 2.0
@@ -266,8 +263,8 @@ class Contracting(ABC):
             return 0.0
         return size * (trips if block.held else 1) / (HAND.near * rate.l2_rate if size <= rate.l2 else rate.l3_rate)
 
-    def copies(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
-        """Seconds to pack both operands, as often as their blocks come round."""
+    def trips(self, blocking: Blocking, role: Roles) -> list[tuple[Value, int]]:
+        """The operands that are packed, and how often each of their elements is read for it: as blocks come round."""
         shape, block = blocking.shape, blocking.block
         around = {a.domain.dim for r in shape.chain(role.found.op) for a in r.args}
         row_trips = lane_trips = 1
@@ -275,20 +272,36 @@ class Contracting(ABC):
             row_trips = ceil(shape.extent(role.row) / filled_to(block.outer, blocking.tile[role.row.name]))
         if role.lane in around:
             lane_trips = ceil(shape.extent(role.lane) / round_to(block.inner, block.columns))
+        both = ((role.lane_operand, row_trips), (role.row_operand, lane_trips))
+        return [(value, trips) for value, trips in both if not blocking.in_place(value, role)]
+
+    def once(self, blocking: Blocking, role: Roles, value: Value) -> bool:
+        """Whether an operand is packed once, for all tasks."""
+        return blocking.block.shared and value is role.lane_operand and blocking.shape.everywhere(value)
+
+    def copies(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
+        """Seconds to pack both operands, as often as their blocks come round."""
+        shape = blocking.shape
         total = 0.0
-        for value, trips in ((role.lane_operand, row_trips), (role.row_operand, lane_trips)):
-            if blocking.in_place(value, role):
-                continue
+        for value, trips in self.trips(blocking, role):
             copied = 4.0 if blocking.atom(role.found) == "fma" else 2.0
             elements = shape.elements(role.found.op, value.type.dims)
             size = elements * (copied + shape.source_bytes(value))
-            if block.shared and value is role.lane_operand and shape.everywhere(value):
+            if self.once(blocking, role, value):
                 # It comes back from memory as often as it would be packed, ahead of its use.
                 total += elements * copied * trips * HAND.back
                 trips = 1
             turned = shape.source_unit(value) not in (role.lane, role.row)
             total += size * trips * (1.6 if turned and value is role.lane_operand else 1.0)
         return total / rate.packing_rate
+
+    def slots(self, blocking: Blocking, role: Roles) -> float:
+        """Products that register blocks compute, those of their padding included."""
+        shape = blocking.shape
+        waste = _waste(shape.extent(role.lane), blocking.block.columns)
+        if role.row is not None:
+            waste *= _waste(shape.extent(role.row), blocking.tile[role.row.name])
+        return shape.products(role.found) * waste
 
     def turned(self, blocking: Blocking, rate: Rates) -> float:
         """Seconds to store what lies across the lanes."""
