@@ -1,7 +1,7 @@
 """Everybody in one run on a GPU: cuBLAS and cuDNN through torch, Triton, torch.compile, flex_attention, and treadle.
 
-`python benchmarks/device/peers.py OUT.json CUBINS.tar.gz`. *Method*: outputs of every side are compared with float64
-(long attention with cuDNN's) before anything is timed; sides in turn, in an order that changes, the L2 overwritten
+`python benchmarks/device/peers.py OUT.json CUBINS.tar.gz [PART ...]`. *Method*: outputs of every side are compared with
+float64 (long attention with cuDNN's) before anything is timed; sides in turn, in an order that changes, the L2 overwritten
 before each sample, events, medians. Triton's products are persistent and fed by tensor descriptors, the best of the
 listed configurations; its softmax holds a row in a program. Losses stay in the table. The code of treadle's and
 Triton's kernels goes into an archive that peers_sass.py reads.
@@ -107,7 +107,11 @@ def triton_softmax(x: torch.Tensor, y: torch.Tensor) -> Call:
     rows, n = x.shape
     block = triton.next_power_of_2(n)
     warps = 4 if block <= 2048 else 8 if block <= 8192 else 16
-    return lambda: softmax_kernel[(rows,)](x, y, x.stride(0), n, block, num_warps=warps)
+
+    def call() -> None:
+        softmax_kernel[(rows,)](x, y, x.stride(0), n, block, num_warps=warps)
+
+    return call
 
 
 class Report:
@@ -238,7 +242,10 @@ def attentions(report: Report) -> None:
             "flash (torch)": pinned(SDPBackend.FLASH_ATTENTION),
             "flex_attention (triton)": lambda q=q, k=k, v=v, m=mask: flex(q, k, v, block_mask=m),
         }
-        near = lambda got, r=reference: float((got.float() - r).norm() / r.norm()) <= 0.01  # noqa: E731
+
+        def near(got: torch.Tensor, r: torch.Tensor = reference) -> bool:
+            return float((got.float() - r).norm() / r.norm()) <= 0.01
+
         name = f"attention{'-causal' if causal else ''}/bf16/b4-h16-s4096-d{d}"
         report.case(name, attention, (q, k, v, y), {"causal": causal}, sides, near, 25)
 
@@ -258,7 +265,11 @@ def rows(report: Report) -> None:
             "triton": triton_softmax(x, t),
             "copy": lambda x=x, z=z: z.copy_(x),
         }
-        near = lambda got, want=want, x=x: got is z or bool(((got.double() - want).abs() <= 0.01 * want + 1e-6).all())  # noqa: B023, E731
+
+        def near(got: torch.Tensor, w: torch.Tensor = want, z: torch.Tensor = z) -> bool:
+            # What is stored into z is torch's, or a copy.
+            return got is z or bool(((got.double() - w).abs() <= 0.01 * w + 1e-6).all())
+
         name = f"softmax/{str(dtype)[6:]}/4096x{n}"
         report.case(name, softmax, (x, y), {}, sides, near, 40)
     x, s, b = (torch.randn(*shape, device="cuda").to(BF) for shape in ((4096, 8192), (8192,), (8192,)))
@@ -268,8 +279,11 @@ def rows(report: Report) -> None:
         "torch": lambda: torch.nn.functional.layer_norm(x, (8192,), s, b),
         "torch.compile": lambda: normed(x, s, b),
     }
-    near = lambda got: bool(((got.double() - want).abs() <= 0.02 * want.abs() + 0.05).all())  # noqa: E731
-    report.case("layernorm/bf16/4096x8192", layernorm, (x, s, b, y), {}, sides, near, 40)
+
+    def close(got: torch.Tensor) -> bool:
+        return bool(((got.double() - want).abs() <= 0.02 * want.abs() + 0.05).all())
+
+    report.case("layernorm/bf16/4096x8192", layernorm, (x, s, b, y), {}, sides, close, 40)
 
 
 def archive(report: Report, path: str) -> None:
@@ -287,6 +301,7 @@ def archive(report: Report, path: str) -> None:
 
 def main(out: str, cubins: str) -> None:
     torch.manual_seed(4)
+    only = sys.argv[3:]
     began = time.time()
     report = Report(out)
     report.head = {
@@ -300,6 +315,8 @@ def main(out: str, cubins: str) -> None:
         "method": __doc__,
     }
     for part in (rows, products, activated, attentions):
+        if only and part.__name__ not in only:
+            continue
         try:
             part(report)
         except Exception:
