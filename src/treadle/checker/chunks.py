@@ -47,7 +47,7 @@ class Chunks:
         here = self._into(place, stmt, buffer, facts)
         there = tuple(place.expr(e, facts) for e in stmt.src.index)
         where = place.constraints(stmt.where, facts)
-        self._chunks(stmt, far, there)
+        self._chunks(stmt, far, there, facts)
         if tensor is not None:
             if tensor.name in statements.source.stored:
                 raise Unsure(
@@ -91,7 +91,7 @@ class Chunks:
         start = here[-1] - sym(f"${last}")
         if any(f"${last}" in e.symbols for e in (*here[:-1], start)):
             raise Refused("J4", f"the elements of a chunk of {buffer.name} are no run", {})
-        if _odd(start, count) or (extents[-1].constant or 1) % count or buffer.align % CHUNK:
+        if _odd(facts, start, count) or (extents[-1].constant or 1) % count or buffer.align % CHUNK:
             raise Refused("J4", f"chunks of {buffer.name} are not aligned to {CHUNK} bytes", {})
         names = tuple(f"${i}" for i in range(len(stmt.box)))
         try:
@@ -101,7 +101,7 @@ class Chunks:
             raise Unsure("J4", f"a copy into {buffer.name} at {term}", missing="an affine index") from None
         return here
 
-    def _chunks(self, stmt: Copy, far: Tensor | Buffer, there: tuple[Expr, ...]) -> None:
+    def _chunks(self, stmt: Copy, far: Tensor | Buffer, there: tuple[Expr, ...], facts: Facts) -> None:
         """Chunks lie along the contiguous axis and begin at whole ones."""
         unit = self.engines.unit(far) if isinstance(far, Tensor) else len(there) - 1
         count, last = CHUNK // far.dtype.itemsize, f"${len(stmt.box) - 1}"
@@ -110,12 +110,12 @@ class Chunks:
         start = there[unit] - sym(last)
         if last in start.symbols or any(last in e.symbols for i, e in enumerate(there) if i != unit):
             raise Refused("J4", f"the elements of a chunk of {far.name} are no run", {})
-        if _odd(start, count):
+        if _odd(facts, start, count):
             raise Unsure("J4", f"chunks of {far.name} start at {start}", missing=f"a multiple of {count} elements")
         if any(e.functions for e in there):
             raise Unsure("J4", f"chunks of {far.name} at values of the run", missing="an affine index")
 
 
-def _odd(start: Expr, count: int) -> bool:
-    """Whether a start is not shown to be a multiple, term by term."""
-    return any(c % count for _, c in start.terms)
+def _odd(facts: Facts, start: Expr, count: int) -> bool:
+    """Whether a start is not shown to be a multiple."""
+    return any(c % count for _, c in start.terms) and not facts.equal(start % count, Expr(()))

@@ -16,7 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treadle.algebra.expr import Atom, Expr, Fn, sym
+from treadle.checker.places import digit_values, places
 from treadle.checker.verdict import Refused, Unsure
+from treadle.checker.warps import check_warp_product
+from treadle.hardware.layouts import WARP_ATOMS
 from treadle.machine.form import (
     Compute,
     Copy,
@@ -88,6 +91,9 @@ class Locality:
                     self._near(made, (), s.acc.name, identity if s.acc.coords is None else s.acc.coords)
                 if s.atom.startswith("wgmma"):
                     return  # its operands lie as `hardware.layouts` says
+                if s.atom in WARP_ATOMS:
+                    check_warp_product(s, self.frags, self.lets, self.role.threads)
+                    return
                 if s.atom not in ("fma", "ffma", "muladd"):
                     raise Unsure("J5", f"{s.atom} on fragments of many threads", missing="a rule for its layout")
                 for x in (s.a, s.b):
@@ -180,40 +186,6 @@ def _rest(e: Expr, period: int) -> Expr:
 
 def _symbols(monomial: tuple[Atom, ...]) -> frozenset[str]:
     return Expr(((monomial, 1),)).symbols
-
-
-def digit_values(dist: tuple[Mode, ...], threads: int) -> list[Array]:
-    """Of each mode: the digit of every thread; of slot digits, nothing."""
-    lane, warp = np.arange(threads) % 32, np.arange(threads) // 32
-    weight = {"lane": 1, "warp": 1}
-    found: list[Array] = []
-    for m in dist:
-        if m.who not in weight:
-            found.append(np.zeros(threads, np.int64))
-            continue
-        number = lane if m.who == "lane" else warp
-        found.append(number // weight[m.who] % m.size)
-        weight[m.who] *= m.size
-    return found
-
-
-def places(dist: tuple[Mode, ...], shape: tuple[int, ...], threads: int) -> list[Array]:
-    """Coordinates, by axis, of the elements that each thread holds (threads x slots)."""
-    if not dist:
-        grid = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), np.int64)
-        return [np.broadcast_to(g, (threads, g.size)) for g in grid]
-    slots = [m for m in dist if m.who == "slot"]
-    count = int(np.prod([m.size for m in slots])) if slots else 1
-    coords = [np.zeros((threads, count), np.int64) for _ in shape]
-    for m, value in zip(dist, digit_values(dist, threads)):
-        if m.axis is not None and m.who != "slot":
-            coords[m.axis] += (value * m.stride)[:, None]
-    weight = 1
-    for m in slots:
-        if m.axis is not None:
-            coords[m.axis] += (np.arange(count) // weight % m.size * m.stride)[None, :]
-        weight *= m.size
-    return coords
 
 
 @lru_cache(maxsize=4096)

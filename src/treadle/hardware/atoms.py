@@ -146,6 +146,19 @@ ATOMS: tuple[Atom, ...] = (
         "mma.sync.aligned.m16n8k16",
         "PTX ISA 9.0, instruction mma.sync",
     ),
+    Atom(
+        "mma.sync.m16n8k8.tf32",
+        ("cuda:sm_80", "cuda:sm_90a"),
+        (("f32", "f32", "f32"),),
+        (16, 8, 8),
+        "unspecified",
+        True,
+        False,
+        "register",
+        "mma.sync.aligned.m16n8k8",
+        "PTX ISA 9.0, instruction mma.sync; .tf32: of f32 operands the 13 lowest bits are ignored",
+        "tf32",
+    ),
 )
 """Rows without a free number in the name."""
 

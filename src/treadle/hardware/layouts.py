@@ -50,6 +50,20 @@ def matches(dist: tuple[_Mode, ...], columns: int) -> bool:
     )
 
 
+WARP_ATOMS = {"mma.sync.m16n8k16.bf16": 2, "mma.sync.m16n8k8.tf32": 1}
+"""Contractions of one warp on 16 rows and 8 columns, and how many neighbours along the depth a register has.
+
+*Source*: PTX ISA 9.0, "Matrix multiply-accumulate operation using mma instruction", fragments of m16n8k16 and m16n8k8.
+A lane holds rows `lane // 4` and 8 further of the left operand and the result, column `lane // 4` of the right one,
+`2 * (lane % 4)` and the next of the result's columns, and of the depth `pair * (lane % 4)`, its `pair - 1` followers
+and those `4 * pair` further."""
+
+
+def warp_depth(pair: int) -> tuple[tuple[int, int], ...]:
+    """Of the depth of a warp's contraction, what a lane holds: how often `lane % 4` counts, and what is added."""
+    return tuple((pair, 4 * pair * half + i) for half in range(2) for i in range(pair))
+
+
 def layout_problem(frag: Callable[[str], Any], stmt: Any, dst: Any) -> str | None:
     """Why the fragments of a warpgroup product do not lie as the instruction has them, or None."""
     if len(dst.shape) != 2 or dst.shape[0] != 64 or not matches(dst.dist, dst.shape[1]):

@@ -8,8 +8,9 @@ from treadle.targets.cuda.blocks import Blocks
 from treadle.targets.cuda.rows import Rows
 from treadle.targets.cuda.streams import Streams
 from treadle.targets.cuda.universal import Universal
+from treadle.targets.cuda.warps import Warps
 
 
 def families() -> list[Family[MachineProgram]]:
     """All families of the CUDA targets."""
-    return [Streams(), Blocks(), Rows(), Universal()]
+    return [Streams(), Warps(), Blocks(), Rows(), Universal()]

@@ -37,12 +37,13 @@ from treadle.targets.cuda.emit.compute import compute, fold, multiply_add
 from treadle.targets.cuda.emit.copies import copy
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
 from treadle.targets.cuda.emit.index import Known, declared, symbol
-from treadle.targets.cuda.emit.matrix import contract, warp_contract
+from treadle.targets.cuda.emit.matrix import contract
 from treadle.targets.cuda.emit.mentions import expressions, fragments_named
 from treadle.targets.cuda.emit.names import cname
 from treadle.targets.cuda.emit.runs import Run, gathered
 from treadle.targets.cuda.emit.scope import Scope
 from treadle.targets.cuda.emit.syncs import sync
+from treadle.targets.cuda.emit.warps import warp_contract
 
 MOST_COPIES = 512
 """Iterations of a loop that is written out."""

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treadle.algebra.expr import Expr, sym
-from treadle.dtype.formats import bf16, f16, f32
 from treadle.hardware.atoms import find_atom
 from treadle.machine.form import FragRef, MemRef, Mma
 from treadle.targets.cuda.emit.access import storage
@@ -26,8 +25,6 @@ from treadle.targets.cuda.emit.prelude import Prelude
 from treadle.targets.cuda.emit.scope import Scope, register
 from treadle.targets.cuda.emit.storage import Storage
 
-DEPTH = 16
-"""Contracted elements of one mma.sync on 16-bit operands."""
 _BYTES = 32
 """Of the contracted dimension of one wgmma, whatever the format."""
 _SWIZZLE_KIND = {128: 1, 64: 2, 32: 3}
@@ -271,51 +268,3 @@ def _is_accumulator(scope: Scope, name: str) -> bool:
     column = sym(lane_bit(0)) * 2 + sym(lane_bit(1)) * 4
     slots = tuple((8 * (i >> 1 & 1), 8 * (i >> 2) + (i & 1)) for i in range(made.frag.shape[1] // 2))
     return made.parts == (row, column) and made.slots == slots
-
-
-# ---- mma.sync
-
-
-def warp_contract(scope: Scope, stmt: Mma) -> None:
-    """`dst = acc + a b` by mma.sync.m16n8k16 in every warp: as many instructions as the fragments hold."""
-    made = scope.layout(stmt.dst)
-    if not isinstance(stmt.a, FragRef) or not isinstance(stmt.b, FragRef) or len(made.frag.shape) != 2:
-        raise unsupported(f"{stmt.atom} with operands in memory", "fragments of a warp")
-    a, b = scope.layout(stmt.a.name), scope.layout(stmt.b.name)
-    if made.frag.dtype != f32 or a.frag.dtype != b.frag.dtype or a.frag.dtype not in (bf16, f16):
-        raise unsupported(f"{stmt.atom} of {a.frag.dtype} and {b.frag.dtype}", "bf16 or f16 operands, an f32 sum")
-    if stmt.acc is not None and (stmt.acc.name != stmt.dst or stmt.acc.coords is not None):
-        raise unsupported(f"{stmt.atom} onto {stmt.acc.name} into {stmt.dst}", "one accumulator")
-    depth = stmt.contracted[0] if len(stmt.contracted) == 1 else 0
-    if not depth or depth % DEPTH or stmt.a.coords is None or stmt.b.coords is None:
-        raise ill_formed(f"{stmt.atom} contracting {stmt.contracted}", f"one multiple of {DEPTH}, with coordinates")
-    called = scope.use(f"mma_m16n8k16_{a.frag.dtype}")
-    high = sym(lane_bit(2)) + sym(lane_bit(3)) * 2 + sym(lane_bit(4)) * 4
-    low = sym(lane_bit(0)) * 2 + sym(lane_bit(1)) * 4
-    if stmt.acc is None:
-        for i in range(made.count):
-            scope.line(f"{register(stmt.dst)}[{i}] = 0.0f;")
-    row_part = made.parts[0] - high
-    if made.parts[1] != low or any("@lane" in n for n in row_part.symbols):
-        raise unsupported(f"{stmt.dst} with its distribution", "the accumulators' distribution over a warp")
-    tiles = sorted({(s[0] // 16 * 16, s[1] // 8 * 8) for s in made.slots})
-    for step in range(0, depth, DEPTH):
-        for row, column in tiles:
-            own = [made.by_coords[(row + 8 * h, column + c)] for h in (0, 1) for c in (0, 1)]
-            left = [
-                _word(scope, stmt.a, {"$0": row_part + high + row + 8 * (j & 1), "$2": low + 8 * (j >> 1) + step})
-                for j in range(4)
-            ]
-            right = [_word(scope, stmt.b, {"$1": high + column, "$2": low + 8 * j + step}) for j in range(2)]
-            out = ", ".join(f"{register(stmt.dst)}[{s}]" for s in own)
-            scope.line(f"{called}({out}, {', '.join(left + right)});")
-            scope.setting.counts["HMMA"] += 1
-
-
-def _word(scope: Scope, ref: FragRef, env: dict[str, Expr]) -> str:
-    """The word with the element at `env` in its low half and the next contracted one in its high half."""
-    assert ref.coords is not None
-    first, second = (scope.source(ref.name, ref.coords, env | {"$2": env["$2"] + h}) for h in (0, 1))
-    if first % 2 or second != first + 1 or not scope.layout(ref.name).packed:
-        raise unsupported(f"the register operand {ref.name} in this distribution", "contracted pairs in a word")
-    return f"{register(ref.name)}[{first // 2}]"

@@ -1,0 +1,79 @@
+"""Contractions by warps out of a ring of copies of threads: right, verified, assembled without spills."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.realise.texts import program
+from tests.targets.cuda.cuda_kit import clean, tried
+
+import treadle as td
+from treadle.checker import check
+from treadle.driver.plan import Plan
+from treadle.lib.linear import gated_linear, linear
+from treadle.machine.form import Copy, MachineProgram, Mma
+from treadle.plan.facts import contiguous
+from treadle.targets.cuda.warps import Warps
+
+POINT = {"rows": 64, "columns": 64, "step": 32, "versions": 3, "raster": "row"}
+SM_80 = "cuda:sm_80"
+
+
+def built(name: str, sizes: dict[str, int], **changes: int) -> MachineProgram:
+    source = program(name)
+    family, facts = Warps(), contiguous(source, SM_80, sizes)
+    assert family.admits(source, facts) == []
+    point = POINT | changes
+    return family.build(source, facts, point, family.guard(source, facts, point))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "changes"),
+    [({"M": 70, "N": 72, "K": 104}, {}), ({"M": 66, "N": 8, "K": 8}, {"versions": 2, "step": 64, "columns": 128})],
+)
+def test_tails_of_everything_and_any_ring(sizes: dict[str, int], changes: dict[str, int]) -> None:
+    machine = built("linear_bf16", sizes, **changes)
+    verdict = check(machine)
+    assert verdict.status == "verified", str(verdict)
+    tried(machine, program("linear_bf16"), sizes, tolerance=0.02)
+
+
+def a(dtype: Any, *shape: int, flipped: bool = False) -> Any:
+    """A matrix; `flipped`: its first axis is the contiguous one."""
+    return td.like(dtype, *shape, strides=(1, shape[0]) if flipped else None, align=256)
+
+
+def planned(dtype: Any, x: bool = False, w: bool = False, bias: bool = False, act: Any = None) -> Plan:
+    m, n, k = 2048, 2048, 2048
+    given = [a(dtype, m, k, flipped=x), a(dtype, k, n, flipped=w), a(dtype, n) if bias else None, a(dtype, m, n)]
+    return linear.plan(*given, act=act, target=SM_80)
+
+
+CASES = {
+    "bf16": lambda: planned(td.bf16, bias=True, act=td.gelu),
+    "f16, both turned": lambda: planned(td.f16, x=True, w=True),
+    "weights turned": lambda: planned(td.bf16, w=True),
+    "two products": lambda: gated_linear.plan(
+        a(td.bf16, 2048, 512), a(td.bf16, 512, 2048), a(td.bf16, 512, 2048), a(td.bf16, 2048, 2048), target=SM_80
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_chosen_verified_and_assembled_without_spills(name: str) -> None:
+    plan = CASES[name]()
+    assert plan.decisions.family == "warps", plan.explain()
+    assert plan.check().status == "verified"
+    clean(plan.program)
+    statements = list(plan.program.statements())
+    assert any(isinstance(s, Mma) and s.atom.startswith("mma.sync") for s in statements)
+    assert any(isinstance(s, Copy) and s.engine == "cp.async" for s in statements)
+
+
+def test_what_warps_cannot_contract_is_refused() -> None:
+    family = Warps()
+    chain, wide = program("attention"), program("linear")
+    assert family.admits(chain, contiguous(chain, SM_80, {"B": 1, "H": 1, "Q": 64, "S": 64}))
+    (reason,) = family.admits(wide, contiguous(wide, SM_80, {"M": 64, "N": 64, "K": 64}))
+    assert "tf32" in reason
