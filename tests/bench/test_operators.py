@@ -17,6 +17,7 @@ from treadle.bench.operators import (
     rope_case,
     row_cases,
 )
+from treadle.bench.stencils import stencil_cases
 from treadle.bench.suite import run_case
 from treadle.bench.torch_peers import OPERATORS
 from treadle.dtype.formats import bf16, f32
@@ -30,6 +31,7 @@ def small() -> Iterator[Case]:
     yield from reduction_cases(33, 129)
     yield conv_case(1, 4, 1, 5, 3)
     yield int8_case(9, 17, 33)
+    yield from stencil_cases(29)
 
 
 @pytest.mark.parametrize("case", small(), ids=lambda c: c.name)
@@ -39,4 +41,4 @@ def test_a_small_case_is_right(case: Case) -> None:
 
 
 def test_every_family_has_a_peer() -> None:
-    assert {c.family for c in operator_cases()} == set(OPERATORS)
+    assert {c.family for c in (*operator_cases(), *stencil_cases())} == set(OPERATORS)

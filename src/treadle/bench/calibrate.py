@@ -61,29 +61,31 @@ def matrices(m: int, n: int, k: int, dtype: DType = f32) -> Callable[[Array], Se
 
 
 def cpu_probes(workers: int) -> Iterator[Probe]:
-    """The probes of a CPU, alone on a core and, where there are several, on all."""
-    for count in sorted({1, workers}):
-        settings: dict[str, Setting] = {"workers": count}
-        for excites, size in (("l2", 16), ("l3", 512), ("memory", 12288)):
-            yield Probe(
-                excites, activation, rows(size, 1024), "vector sweep", {**settings, "rows": 4}, f"{size}x1024", FEW
-            )
-        yield Probe("simple", activation, rows(64, 512), "vector sweep", {**settings, "rows": 16}, "64x512", MANY)
-        yield Probe("task", activation, rows(8192, 16), "vector sweep", {**settings, "rows": 1}, "8192x16", FEW)
-        yield Probe("fork", activation, rows(4, 64), "vector sweep", {**settings, "rows": 1}, "4x64", FEW)
+    """The probes of a CPU: traffic and arithmetic of one core, what several add, and products."""
+    for excites, size in (("l2", 16), ("l3", 512), ("memory", 12288)):
+        point: dict[str, Setting] = {"workers": 1, "rows": 4}
+        yield Probe(excites, activation, rows(size, 1024), "vector sweep", point, f"{size}x1024", FEW)
+    for columns in (512, 2048):
+        point = {"workers": 1, "rows": 16}
+        yield Probe("simple", activation, rows(64, columns), "vector sweep", point, f"64x{columns}", MANY)
+    # Only what is handed out costs a task.
+    shared: dict[str, Setting] = {"workers": workers, "rows": 1}
+    yield Probe("task", activation, rows(8192, 16), "vector sweep", shared, "8192x16", FEW)
+    yield Probe("fork", activation, rows(4, 64), "vector sweep", shared, "4x64", FEW)
+    # All operands are packed, so that a product is multiply-adds, loads from panels, and copies.
+    alone: dict[str, Setting] = {"workers": 1, "lanes": "N", "packed": True, "held": False}
     for dtype, atom, excites in ((f32, "fma", "fma"), (bf16, "dpbf16", "pair"), (bf16, "amx.tdpbf16ps", "tile")):
         for m, n, k in ((256, 384, 256), (512, 768, 768)):
-            point: dict[str, Setting] = {"atom": atom, "workers": 1, "lanes": "N"}
+            point = {**alone, "atom": atom}
             yield Probe(excites, matmul, matrices(m, n, k, dtype), "tiled contraction", point, f"{m}x{n}x{k}")
-    alone: dict[str, Setting] = {"atom": "fma", "workers": 1, "lanes": "N"}
-    # Narrow register blocks load more for each multiply-add; held accumulators never leave the registers.
+    # Narrow register blocks load more for each multiply-add.
     for columns in (16, 64):
-        point = {**alone, "columns": columns}
-        yield Probe("load", matmul, matrices(256, 384, 256), "tiled contraction", point, f"columns {columns}")
-    yield Probe("fma", matmul, matrices(256, 384, 256), "tiled contraction", {**alone, "held": True}, "held")
+        point = {**alone, "atom": "fma", "columns": columns}
+        yield Probe("load", matmul, matrices(512, 768, 512), "tiled contraction", point, f"columns {columns}")
     # Each element of the large operand is packed and used few times.
-    for m, n, k in ((14, 2048, 512), (28, 4096, 256)):
-        yield Probe("packing", matmul, matrices(m, n, k), "tiled contraction", alone, f"{m}x{n}x{k}")
+    for m, n, k in ((28, 2048, 512), (28, 4096, 256)):
+        point = {**alone, "atom": "fma"}
+        yield Probe("packing", matmul, matrices(m, n, k), "tiled contraction", point, f"{m}x{n}x{k}")
 
 
 def cuda_probes() -> Iterator[Probe]:

@@ -5,24 +5,80 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
+from treadle.base.errors import UserError
+from treadle.bench import halide_peers, jax_peers, onnx_peers
 from treadle.bench.case import Arrays, Case, Finished, Run
-from treadle.bench.torch_peers import OPERATORS, peer, tensor
+from treadle.bench.halide_peers import HALIDE
+from treadle.bench.jax_peers import JAX
+from treadle.bench.numpy_peers import NUMPY, use_threads
+from treadle.bench.onnx_peers import ONNX
+from treadle.bench.torch_peers import COMPILED, OPERATORS, compiled_peer, peer, tensor
+from treadle.dtype.formats import f32, i8
 
 
 def peers_of(case: Case, wanted: list[str] | None, threads: int) -> dict[str, Callable[[Arrays, Any], Run]]:
-    """Name -> how the peer is bound to inputs and output, for the peers that are installed and can do the case."""
+    """Name -> how the peer is bound to inputs and output, for the peers that are installed and can do the case.
+
+    A peer that was asked for by name and is not installed is named on standard error, and left out.
+    *Errors*: `bench/no-peer` for a name that is none of `PEERS`.
+    """
+    odd = next((name for name in wanted or () if name not in PEERS), None)
+    if odd is not None:
+        raise NoPeer(
+            doing="choosing peers",
+            found=odd,
+            expected=f"some of {', '.join(PEERS)}, separated by commas",
+            hint="leave --peers out for all that are installed",
+        )
     found: dict[str, Callable[[Arrays, Any], Run]] = {}
-    torch = _torch(threads)
-    if torch is not None and (wanted is None or "torch" in wanted):
-        maker = _TORCH.get(case.family)
-        if maker is not None:
-            found["torch"] = lambda a, out: maker(torch, a, out)
-        elif case.family in OPERATORS:
-            found["torch"] = lambda a, out: peer(torch, case.family, a, out)
+    for name, (module, load, binder) in PEERS.items():
+        if not _can(name, case) or (wanted is not None and name not in wanted):
+            continue
+        library = load(threads)
+        if library is None:
+            if wanted is not None:
+                print(f"no {name}: {module} is not installed", file=sys.stderr)
+            continue
+        found[name] = partial(binder, library, case.family)
     return found
+
+
+class NoPeer(UserError):
+    """A peer that no case has."""
+
+    code = "bench/no-peer"
+
+
+def _can(name: str, case: Case) -> bool:
+    """Whether a peer has the family, and the dtype: NumPy and onnxruntime have no arithmetic of bf16 on a CPU."""
+    families: dict[str, Collection[str]] = {
+        "torch": {*_TORCH, *OPERATORS},
+        "torch-compile": COMPILED,
+        "jax": JAX,
+        "onnxruntime": ONNX,
+        "numpy": NUMPY,
+        "halide": HALIDE,
+    }
+    return case.family in families[name] and (case.dtype in (f32, i8) or name in ("torch", "torch-compile", "jax"))
+
+
+def _bind_torch(torch: Any, family: str, a: Arrays, out: Any) -> Run:
+    maker = _TORCH.get(family)
+    return peer(torch, family, a, out) if maker is None else maker(torch, a, out)
+
+
+def _bind_numpy(_: Any, family: str, a: Arrays, out: Any) -> Run:
+    return NUMPY[family](a, out)
+
+
+def _numpy(threads: int) -> Any:
+    use_threads(threads)
+    return True
 
 
 def _torch(threads: int) -> Any:
@@ -89,3 +145,13 @@ _TORCH: dict[str, Callable[[Any, Arrays, Any], Run]] = {
     "attention": _torch_attention(False),
     "attention-causal": _torch_attention(True),
 }
+
+PEERS: dict[str, tuple[str, Callable[[int], Any], Callable[[Any, str, Arrays, Any], Run]]] = {
+    "torch": ("torch", _torch, _bind_torch),
+    "torch-compile": ("torch", _torch, compiled_peer),
+    "jax": ("jax", jax_peers.load, jax_peers.peer),
+    "onnxruntime": ("onnxruntime or onnx", onnx_peers.load, onnx_peers.peer),
+    "numpy": ("numpy", _numpy, _bind_numpy),
+    "halide": ("halide", halide_peers.load, halide_peers.peer),
+}
+"""Name -> the package, how it is loaded for a number of threads, how a family of it is bound to inputs and output."""

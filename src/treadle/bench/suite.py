@@ -18,6 +18,7 @@ from treadle.bench.cases import cpu_cases
 from treadle.bench.limits import copy_bandwidth, peak_flops
 from treadle.bench.others import Others
 from treadle.bench.peers import peers_of
+from treadle.bench.stencils import stencil_cases
 from treadle.driver.targets import host_target
 from treadle.runtime.pool import workers
 from treadle.runtime.timing import Timing, interleaved
@@ -89,7 +90,7 @@ class Row:
 
 def selected(pattern: str | None) -> list[Case]:
     """The CPU cases whose name the regular expression matches. *Errors*: `bench/no-case`."""
-    return among(list(cpu_cases()), pattern)
+    return among([*cpu_cases(), *stencil_cases()], pattern)
 
 
 def among(cases: list[Named], pattern: str | None) -> list[Named]:

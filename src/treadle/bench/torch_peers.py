@@ -100,7 +100,40 @@ def _argmax(torch: Any, a: Tensors, out: Any) -> Run:
     return lambda: torch.max(a["x"], -1, out=(a["top"], out))
 
 
+def _softmax(torch: Any, a: Tensors) -> Callable[[], Any]:
+    return lambda: torch.softmax(a["x"], -1)
+
+
+def _linear_gelu(torch: Any, a: Tensors) -> Callable[[], Any]:
+    return lambda: torch.nn.functional.gelu(torch.addmm(a["bias"], a["x"], a["w"]))
+
+
+def _blur(torch: Any, a: Tensors) -> Callable[[], Any]:
+    """Two convolutions of one channel."""
+    conv, x, taps = torch.nn.functional.conv2d, a["x"][None, None], a["taps"]
+    reach = len(taps) // 2
+    across, down = taps[None, None, None], taps[None, None, :, None]
+    return lambda: conv(conv(x, across, padding=(0, reach)), down, padding=(reach, 0))
+
+
+def _harris(torch: Any, a: Tensors) -> Callable[[], Any]:
+    """Convolutions with Sobel's masks, means over 3 x 3."""
+    nn, x = torch.nn.functional, a["x"][None, None]
+    mask = torch.tensor([[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]) / 8
+    masks = torch.stack((mask, mask.T))[:, None]
+
+    def each() -> Any:
+        dx, dy = nn.conv2d(x, masks, padding=1)[0]
+        products = torch.stack((dx * dx, dx * dy, dy * dy))[None]
+        xx, xy, yy = nn.avg_pool2d(products, 3, 1, padding=1)[0] * 9
+        return xx * yy - xy * xy - 0.04 * (xx + yy) ** 2
+
+    return each
+
+
 OPERATORS: dict[str, Make] = {
+    "blur": allocating(_blur),
+    "harris": allocating(_harris),
     "layernorm": allocating(_layernorm),
     "add_layernorm": allocating(_add_layernorm),
     "rmsnorm": allocating(_rmsnorm),
@@ -126,3 +159,31 @@ OPERATORS: dict[str, Make] = {
 def peer(torch: Any, family: str, arrays: Arrays, out: Any) -> Run:
     """A family of `OPERATORS` on these inputs, into that output."""
     return OPERATORS[family](torch, {name: tensor(torch, value) for name, value in arrays.items()}, tensor(torch, out))
+
+
+WRITTEN: dict[str, Callable[[Any, Tensors], Callable[[], Any]]] = {
+    "linear_gelu": _linear_gelu,
+    "softmax": _softmax,
+    "layernorm": _layernorm,
+    "rmsnorm": _rmsnorm,
+    "cross_entropy": _cross_entropy,
+    "swiglu": lambda torch, a: lambda: torch.nn.functional.silu(a["gate"]) * a["up"],
+    "bias_gelu_residual": lambda torch, a: lambda: torch.nn.functional.gelu(a["x"] + a["bias"]) + a["residual"],
+    "rope": _rope,
+    "rows_sum": lambda torch, a: lambda: torch.sum(a["x"], -1),
+    "total": lambda torch, a: lambda: torch.sum(a["x"]),
+    "cumsum": lambda torch, a: lambda: torch.cumsum(a["x"], -1),
+    "argmax": lambda torch, a: lambda: torch.argmax(a["x"], -1),
+    "harris": _harris,
+}
+COMPILED = frozenset(WRITTEN)
+"""Families that are also timed under `torch.compile`: those that it can fuse."""
+
+
+def compiled_peer(torch: Any, family: str, arrays: Arrays, out: Any) -> Run:
+    """A family under `torch.compile` for these shapes; it needs a C++ compiler."""
+
+    def write(torch: Any, a: Tensors) -> Callable[[], Any]:
+        return torch.compile(WRITTEN[family](torch, a), dynamic=False)
+
+    return allocating(write)(torch, {name: tensor(torch, value) for name, value in arrays.items()}, tensor(torch, out))

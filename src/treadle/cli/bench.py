@@ -1,4 +1,4 @@
-"""`treadle bench cpu | regret [--case PATTERN] [--peers LIST] [--threads N] [--json FILE]`."""
+"""`treadle bench cpu | regret | ports [--case PATTERN] [--peers LIST] [--threads N] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from treadle.bench.held_out import cases as held_out
 from treadle.bench.held_out import on_host
+from treadle.bench.ports import ports, table
 from treadle.bench.regret import Row as RegretRow
 from treadle.bench.regret import prepared, regret_of, summary
 from treadle.bench.suite import Row, among, run_case, selected, write_rows
@@ -19,7 +20,7 @@ from treadle.runtime.pool import set_workers
 def run(argv: Sequence[str]) -> int:
     """Times the suite's cases against the installed peers; exit status 0."""
     parser = Parser(prog="treadle bench", description="Time kernels against other libraries, interleaved.")
-    parser.add_argument("suite", choices=["cpu", "regret"])
+    parser.add_argument("suite", choices=["cpu", "regret", "ports"])
     parser.add_argument("--case", metavar="PATTERN", help="a regular expression for case names")
     parser.add_argument("--peers", help="a comma-separated list (default: all that are installed)")
     parser.add_argument("--threads", type=int, help="for both sides (default: all cores)")
@@ -36,6 +37,9 @@ def run(argv: Sequence[str]) -> int:
         set_workers(given.threads)
     if given.suite == "regret":
         return _regret(given.case, given.plans, given.rounds, given.json, given.build)
+    if given.suite == "ports":
+        print(table(ports({case.family: case.kernel for case in selected(given.case)})))
+        return 0
     peers = None if given.peers is None else [p for p in given.peers.split(",") if p]
     rows: list[Row] = []
     quiet = given.json == "-"
