@@ -1,0 +1,247 @@
+"""The MiniLM encoder end to end beside torch and onnxruntime, with the same weights and the same sentences.
+
+    python benchmarks/minilm.py OUT.jsonl [--threads N] [--rounds N] [--build]
+
+It needs the packages of the demo (`./dev demo`) and those of the extra `bench`. Ours runs over packed tokens as
+`examples/minilm` does. The peers run as their users write encoders: sentences padded to the longest one, a mask added
+to the scores, torch with scaled_dot_product_attention under inference mode, onnxruntime on a graph of standard
+operations with all its optimisations. Batches are one short sentence, 16 of mixed lengths, and 8 of 128 tokens. Vectors
+are compared with a float64 evaluation before anything is timed. Units: milliseconds a batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "minilm"))
+
+import oracle
+from demo import BOUND, weights_folder
+from model import Encoder, Packed
+
+from treadle.bench.onnx_peers import load as load_onnx
+from treadle.bench.onnx_peers import session_of
+from treadle.bench.peers import PEERS
+from treadle.runtime.pool import set_workers
+from treadle.runtime.timing import interleaved
+
+Array = np.ndarray
+BATCHES = {
+    "one sentence of 12": [12],
+    "16 of 8 to 64": [8, 64, 12, 40, 16, 9, 33, 24, 50, 11, 20, 28, 14, 60, 18, 36],
+    "8 of 128": [128] * 8,
+}
+LAYER = "encoder.layer"
+
+
+def packed(encoder: Encoder, lengths: list[int], rng: np.random.Generator) -> Packed:
+    """Sentences of these lengths from the vocabulary."""
+    words = len(encoder.weights["embeddings.word_embeddings.weight"])
+    return Packed(
+        ids=rng.integers(1000, words, sum(lengths)).astype(np.int32),
+        positions=np.concatenate([np.arange(n) for n in lengths]).astype(np.int32),
+        start=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+    )
+
+
+def padded(batch: Packed) -> tuple[Array, Array]:
+    """Token numbers [sentences, longest], zeros behind, and which of them are there."""
+    lengths = np.diff(batch.start)
+    there = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.zeros(there.shape, np.int64)
+    ids[there] = batch.ids
+    return ids, there
+
+
+def ours(encoder: Encoder, batch: Packed) -> Callable[[], Array]:
+    """As the demo calls it."""
+
+    def call(kernel: Any, *args: Any, **staged: Any) -> Any:
+        return kernel(*args, **staged)
+
+    return lambda: encoder.embed(batch, call, lambda text: None)
+
+
+def torch_encoder(torch: Any, encoder: Encoder, batch: Packed) -> Callable[[], Array]:
+    """Eager torch, functional."""
+    nn, w = torch.nn.functional, {n: torch.from_numpy(v) for n, v in encoder.weights.items() if v.dtype == np.float32}
+    ids, there = (torch.from_numpy(a) for a in padded(batch))
+    bias = torch.where(there, 0.0, -math.inf)[:, None, None]
+    rows, length = ids.shape
+    width = w["embeddings.word_embeddings.weight"].shape[1]
+
+    def linear(name: str, x: Any) -> Any:
+        return nn.linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
+
+    def norm(name: str, x: Any) -> Any:
+        return nn.layer_norm(x, (width,), w[f"{name}.weight"], w[f"{name}.bias"], encoder.eps)
+
+    def heads(x: Any) -> Any:
+        return x.view(rows, length, encoder.heads, -1).transpose(1, 2)
+
+    def run() -> Array:
+        with torch.inference_mode():
+            x = nn.embedding(ids, w["embeddings.word_embeddings.weight"])
+            x = x + w["embeddings.position_embeddings.weight"][:length]
+            x = norm("embeddings.LayerNorm", x + w["embeddings.token_type_embeddings.weight"][0])
+            for layer in range(encoder.layers):
+                name = f"{LAYER}.{layer}"
+                q, k, v = (heads(linear(f"{name}.attention.self.{p}", x)) for p in ("query", "key", "value"))
+                mixed = nn.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).reshape(x.shape)
+                x = norm(f"{name}.attention.output.LayerNorm", linear(f"{name}.attention.output.dense", mixed) + x)
+                wide = nn.gelu(linear(f"{name}.intermediate.dense", x))
+                x = norm(f"{name}.output.LayerNorm", linear(f"{name}.output.dense", wide) + x)
+            mean = (x * there[..., None]).sum(1) / there.sum(1, keepdim=True)
+            return nn.normalize(mean).numpy()
+
+    return run
+
+
+class Onnx:
+    """Writes the graph, node by node."""
+
+    def __init__(self, libraries: Any, encoder: Encoder) -> None:
+        self.libraries, self.encoder = libraries, encoder
+        self.nodes: list[Any] = []
+        self.constants: dict[str, Array] = {}
+
+    def node(self, op: str, *args: str, **attributes: Any) -> str:
+        name = f"t{len(self.nodes)}"
+        self.nodes.append(self.libraries.onnx.helper.make_node(op, list(args), [name], **attributes))
+        return name
+
+    def constant(self, value: Any) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = np.asarray(value)
+        return name
+
+    def weight(self, name: str) -> str:
+        self.constants[name] = self.encoder.weights[name]
+        return name
+
+    def linear(self, name: str, x: str) -> str:
+        turned = self.constant(np.ascontiguousarray(self.encoder.weights[f"{name}.weight"].T))
+        return self.node("Add", self.node("MatMul", x, turned), self.weight(f"{name}.bias"))
+
+    def norm(self, name: str, x: str) -> str:
+        scale, shift = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
+        return self.node("LayerNormalization", x, scale, shift, axis=-1, epsilon=self.encoder.eps)
+
+    def heads(self, x: str, order: list[int]) -> str:
+        split = self.constant(np.array([0, 0, self.encoder.heads, -1]))
+        return self.node("Transpose", self.node("Reshape", x, split), perm=order)
+
+    def graph(self, width: int) -> None:
+        """All layers; the last node is the vectors."""
+        x = self.node("Gather", self.weight("embeddings.word_embeddings.weight"), "ids")
+        x = self.node("Add", x, "places")
+        x = self.norm("embeddings.LayerNorm", x)
+        scale = self.constant(np.float32((width // self.encoder.heads) ** -0.5))
+        join = self.constant(np.array([0, 0, width]))
+        for layer in range(self.encoder.layers):
+            name = f"{LAYER}.{layer}"
+            q, v = (self.heads(self.linear(f"{name}.attention.self.{p}", x), [0, 2, 1, 3]) for p in ("query", "value"))
+            k = self.heads(self.linear(f"{name}.attention.self.key", x), [0, 2, 3, 1])
+            scores = self.node("Add", self.node("Mul", self.node("MatMul", q, k), scale), "bias")
+            mixed = self.node("MatMul", self.node("Softmax", scores, axis=-1), v)
+            mixed = self.node("Reshape", self.node("Transpose", mixed, perm=[0, 2, 1, 3]), join)
+            out = self.linear(f"{name}.attention.output.dense", mixed)
+            x = self.norm(f"{name}.attention.output.LayerNorm", self.node("Add", out, x))
+            wide = self.node("Gelu", self.linear(f"{name}.intermediate.dense", x))
+            x = self.norm(f"{name}.output.LayerNorm", self.node("Add", self.linear(f"{name}.output.dense", wide), x))
+        total = self.node("MatMul", "shares", x)  # [sentences, 1, tokens] of ones over their number
+        flat = self.node("Squeeze", total, self.constant(np.array([1])))
+        self.node("LpNormalization", flat, axis=-1, p=2)
+
+
+def onnx_encoder(libraries: Any, encoder: Encoder, batch: Packed) -> Callable[[], Array]:
+    """The graph in a session, inputs and output bound once."""
+    ids, there = padded(batch)
+    w = encoder.weights
+    places = (
+        w["embeddings.position_embeddings.weight"][: ids.shape[1]] + w["embeddings.token_type_embeddings.weight"][0]
+    )
+    given = {
+        "ids": ids,
+        "places": places,
+        "bias": np.where(there, 0, -np.inf).astype(np.float32)[:, None, None],
+        "shares": (there / there.sum(1, keepdims=True)).astype(np.float32)[:, None],
+    }
+    width = places.shape[1]
+    made = Onnx(libraries, encoder)
+    made.graph(width)
+    helper, to_tensor = libraries.onnx.helper, libraries.onnx.numpy_helper.from_array
+    out = np.empty((len(ids), width), np.float32)
+
+    def info(name: str, array: Array) -> Any:
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+    last = made.nodes[-1].output[0]
+    inputs, constants = [info(n, a) for n, a in given.items()], [to_tensor(v, n) for n, v in made.constants.items()]
+    graph = helper.make_graph(made.nodes, "encoder", inputs, [info(last, out)], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    session = session_of(libraries, model.SerializeToString())
+    binding = session.io_binding()
+    for name, array in given.items():
+        binding.bind_cpu_input(name, np.ascontiguousarray(array))
+    binding.bind_output(last, "cpu", 0, out.dtype, out.shape, out.ctypes.data)
+
+    def run() -> Array:
+        session.run_with_iobinding(binding)
+        return out
+
+    return run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--build", action="store_true", help="plan and compare, time nothing")
+    given = parser.parse_args()
+    set_workers(given.threads)
+    encoder = Encoder.load(weights_folder())
+    libraries, torch = load_onnx(given.threads), PEERS["torch"][1](given.threads)
+    rows: list[str] = []
+    for label, lengths in BATCHES.items():
+        batch = packed(encoder, lengths, np.random.default_rng(0))
+        sides: dict[str, Callable[[], Array]] = {"ours": ours(encoder, batch)}
+        if torch is not None:
+            sides["torch"] = torch_encoder(torch, encoder, batch)
+        if libraries is not None:
+            sides["onnxruntime"] = onnx_encoder(libraries, encoder, batch)
+        want = oracle.embed(encoder, batch)
+        for name, side in sides.items():
+            off = float(np.abs(side() - want).max())
+            print(f"{label}: {name} is off by {off:.1e}", flush=True)
+            if not off <= BOUND:
+                return 1
+        if given.build:
+            continue
+        for name in list(sides)[1:]:
+            timed = interleaved({"ours": sides["ours"], name: sides[name]}, rounds=given.rounds, settled=True)
+            mine, theirs = timed["ours"].median * 1e3, timed[name].median * 1e3
+            spreads = {"ours_spread": timed["ours"].spread, "peer_spread": timed[name].spread}
+            row = {"batch": label, "tokens": sum(lengths), "threads": given.threads, "peer": name}
+            rows.append(json.dumps({**row, "ours_ms": mine, "peer_ms": theirs, "ratio": theirs / mine, **spreads}))
+            print(
+                f"{label:<20} {name:<12} ours {mine:.2f} ms, peer {theirs:.2f} ms, ratio {theirs / mine:.2f}",
+                flush=True,
+            )
+    if rows:
+        with given.out.open("a") as file:
+            file.write("\n".join(rows) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
