@@ -58,6 +58,7 @@ def together(machine: MachineProgram, grid: int = 3, meet: bool = True) -> Machi
     for kernel in machine.kernels[1:]:
         body += [Sync(kind="grid.sync")] if meet else []
         body += kernel.roles[0].body
+    body = [s for s in body if not (isinstance(s, Sync) and s.kind in ("grid.wait", "grid.release"))]
     frags = [f for k in machine.kernels for f in k.frags]
     one = replace(first, roles=[replace(role, body=body)], frags=frags)
     threads = role.agents * role.threads

@@ -18,6 +18,7 @@ from treadle.checker.compare import Compare
 from treadle.checker.control import Walk
 from treadle.checker.coverage import Coverage
 from treadle.checker.cuts import Range
+from treadle.checker.dependent import Dependent
 from treadle.checker.engines import Engines
 from treadle.checker.folds import Folds
 from treadle.checker.gpu import Between, check_parts, touched, uniform
@@ -154,13 +155,7 @@ class Judge:
         target = find_target(self.program.target)
         if target is None:
             raise Unsure("J7", f"the target {self.program.target}", missing="a row of the hardware table")
-        phases = Phases(self.program)
-        try:
-            self.program = phases.unfolded()
-            self.whole = Phases(self.whole).unfolded()
-        except Finding:
-            self.walk.at = phases.at
-            raise
+        self._launches(target)
         check_host(self.program, self.source, self.facts, target)
         told = next((op for op in self.source.ops if isinstance(op, Print | Check)), None)
         if told is not None:
@@ -186,6 +181,20 @@ class Judge:
         for number, op in enumerate(self.source.stores):
             check_sequence(self.source, op, self.coverage.events.get(number, []), self.facts)
         self.accesses.check()
+
+    def _launches(self, target: Target) -> None:
+        """Dependent launches wait; cooperative ones are taken apart."""
+        kernels = {k.name: k for k in self.program.kernels}
+        phases, dependent = Phases(self.program), Dependent(target)
+        try:
+            for launch in self.program.host.launches:
+                if launch.kernel in kernels:
+                    dependent.check(launch, kernels[launch.kernel])
+            self.program = phases.unfolded()
+            self.whole = Phases(self.whole).unfolded()
+        except Finding:
+            self.walk.at = dependent.at or phases.at
+            raise
 
     def _protocols(self, kernel: Kernel, target: Target) -> Rings:
         """Rings, operations in flight, uniform control, barriers between accesses of several threads to memory."""

@@ -137,6 +137,22 @@ _MEETING: tuple[Ordering, ...] = (
         litmus=("grid_of_resident_workgroups",),
     ),
     Ordering(
+        "grid.wait",
+        _CUDA,
+        _ALL,
+        "the launch before, on which this one depends, is complete, and its memory is visible",
+        _PTX.format("griddepcontrol.wait"),
+        litmus=("dependent_launch",),
+    ),
+    Ordering(
+        "grid.release",
+        _CUDA,
+        _ALL,
+        "the launch that depends on this one may begin, once all workgroups have said so or have ended",
+        _PTX.format("griddepcontrol.launch_dependents"),
+        litmus=("dependent_launch",),
+    ),
+    Ordering(
         "workgroup.barrier",
         _WEB,
         _ALL,
@@ -478,7 +494,6 @@ _TASKS: tuple[Ordering, ...] = (
         "memory visible",
         _PTX.format("griddepcontrol; CUDA C++ Programming Guide 13.0, Programmatic Dependent Launch"),
         litmus=("dependent_launch",),
-        judged=False,
     ),
 )
 

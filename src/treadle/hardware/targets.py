@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Target:
-    """Capacities. Bytes for memories; `vector_bits` is the widest vector; `registers` a thread (CUDA) or vectors
+    """Capacities. Bytes for memories; `dependent_launches`: one may begin before the launch before it is over;
+    `vector_bits` is the widest vector; `registers` a thread (CUDA) or vectors
     (CPU)."""
 
     name: str
@@ -28,6 +29,7 @@ class Target:
     named_barriers: int = 0
     warp: int = 0
     cluster: int = 1
+    dependent_launches: bool = False
 
 
 TARGETS: dict[str, Target] = {
@@ -56,6 +58,7 @@ TARGETS: dict[str, Target] = {
             named_barriers=16,
             warp=32,
             cluster=16,
+            dependent_launches=True,
         ),
     )
 }

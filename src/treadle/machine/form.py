@@ -225,7 +225,8 @@ class Sync(Stmt):
 
     CUDA: mbar.init, mbar.expect, mbar.arrive, mbar.wait, barrier.sync and barrier.arrive (named), fence.proxy.async,
     fence.mbar_init, wgmma.fence, wgmma.commit, wgmma.wait, bulk.commit, bulk.wait, cpasync.commit, cpasync.wait,
-    setmaxnreg, cluster.arrive and cluster.wait (all threads of the cluster), grid.sync (all threads of the launch).
+    setmaxnreg, cluster.arrive and cluster.wait (all threads of the cluster), grid.sync (all threads of the launch),
+    grid.release and grid.wait (of a launch to the one that depends on it).
     CPU: amx.config, amx.release. `object` with version; `args` are its numbers (bytes, phase, depth, id,
     threads): `machine.vocabulary.SYNC` lists them by kind.
     """
@@ -414,8 +415,11 @@ class Kernel:
 class Launch:
     """A launch: `grid` workgroups of `threads`, in clusters of `cluster` neighbours.
 
-    `resident`: so many workgroups should fit a multiprocessor, which
-    bounds the registers of a thread (0: as the assembler likes)."""
+    `dependent`: it may begin while the launch before it runs, once all workgroups of that one have released it
+    (grid.release) or ended; grid.wait waits for the end of that launch.
+
+    `resident`: so many workgroups should fit a multiprocessor, which bounds the registers of a thread (0: as the
+    assembler likes)."""
 
     kernel: str
     grid: Expr
@@ -424,6 +428,7 @@ class Launch:
     cooperative: bool = False
     shared_bytes: int = 0
     resident: int = 0
+    dependent: bool = False
 
 
 @dataclass

@@ -442,9 +442,10 @@ def _launch(tokens: MachineTokens) -> Launch:
     threads = tokens.integer()
     cluster = tokens.integer() if tokens.accept("cluster") else 1
     cooperative = tokens.accept("cooperative")
+    dependent = tokens.accept("dependent")
     shared = tokens.integer() if tokens.accept("shared") else 0
     resident = tokens.integer() if tokens.accept("resident") else 0
-    return Launch(kernel, grid, threads, cluster, cooperative, shared, resident)
+    return Launch(kernel, grid, threads, cluster, cooperative, shared, resident, dependent)
 
 
 def _align(tokens: MachineTokens) -> Fact:

@@ -182,6 +182,8 @@ _KINDS = {
     "cluster.arrive": ["cluster.wait"],
     "cluster.wait": ["cluster.arrive"],
     "grid.sync": ["cluster.wait"],
+    "grid.wait": ["grid.release"],
+    "grid.release": ["grid.wait"],
 }
 
 

@@ -387,5 +387,7 @@ def _launch(launch: Launch) -> str:
         text += f" cluster {launch.cluster}"
     if launch.cooperative:
         text += " cooperative"
+    if launch.dependent:
+        text += " dependent"
     text += f" shared {launch.shared_bytes}" if launch.shared_bytes else ""
     return text + (f" resident {launch.resident}" if launch.resident else "")

@@ -38,6 +38,9 @@ SYNC: dict[str, SyncShape] = {
     "cluster.wait": SyncShape(whole=True),
     # All threads of all workgroups of a cooperative launch arrive and wait.
     "grid.sync": SyncShape(whole=True),
+    # The launch that depends on this one may begin; the launch that this one depends on is over.
+    "grid.release": SyncShape(whole=True),
+    "grid.wait": SyncShape(whole=True),
     "fence.proxy.async": SyncShape(),
     "fence.mbar_init": SyncShape(),
     "wgmma.fence": SyncShape(whole=True),

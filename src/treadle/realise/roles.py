@@ -18,6 +18,7 @@ from treadle.ir.guard import Guard
 from treadle.machine import form
 from treadle.machine.form import Body, FragRef, Host, Kernel, Launch, MachineProgram, MemRef, Role, Sync
 from treadle.machine.vocabulary import RANK
+from treadle.realise.chained import chained
 from treadle.realise.choices import Choices
 from treadle.realise.closing import crossed
 from treadle.realise.feeding import ROWS, Feeding, columns
@@ -285,7 +286,7 @@ def fed(
     grid = maximum(1, minimum(feeding.workgroups // cluster.size, total)) * cluster.size
     launch = Launch("main", grid=grid, threads=threads, cluster=cluster.size, shared_bytes=shared)
     host = Host(dict(program.lets), before.workspace, list(low.maps.values()), [*before.launches, launch])
-    return MachineProgram(target, program, guard, host, [*before.kernels, kernel], low.ledger())
+    return chained(MachineProgram(target, program, guard, host, [*before.kernels, kernel], low.ledger()))
 
 
 __all__ = ["StreamLowering", "fed"]

@@ -40,6 +40,7 @@ from treadle.machine.form import (
     Version,
     walk,
 )
+from treadle.realise.chained import chained
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.frame import Frame
 from treadle.realise.lanes import Agent, LaneLowering
@@ -95,7 +96,7 @@ def assemble(engine: LaneLowering, body: Body, guard: Guard, target: str, bindin
         kernels.append(trimmed(Kernel(name, [role], list(engine.parts.frags), list(engine.parts.buffers))))
         launches[-1] = replace(launches[-1], shared_bytes=lay_out(kernels[-1]))
     host = Host(dict(program.lets), list(engine.parts.workspace), [], launches)
-    return MachineProgram(target, program, guard, host, kernels, engine.choices.numerics)
+    return chained(MachineProgram(target, program, guard, host, kernels, engine.choices.numerics))
 
 
 def grid_of(tasks: Tasks, binding: Binding, program: Program) -> Expr:

@@ -30,13 +30,14 @@ _DEFAULT_SHARED = 48 << 10
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """The shape of a launch. Units: `grid` in workgroups, `block` in lanes, `cluster` in workgroups, `shared` in
-    bytes of dynamic shared memory."""
+    bytes of dynamic shared memory. `dependent`: it may begin before the launch before it has ended."""
 
     grid: Extents
     block: Extents
     cluster: Extents = (1, 1, 1)
     shared: int = 0
     cooperative: bool = False
+    dependent: bool = False
 
     def problems(self, max_threads: int = 1024, shared_bytes: int = 227 << 10) -> list[str]:
         """The rules that this geometry breaks, as text. A grid of no workgroups breaks none: nothing is launched."""
@@ -253,6 +254,11 @@ class CudaLaunch:
             attributes.append(_attribute(cu, "COOPERATIVE"))
             value = cu.CUlaunchAttributeValue()
             value.cooperative = 1
+            attributes[-1].value = value
+        if geometry.dependent:
+            attributes.append(_attribute(cu, "PROGRAMMATIC_STREAM_SERIALIZATION"))
+            value = cu.CUlaunchAttributeValue()
+            value.programmaticStreamSerializationAllowed = 1
             attributes[-1].value = value
         if attributes:
             config.attrs = attributes

@@ -7,6 +7,7 @@ what of the *generic* accesses has been made known to the asynchronous proxy by 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,9 +138,39 @@ class Strands:
         """The strand makes no further access."""
         self.free.append((strand.number, strand.now))
 
+    def part(self) -> Strands:
+        """Numbers for a launch, among those of others that run meanwhile."""
+        return _Part(self)
+
+    @property
+    def numbers(self) -> Iterable[int]:
+        """Those that were handed out."""
+        return range(self.next)
+
     @staticmethod
     def trace(strand: Strand) -> Order:
         """Only the strand's own accesses, not what it knew when it began: what the end of an engine's work proves."""
         own = Order()
         own.seen.raise_to(strand.number, strand.now)
         return own
+
+
+class _Part(Strands):
+    """Numbers of one launch: none of them is another launch's."""
+
+    def __init__(self, whole: Strands) -> None:
+        super().__init__()
+        self.whole = whole
+        self.own: list[int] = []
+
+    def fresh(self, order: Order, *, proxy: bool = False) -> Strand:
+        self.next = self.whole.next
+        strand = super().fresh(order, proxy=proxy)
+        if self.next > self.whole.next:
+            self.own.append(strand.number)
+            self.whole.next = self.next
+        return strand
+
+    @property
+    def numbers(self) -> Iterable[int]:
+        return self.own

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from treadle.algebra.expr import Expr
 from treadle.machine.form import Buffer, Kernel, Launch, MachineProgram, Role
@@ -19,13 +19,7 @@ from treadle.simulate.memory import View
 from treadle.simulate.schedule import Scheduler, Steps, Wait
 from treadle.simulate.tape import Tape
 from treadle.simulate.thread import Thread
-from treadle.simulate.world import Cluster, Workgroup, World
-
-
-class Ended(Protocol):
-    """What threads and their replays have in common for the host."""
-
-    strand: Strand
+from treadle.simulate.world import Cluster, Ended, Workgroup, World
 
 
 @dataclass
@@ -42,10 +36,9 @@ class Host:
     scheduler: Scheduler
     workers: int
     tape: Tape | None = None
-    launched: int = 0
 
     def run(self) -> None:
-        """Extents, workspace, then every launch after the one before has ended."""
+        """Extents, workspace, then every launch after the one before has ended, or may be followed."""
         for name, expr in self.program.host.lets.items():
             self.env[name] = self.number(expr, name)
         for buffer in self.program.host.workspace:
@@ -53,11 +46,30 @@ class Host:
         kernels = {k.name: k for k in self.program.kernels}
         strands = Strands()
         order = Order()
-        for launch in self.program.host.launches:
+        together: list[World] = []
+        for number, launch in enumerate(self.program.host.launches):
             if launch.kernel not in kernels:
                 raise self.findings.fatal("form", self.lines.get(id(launch), 0), f"no kernel {launch.kernel}")
-            order = self.launch(launch, kernels[launch.kernel], strands, order)
-            self.launched += 1
+            if not launch.dependent:
+                order = self.finished(together, strands, order)
+                together = []
+            world = self.world(launch, kernels[launch.kernel], strands.part(), number)
+            world.previous = together[-1] if together else None
+            together.append(world)
+            start = Order(order.seen.copy(), order.seen.copy())
+            self.scheduler.spawn(f"launch of {launch.kernel}", self.workgroups(world, start), of=number)
+        self.finished(together, strands, order)
+
+    def finished(self, together: Sequence[World], strands: Strands, order: Order) -> Order:
+        """Runs launches to their end, which shows everything to everybody, engines' writes too: all counts so far are
+        known."""
+        self.scheduler.run()
+        for world in together:
+            order.join(world.known())
+        for number in strands.numbers:
+            order.seen.raise_to(number, 1 << 40)
+        strands.free.clear()
+        return Order(order.seen, order.seen.copy())
 
     def number(self, expr: Expr, what: str) -> int:
         try:
@@ -75,8 +87,8 @@ class Host:
         except (KeyError, ZeroDivisionError) as problem:
             raise self.findings.fatal("form", 0, f"a buffer's extent has no value: {problem}") from None
 
-    def launch(self, launch: Launch, kernel: Kernel, strands: Strands, order: Order) -> Order:
-        """One launch; what everything in it did is ordered before the next."""
+    def world(self, launch: Launch, kernel: Kernel, strands: Strands, number: int) -> World:
+        """One launch, not begun."""
         shared = self.layout([b for b in kernel.buffers if b.place == "shared"])
         check_barriers(kernel.barriers, shared, launch.shared_bytes, self.lines, self.findings)
         world = World(
@@ -95,6 +107,7 @@ class Host:
             shared,
             self.workers,
             str(self.program.program.numerics.get("functions") or "2ulp"),
+            number,
         )
         for buffer in kernel.buffers:
             if buffer.place == "workspace" and buffer.name not in self.memory:
@@ -104,21 +117,13 @@ class Host:
         if world.cuda and sum(r.agents * r.threads for r in kernel.roles) != launch.threads:
             text = f"the roles of {kernel.name} do not make {launch.threads} threads"
             self.findings.add("resource", self.lines.get(id(launch), 0), text)
-        ended: list[Ended] = []
-        order = Order(order.seen.copy(), order.seen.copy())
-        self.scheduler.spawn(f"launch of {kernel.name}", self.workgroups(world, order, ended))
-        self.scheduler.run()
-        for thread in ended:
-            order.join(thread.strand.order)
-        # The end of a launch shows everything to everybody, engines' writes too: all counts so far are known.
-        for number in range(strands.next):
-            order.seen.raise_to(number, 1 << 40)
-        fresh = Order(order.seen, order.seen.copy())
-        strands.free.clear()
-        return fresh
+        return world
 
-    def workgroups(self, world: World, order: Order, ended: list[Ended]) -> Steps:
+    def workgroups(self, world: World, order: Order) -> Steps:
         """Starts the workgroups, cluster by cluster, only some of them resident at a time unless they must be."""
+        before = world.previous
+        if before is not None:
+            yield Wait(lambda: before.may_be_followed, f"the workgroups of {before.kernel.name}", 0)
         each = world.launch.cluster
         numbers = list(range(world.grid // each))
         if world.grid % each:
@@ -133,9 +138,9 @@ class Host:
             running[:] = [g for g in running if g.running > 0]
             cluster = Cluster(threads=each * sum(r.agents * r.threads for r in world.kernel.roles))
             for rank in range(each):
-                running.append(self.workgroup(world, each * number + rank, order, ended, cluster))
+                running.append(self.workgroup(world, each * number + rank, order, cluster))
 
-    def workgroup(self, world: World, number: int, order: Order, ended: list[Ended], cluster: Cluster) -> Workgroup:
+    def workgroup(self, world: World, number: int, order: Order, cluster: Cluster) -> Workgroup:
         """One workgroup with fresh shared memory and barriers; its threads are given to the scheduler."""
         group = Workgroup(number, self.shared(world, number), cluster=cluster)
         cluster.groups.append(group)
@@ -152,10 +157,11 @@ class Host:
                     if role.index is not None:
                         env[role.index] = agent
                     thread, steps = self.thread(world, group, role, agent, warp, world.strands.fresh(order), env)
-                    ended.append(thread)
+                    world.threads.append(thread)
                     group.born.append((thread.strand.number, thread.strand.now))
                     begun.append((f"workgroup {number} {role.name} {agent} warp {warp}", steps))
         group.running = len(begun)
+        world.groups.append(group)
         for name, steps in begun:
             self.scheduler.spawn(name, steps)
         return group
@@ -169,6 +175,6 @@ class Host:
     ) -> tuple[Ended, Steps]:
         """A thread that begins, and its steps."""
         if self.tape is not None:
-            strand.log = self.tape.thread((self.launched, group.number, role.name, agent, warp))
+            strand.log = self.tape.thread((world.number, group.number, role.name, agent, warp))
         thread = Thread(world, group, role, agent, warp, strand, env)
         return thread, run_thread(thread)

@@ -125,7 +125,8 @@ class Replayer:
         for kernel in self.program.kernels:
             barriers = [(b.name, b.count, b.versions, b.tx) for b in kernel.barriers]
             digest.update(repr([(r.name, r.agents, r.threads) for r in kernel.roles] + barriers).encode())
-        digest.update(repr([(k.cooperative, k.cluster) for k in self.program.host.launches] + [self.workers]).encode())
+        launches = [(k.cooperative, k.cluster, k.dependent) for k in self.program.host.launches]
+        digest.update(repr([*launches, self.workers]).encode())
         for key in sorted(self.tape.threads):
             digest.update(repr((key, list(told(self.tape.threads[key])))).encode())
         return digest.hexdigest()[:24]
@@ -180,7 +181,7 @@ class _Again(Host):
     def thread(
         self, world: World, group: Workgroup, role: Role, agent: int, warp: int, strand: Strand, env: dict[str, Any]
     ) -> tuple[Ended, Steps]:
-        key = (self.launched, group.number, role.name, agent, warp)
+        key = (world.number, group.number, role.name, agent, warp)
         log = self.replayer.tape.threads[key]
         player = Player(world, group, role, agent, warp, strand, env)
         return player, _whole(player, self, log)

@@ -30,12 +30,13 @@ Steps = Iterator[Wait | None]
 
 @dataclass
 class Runner:
-    """Something that runs: its steps, and what it waits for."""
+    """Something that runs: its steps, and what it waits for; `of`: the number of its launch."""
 
     name: str
     steps: Steps
     engine: bool
     priority: float
+    of: int = 0
     wait: Wait | None = None
 
     @property
@@ -54,6 +55,7 @@ class Scheduler:
         self.max_steps = max_steps
         self.steps = 0
         self.runners: list[Runner] = []
+        self.current: Runner | None = None
         self._random: list[float] = []
 
     def chance(self) -> float:
@@ -62,9 +64,15 @@ class Scheduler:
             self._random = self.rng.random(1024).tolist()
         return self._random.pop()
 
-    def spawn(self, name: str, steps: Steps, *, engine: bool = False) -> None:
-        """Adds a runner."""
-        self.runners.append(Runner(name, steps, engine, self.chance()))
+    def spawn(self, name: str, steps: Steps, *, engine: bool = False, of: int | None = None) -> None:
+        """Adds a runner; it is of the launch of who adds it, unless `of` says another."""
+        if of is None:
+            of = self.current.of if self.current is not None else 0
+        self.runners.append(Runner(name, steps, engine, self.chance(), of))
+
+    def over(self, launch: int) -> bool:
+        """Whether nothing of a launch runs any more."""
+        return all(r.of != launch for r in self.runners)
 
     def run(self) -> None:
         """Until all are done. Errors: `Stop` after a deadlock or too many steps."""
@@ -76,6 +84,7 @@ class Scheduler:
                 self._burst(runner)
 
     def _burst(self, runner: Runner) -> None:
+        self.current = runner
         length = 1_000_000 if self.in_order else 1 + int(self.chance() ** 4 * 24)
         for _ in range(length):
             self.steps += 1

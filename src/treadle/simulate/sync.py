@@ -134,6 +134,20 @@ def _grid_sync(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
     thread.strand.order.join(meeting.released[mine])
 
 
+def _grid_release(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
+    thread.group.released = True
+    yield None
+
+
+def _grid_wait(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
+    before = thread.world.previous
+    if before is not None:
+        yield Wait(lambda: before.over, f"the end of {before.kernel.name}", thread.line)
+        thread.strand.order.join(before.known())
+    else:
+        yield None
+
+
 def _fence_proxy(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
     for held in thread.fragments.values():
         thread.settle(held)
@@ -225,6 +239,8 @@ HANDLERS: dict[str, Callable[[Thread, Sync, dict[str, int]], Steps]] = {
     "cluster.arrive": _cluster_arrive,
     "cluster.wait": _cluster_wait,
     "grid.sync": _grid_sync,
+    "grid.release": _grid_release,
+    "grid.wait": _grid_wait,
     "fence.proxy.async": _fence_proxy,
     "fence.mbar_init": _fence_init,
     "wgmma.fence": _wgmma_fence,

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from treadle.machine.form import Barrier, Frag, Kernel, Launch, MachineProgram, TensorMap
 from treadle.simulate.barriers import Named, Phased
-from treadle.simulate.clocks import Order, Strands
+from treadle.simulate.clocks import Order, Strand, Strands
 from treadle.simulate.findings import Findings
 from treadle.simulate.layout import Layout
 from treadle.simulate.memory import View
 from treadle.simulate.schedule import Scheduler
 
 
+class Ended(Protocol):
+    """What threads and their replays have in common for the host."""
+
+    strand: Strand
+
+
 @dataclass
 class World:
-    """One launch."""
+    """One launch: its number, the one before that may still run, its workgroups and threads."""
 
     program: MachineProgram
     kernel: Kernel
@@ -34,6 +40,10 @@ class World:
     shared: Layout
     workers: int
     accuracy: str
+    number: int = 0
+    previous: World | None = None
+    groups: list[Workgroup] = field(default_factory=lambda: list[Workgroup]())
+    threads: list[Ended] = field(default_factory=lambda: list[Ended]())
     grid: int = 1
     meeting: Cluster = field(default_factory=lambda: Cluster())  # the barrier of all workgroups
     frags: dict[str, Frag] = field(default_factory=dict[str, Frag])
@@ -49,6 +59,25 @@ class World:
         for scalar in self.program.program.scalars:
             self.scalars |= {scalar.name: scalar.name, scalar.value.name: scalar.name}
         self.local_names = frozenset(s.name for s in self.local.slots)
+
+    @property
+    def over(self) -> bool:
+        """Whether all of it has run."""
+        return len(self.groups) == self.grid and self.scheduler.over(self.number)
+
+    @property
+    def may_be_followed(self) -> bool:
+        """Whether the launch that depends on it may begin: every workgroup has said so, or has ended."""
+        return len(self.groups) == self.grid and all(g.released or not g.running for g in self.groups)
+
+    def known(self) -> Order:
+        """What is known when it is over: what its threads knew, and all that they and their engines did."""
+        order = Order()
+        for thread in self.threads:
+            order.join(thread.strand.order)
+        for number in self.strands.numbers:
+            order.seen.raise_to(number, 1 << 40)
+        return Order(order.seen, order.seen.copy())
 
     @property
     def cuda(self) -> bool:
@@ -98,6 +127,7 @@ class Workgroup:
     phased: dict[tuple[str, int], Phased] = field(default_factory=dict[tuple[str, int], Phased])
     named: dict[int, Named] = field(default_factory=dict[int, Named])
     running: int = 0
+    released: bool = False
     loads: int = 0
     cluster: Cluster = field(default_factory=Cluster)
     born: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])

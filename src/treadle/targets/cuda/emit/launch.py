@@ -61,7 +61,8 @@ def prepare(emitted: EmittedCuda, call: Call) -> list[PreparedLaunch]:
             continue
         _within(spec, env, functions)
         arguments = tuple(_argument(a, spec, env, call, arrivals) for a in spec.arguments)
-        geometry = Geometry((grid, 1, 1), (spec.threads, 1, 1), (spec.cluster, 1, 1), spec.shared, spec.cooperative)
+        shape = ((grid, 1, 1), (spec.threads, 1, 1), (spec.cluster, 1, 1))
+        geometry = Geometry(*shape, spec.shared, spec.cooperative, spec.dependent)
         found.append(PreparedLaunch(spec.kernel, geometry, arguments))
     return found
 

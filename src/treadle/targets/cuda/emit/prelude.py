@@ -378,6 +378,8 @@ _part(
     "cluster_wait",
     'DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }',
 )
+_part("grid_wait", 'DEVICE void grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }')
+_part("grid_release", 'DEVICE void grid_release() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }')
 _part(
     "grid_meet",
     """
@@ -576,6 +578,15 @@ DEVICE void mma_m16n8k16_{_kind}(float& d0, float& d1, float& d2, float& d3, u32
       "{{%0, %1, %2, %3}};"
       : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3)
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}}""",
+    )
+for _turned in ("", "_turned"):
+    _part(
+        f"load_matrix_4{_turned}",
+        f"""
+DEVICE void load_matrix_4{_turned}(u32 address, u32& a, u32& b, u32& c, u32& d) {{
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4{'.trans' if _turned else ''}.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
 }}""",
     )
 _part(

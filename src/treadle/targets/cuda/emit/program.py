@@ -92,6 +92,7 @@ class KernelLaunchSpec:
     limits: tuple[tuple[Expr, int], ...]
     cluster: int = 1
     cooperative: bool = False
+    dependent: bool = False
     counts: Counter[str] = field(default_factory=Counter[str], compare=False)
 
 
@@ -506,7 +507,7 @@ class _Kernel:
         limits = tuple(dict.fromkeys(self.setting.limits))
         return KernelLaunchSpec(
             cname(launch.kernel, "k_"), launch.grid, launch.threads, max(needed, launch.shared_bytes), self.arguments,
-            maps, limits, launch.cluster, launch.cooperative, self.setting.counts,
+            maps, limits, launch.cluster, launch.cooperative, launch.dependent, self.setting.counts,
         )  # fmt: skip
 
 

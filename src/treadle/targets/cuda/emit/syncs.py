@@ -62,6 +62,8 @@ _PLAIN = {
     "fence.proxy.async": "fence_async_proxy",
     "fence.mbar_init": "fence_barrier_init",
     "cluster.arrive": "cluster_arrive",
+    "grid.wait": "grid_wait",
+    "grid.release": "grid_release",
     "cluster.wait": "cluster_wait",
     "wgmma.fence": "mma_fence",
     "wgmma.commit": "mma_commit",
