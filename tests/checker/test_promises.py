@@ -129,3 +129,99 @@ def test_work_grows_with_the_text(target: str) -> None:
     for count in (8, 16):
         elements, statements = looked(planned(count, target))
         assert elements <= statements
+
+
+# A promise of a region is in force where the region has an instance: what is loaded before it must not ask for more.
+HOISTED = text(
+    "cpu:avx512",
+    """
+  program p
+    dim M
+    dim N
+    dim K
+    tensor L: i32[M]
+    tensor X: f32[N]
+    tensor Y: f32[M] out
+    body
+      region R0 parallel (m in M each)
+        %l: i32[] = load L[m]
+        %z: f32[] = full 0.0
+        region R1 serial (k in K) carry (%s: f32[] = %z) -> (%r)
+          %x: f32[] = load X[in_range(%l())]
+          %t: f32[] = add %s, %x
+          yield %t
+        store Y[m] = %r
+""",
+    "  1 <= K\n  injective(Y)\n  disjoint(X, Y)\n  disjoint(L, Y)",
+    "grid 1 threads 1",
+    """
+  frag l i32[]
+  frag x f32[]
+  frag s f32[]
+  role worker agents 1 threads 1 {
+    loop i = 0 .. M step 1 enters R0(m = i) {
+      l = load L[i] ; %l[]
+      x = load X[l()] ; %x[]
+      s = copy 0.0 ; %z[]
+      loop b = 0 .. K step 1 enters R1(k = b .. b + 1) {
+        invariant s ; %s[]
+        s = add s, x ; %t[]
+      }
+      store Y[i] = s ; store 0 []
+    }
+  }
+""",
+)
+PACKED = text(
+    "cpu:avx512",
+    """
+  program p
+    dim M
+    dim N
+    dim K
+    tensor L: i32[M]
+    tensor X: f32[N, K]
+    tensor Y: f32[M, K] out
+    body
+      region R0 parallel (m in M each)
+        %l: i32[] = load L[m]
+        region R1 parallel (k in K)
+          %x: f32[k] = load X[in_range(%l()), k]
+          store Y[m, k] = %x
+""",
+    "  injective(Y)\n  disjoint(X, Y)\n  disjoint(L, Y)",
+    "grid 1 threads 1",
+    """
+  buffer B f32[K + 1] local align 64
+  frag l i32[]
+  frag x f32[]
+  frag y f32[]
+  role worker agents 1 threads 1 {
+    loop i = 0 .. M step 1 enters R0(m = i) {
+      l = load L[i] ; %l[]
+      version B ; %x[$0] where $0 < K
+      loop j = 0 .. K step 1 {
+        x = load X[l(), j] ; %x[j]
+        store B[j] = x ; %x[j]
+      }
+      loop b = 0 .. K step 1 enters R1(k = b .. b + 1) {
+        y = load B[b] ; %x[b]
+        store Y[i, b] = y ; store 0 [b]
+      }
+    }
+  }
+""",
+)
+
+
+def test_loads_before_the_region_of_their_promise() -> None:
+    verified(HOISTED)
+    verified(PACKED)
+    refused(HOISTED, "  1 <= K\n", "", "J1")
+    refused(HOISTED, "  1 <= K\n", "  0 <= K\n", "J1")
+    refused(HOISTED, "(k in K)", "(k in K[1 : K])", "J1")
+    refused(HOISTED, "load X[in_range(%l())]", "load X[%l()]", "J1")
+    refused(PACKED, "load X[in_range(%l()), k]", "load X[%l(), k]", "J1")
+    refused(PACKED, "      loop j = 0 .. K step 1 {", "      y = load X[l(), 0]\n      loop j = 0 .. K step 1 {", "J1")
+    refused(PACKED, "(k in K)", "(k in K[0 : 5])", "J1")
+    refused(PACKED, "loop j = 0 .. K step 1", "loop j = 0 .. K + 1 step 1", "J1")

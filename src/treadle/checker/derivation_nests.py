@@ -100,16 +100,28 @@ def cut(m: Match, old: RegionArg, outer: RegionArg, part: RegionArg) -> None:
     if (part.kind, part.reversed, outer.reversed) != (old.kind, old.reversed, old.reversed):
         wrong(f"{part.name} is of another kind or direction than {old.name}")
     require(m.facts, ge(outer.size, 1), "step", f"blocks of {outer.size} may have no index")
-    if (old.size is None) != (part.size is None) or (old.size is not None and not m.same(old.size, part.size)):
-        wrong(f"{part.name} is in other blocks than {old.name}")
+    _same_blocks(m, old, part)
     if old.size is not None:
-        a, b = outer.size.constant, old.size.constant
-        if outer.size != m.expr(old.size) and (a is None or b is None or a % b):
-            wrong(f"blocks of {outer.size} cut through blocks of {old.size}, which are observed")
+        _whole_blocks(outer.size, m.expr(old.size))
     if part.domain.dim.name != outer.domain.dim.name:
         wrong(f"{part.name} ranges over {part.domain.dim}")
     if (part.domain.lo, part.domain.hi) != (outer.part.lo, outer.part.hi):
         _covers(m, outer, part)
+
+
+def _same_blocks(m: Match, before: RegionArg, after: RegionArg) -> None:
+    """Both arguments are in blocks of the same size, or neither is."""
+    if (before.size is None) != (after.size is None) or (
+        before.size is not None and not m.same(before.size, after.size)
+    ):
+        wrong(f"{after.name} is in other blocks than {before.name}")
+
+
+def _whole_blocks(outer: Expr, inner: Expr) -> None:
+    """A block of the outer size is some whole blocks of the inner one, which the program observes."""
+    a, b = outer.constant, inner.constant
+    if outer != inner and (a is None or b is None or a % b):
+        wrong(f"blocks of {outer} cut through blocks of {inner}, which are observed")
 
 
 def _covers(m: Match, outer: RegionArg, part: RegionArg) -> None:
@@ -184,12 +196,9 @@ def _blocks_are_gone(m: Match, outer: RegionArg, part: RegionArg, now: RegionArg
         wrong(f"{outer.name} has no size, or another direction than {part.name}")
     if not m.same(outer.domain, now.domain) or (now.kind, now.reversed) != (part.kind, part.reversed):
         wrong(f"{now.name} does not run the indices of {outer.domain}")
-    if (now.size is None) != (part.size is None) or (now.size is not None and not m.same(part.size, now.size)):
-        wrong(f"{now.name} is in other blocks than {part.name}")
+    _same_blocks(m, part, now)
     if part.size is not None:
-        a, b = outer.size.constant, part.size.constant
-        if outer.size != part.size and (a is None or b is None or a % b):
-            wrong(f"blocks of {outer.size} cut through blocks of {part.size}")
+        _whole_blocks(outer.size, part.size)
     gone = {outer.name, f"{outer.name}.start", f"{outer.name}.stop"}
     m.symbols |= {s: sym(f"{s} is gone") for s in gone}
 

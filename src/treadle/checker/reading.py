@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from treadle.algebra.dims import Dim
-from treadle.algebra.expr import Constraint, Expr, ge, lt
+from treadle.algebra.dims import Part as Axis
+from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
 from treadle.algebra.sets import Facts, is_opaque
 from treadle.checker.compare import Gap, split
 from treadle.checker.folds import Folds
@@ -252,30 +253,37 @@ class Reading:
         """Whether the claimed elements of an access exist in the source: coordinates on its axes, instance active."""
         for axis in sub_axes(op.subs):
             c = at[axis.dim]
-            if not facts.implies(ge(c, self.source.expr_at(axis.lo, inst))):
-                return False
-            if not facts.implies(lt(c, self.source.expr_at(axis.hi, inst))):
+            lo, hi = self._reach(axis, inst)
+            if not (facts.implies(ge(c, lo)) and facts.implies(lt(c, hi))):
                 return False
         return self.in_scope(place, op, inst, facts)
 
+    def _reach(self, axis: Axis, inst: dict[str, Expr]) -> tuple[Expr, Expr]:
+        """Where elements along an axis exist. A block of an argument that nothing binds is some block of its domain,
+        and each coordinate there is in one."""
+        for symbol in axis.lo.symbols - inst.keys():
+            arg = self.source.by_argument[symbol][1] if symbol in self.source.by_argument else None
+            if arg is not None and arg.kind == "block" and (axis.lo, axis.hi) == tuple(map(sym, argument_symbols(arg))):
+                axis = arg.domain
+                break
+        return self.source.expr_at(axis.lo, inst), self.source.expr_at(axis.hi, inst)
+
     def in_scope(self, place: Place, op: access.Load | access.Store, inst: dict[str, Expr], facts: Facts) -> bool:
-        """Whether every scope around a source operation is one that we are in."""
+        """Whether every scope around a source operation is one that we are in; of a region in whose instances we are
+        not, whether it has one for sure (a block of it, or the coordinate that the claim says)."""
         for scope, branch in self.source.scopes[id(op)]:
             if isinstance(scope, If):
                 if place.view.branches.get(self.source.element(scope.cond, {}, inst)) != branch:
                     return False
             else:
                 for arg in scope.args:
-                    if arg.kind == "block":
-                        if any(inst.get(s) != place.view.bindings.get(s) for s in argument_symbols(arg)):
+                    if any(inst.get(s) != place.view.bindings.get(s) for s in argument_symbols(arg)):
+                        if arg.kind == "block" or arg.name not in inst:
                             return False
-                        continue
-                    b = inst.get(arg.name)
-                    if b is None:
-                        return False
-                    if b == place.view.bindings.get(arg.name):
+                    elif argument_symbols(arg)[0] in inst:
                         continue
                     lo, hi = (self.source.expr_at(e, inst) for e in (arg.domain.lo, arg.domain.hi))
+                    b = inst.get(arg.name, lo)
                     if not (facts.implies(ge(b, lo)) and facts.implies(lt(b, hi))):
                         return False
         return True

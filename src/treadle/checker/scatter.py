@@ -120,10 +120,18 @@ class Scatters:
             i = next(i for i, v in enumerate(region.results) if v is made)
             entry, made = region.carried[i], region.body.yields[i]
             inner = self.source.defs.get(made.name)
-            before = inner.source if isinstance(inner, Insert) else _entry(inner, made)
+            before = self._replaced(inner) if isinstance(inner, Insert) else _entry(inner, made)
             if before is not entry:
                 return False
         return True
+
+    def _replaced(self, op: Insert) -> Value:
+        """The tile before an update, and before updates of the very same elements just before it: it replaces all that
+        they put there."""
+        below = op.source
+        while isinstance(one := self.source.defs.get(below.name), Insert) and one.subs == op.subs:
+            below = one.source
+        return below
 
     def apart(self, place: Place, stmt: Store, want: Elem) -> bool:
         """Whether the tasks around a scattered store are instances of the regions that assemble the tile, and the store
@@ -235,7 +243,7 @@ class Scatters:
         """The element of the tile before the update, outside all the regions that assemble it."""
         made = self.source.values[term.value]
         if made is op.result:
-            entry = op.source
+            entry = self._replaced(op)
         else:
             region = self.source.defs[made.name]
             assert isinstance(region, Region)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from treadle.algebra.dims import Part
-from treadle.algebra.expr import Expr, sym
+from treadle.algebra.expr import DivisionByZero, Expr, sym
 from treadle.base.source import Span
 from treadle.driver.errors import ExtentConflict, ExtentUnknown, RankWrong, RequirementBroken
 from treadle.driver.packed import element_shapes
@@ -36,8 +36,16 @@ def solve(
 
     `shapes` has the arguments that were passed, those of 4-bit dtypes in bytes; `scalars` the scalar ones, which facts
     may mention. A product axis gives a factor's extent when the others are known.
-    *Errors*: `call/rank`, `call/extent-conflict`, `call/extent-unknown`, `call/require`.
+    *Errors*: `call/rank`, `call/extent-conflict`, `call/extent-unknown`, `call/require`, `bounds/division`.
     """
+    try:
+        return _solved(program, shapes, scalars or {})
+    except DivisionByZero as error:
+        error.span, error.doing = program.span, f"calling {program.name}"
+        raise
+
+
+def _solved(program: Program, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Any]) -> dict[str, int]:
     present = [t for t in program.tensors if t.name in shapes]
     for tensor in present:
         _check_rank(program, tensor, shapes[tensor.name])
@@ -47,7 +55,7 @@ def solve(
     _one_extent_each(program, axes, known)
     for told in axes:
         _check_axis(program, known, told)
-    _require(program, known, scalars or {})
+    _require(program, known, scalars)
     return known
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from treadle.analysis.divisors import divisors, zero_divisor
 from treadle.base.errors import LimitError
 from treadle.driver.arguments import Call
 from treadle.driver.checks import CheckedLaunch, conclude, give_flags
@@ -47,6 +48,7 @@ class Specialisation:
         self.text = text
         self.read_first = read_first(program)
         self.tests_scalars = any(c.expr.functions for c in program.requires)  # facts that each call may break
+        self.divides = bool(divisors(self.expanded))  # by extents, which a call may have as 0
         self.tests_indices = bool(beyond(program))  # indices that a call may drive out of 64 bits
         wide = any(s.value.type.dtype.bits >= 64 for s in program.scalars)
         # Whether a call may be learned: whatever is tested depends on the layout of its arguments alone.
@@ -243,6 +245,9 @@ class Specialisation:
         unkept = kept_by_none(self.expanded, facts.extents)
         if unkept is not None:
             return self._interpret(unkept)
+        divided = zero_divisor(self.expanded, facts.extents) if self.divides else None
+        if divided is not None:
+            return self._interpret(divided)
         cls = call_class(facts, place.workers, place.kind, self._stored(facts))
         variants = [v for v in self.variants if v.record.meta["target"] == place.target]
         admitting = [v for v in variants if v.admits(facts)]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treadle.algebra.dims import Dim, Part
-from treadle.algebra.expr import Expr
+from treadle.algebra.expr import DivisionByZero, Expr
 from treadle.base.errors import InternalError, UserError
 from treadle.evaluate import regroup
 from treadle.evaluate.cuts import Cuts, Even
@@ -119,7 +119,7 @@ class Machine:
     # ---- control
 
     def block(self, block: Block) -> None:
-        """Runs the operations of a block."""
+        """Runs the operations of a block. *Errors*: those of the rules; `bounds/division`, at the operation."""
         for op in block.ops:
             self.watcher.reach(op, self)
             rule = self.rules.get(type(op))
@@ -131,7 +131,12 @@ class Machine:
                     hint="report this program",
                     span=op.span,
                 )
-            rule(self, op)
+            try:
+                rule(self, op)
+            except DivisionByZero as error:
+                if error.span is None:  # of the innermost operation
+                    error.span, error.doing = op.span, f"running {self.program.name}"
+                raise
         self.watcher.reach(block, self)
 
     def blocks_of(self, arg: RegionArg) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from treadle.algebra.expr import Expr
+from treadle.algebra.expr import DivisionByZero, Expr
 from treadle.ir.core import Program
 
 STREAM_FROM = 40 << 20
@@ -34,10 +34,14 @@ class CallFacts:
     coefficients: Mapping[str, float] = field(default_factory=dict[str, float], compare=False)
 
     def value(self, expr: Expr, default: int = 256) -> int:
-        """The representative value of an extent; `default` for symbols that nothing tells."""
+        """The representative value of an extent; `default` for symbols that nothing tells, 0 for what divides by an
+        extent that is 0: calls without it have their plans in view."""
         table = {name: self.extents.get(name, default) for name in expr.symbols}
         opaque: dict[str, Callable[..., int]] = dict.fromkeys(expr.functions, lambda *_args: default)
-        return max(0, int(expr.evaluate(table, opaque)))
+        try:
+            return max(0, int(expr.evaluate(table, opaque)))
+        except DivisionByZero:
+            return 0
 
 
 def contiguous(

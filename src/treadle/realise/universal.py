@@ -7,9 +7,11 @@ verified, so its generator makes the fewest decisions that a machine program nee
 
 from __future__ import annotations
 
+from treadle.algebra.expr import ge
+from treadle.analysis.divisors import divisors
 from treadle.analysis.uses import Uses
 from treadle.ir.core import If, Program, Region
-from treadle.ir.guard import Disjoint, Fact, Guard, Injective
+from treadle.ir.guard import Bound, Disjoint, Fact, Guard, Injective
 from treadle.ir.ops.access import Store
 from treadle.machine.form import MachineProgram
 from treadle.realise.blocks import realise
@@ -51,8 +53,10 @@ def keeps_order(op: Region) -> bool:
 
 
 def base_facts(program: Program, uses: Uses, *, disjoint: bool) -> list[Fact]:
-    """Facts that every plan needs: stores hit distinct elements, and outputs are apart from what else is touched."""
+    """Facts that every plan needs: stores hit distinct elements, outputs are apart from what else is touched, and what
+    subscripts divide by is positive."""
     facts: list[Fact] = [Injective(name) for name in uses.stored]
+    facts += [Bound(ge(e, 1)) for e in divisors(program)]
     if disjoint:
         names = [t.name for t in program.tensors if t.name in uses.stored or t.name in uses.loaded]
         for i, first in enumerate(names):
