@@ -123,6 +123,18 @@ ATOMS: tuple[Atom, ...] = (
         "Intel SDM volume 2, VDPBF16PS",
     ),
     Atom(
+        "dpbssd",
+        ("cpu:avx512", "cpu:amx"),
+        (("i32", "i8", "i8"),),
+        (1, 16, 4),
+        "exact",
+        False,
+        False,
+        "register",
+        "vpdpbusd",
+        "Intel SDM volume 2, VPDPBUSD: a b = (a + 128) b - 128 b, the first factor unsigned, all of it modulo 2^32",
+    ),
+    Atom(
         "ffma",
         ("cuda:sm_80", "cuda:sm_90a"),
         _FLOATS + _INTS,

@@ -68,7 +68,7 @@ ENGINES: dict[str, bool] = {
 """Copy engines, and whether their completion is counted in bytes by a phased barrier (else by a group of the
 thread)."""
 
-ATOMS: tuple[str, ...] = ("fma", "muladd", "ffma", "dpbf16", "amx", "mma", "wgmma")
+ATOMS: tuple[str, ...] = ("fma", "muladd", "ffma", "dpbf16", "dpbssd", "amx", "mma", "wgmma")
 """First parts of atom names (`wgmma.m64n256k16`); the part says how operands are read and when the result is there."""
 
 ASYNC_ATOMS: tuple[str, ...] = ("wgmma",)

@@ -85,8 +85,16 @@ FEW = 16
 """Rows up to which a register block is made for just so many."""
 
 
-DEPTH = {"fma": 1, "dpbf16": 2, "amx.tdpbf16ps": 32}
+DEPTH = {"fma": 1, "dpbf16": 2, "dpbssd": 4, "amx.tdpbf16ps": 32}
 """Contracted coordinates that an atom takes at once."""
+
+
+GROUP = 4
+"""Contracted coordinates that lie beside one another in a vector; deeper atoms read rows of a tile."""
+
+
+EXACT = ("fma", "dpbssd")
+"""Atoms that flush nothing."""
 
 
 ROW = 32
@@ -108,6 +116,13 @@ def round_to(size: int, multiple: int) -> int:
 def filled_to(size: int, multiple: int) -> int:
     """The multiple nearest above `size`: halves of an extent stay two blocks when a register block does not divide."""
     return ceil(size / multiple) * multiple
+
+
+def grouping(found: Contraction) -> tuple[str, ...]:
+    """Atoms for the formats of a contraction that take several contracted coordinates at once."""
+    op = found.op
+    formats = op.a.type.dtype.name, op.b.type.dtype.name, op.result.type.dtype.name
+    return {("bf16", "bf16", "f32"): ("amx.tdpbf16ps", "dpbf16"), ("i8", "i8", "i32"): ("dpbssd",)}.get(formats, ())
 
 
 class Blocking:
@@ -137,9 +152,7 @@ class Blocking:
 
     def atom(self, found: Contraction) -> str:
         """The instruction of a contraction."""
-        op = found.op
-        small = op.a.type.dtype.name == op.b.type.dtype.name == "bf16" and op.result.type.dtype.name == "f32"
-        return self.block.atom if small and found.contracted else "fma"
+        return self.block.atom if found.contracted and self.block.atom in grouping(found) else "fma"
 
     def depth(self) -> dict[str, int]:
         """Coordinates contracted at once, by dimension."""
@@ -324,7 +337,7 @@ class Blocking:
             return Pack(value.name, "", tuple((d.name, "all", 1) for d in self.lane_last(value)), ())
         rest: list[Digit] = [(d.name, "all", 1) for d in value.type.dims if d is not dim and d is not deep]
         # The operand with the lanes lies in pairs; rows of a matrix unit hold all that it contracts at once.
-        side = min(depth, 2) if dim is role.lane else depth
+        side = 2 if dim is role.lane and depth > GROUP else depth
         groups: list[Digit] = [] if deep is None else [(deep.name, "panel", side)]
         within: list[Digit] = [] if deep is None else [(deep.name, "lane", side)]
         # A row operand whose source runs along the contracted dimension keeps that order: its panel is read as scalars.
@@ -333,14 +346,14 @@ class Blocking:
             layout: tuple[Digit, ...] = (*rest, *([] if dim is None else [_whole(dim)]), *groups, *within)
         elif straight and depth == 1 and self.short(role):
             layout = ((dim.name, "panel", tile), (dim.name, "lane", tile), *rest)
-        elif straight and deep is not None and depth == 2 and source is deep and self.short(role):
+        elif straight and deep is not None and depth <= GROUP and source is deep and self.short(role):
             # Pairs lie along the source's own order: rows are copied as they are, their ends filled up with zeros.
             layout = ((dim.name, "panel", tile), (dim.name, "lane", tile), *rest, _whole(deep))
             slots = ((dim.name, tile), (deep.name, ROW))
             return Pack(value.name, self.level(value, role), layout, slots, False, ((deep.name, ROW),))
         else:
             layout = ((dim.name, "panel", tile), *rest, *groups, (dim.name, "lane", tile), *within)
-        whole = () if deep is None or depth <= 2 else ((deep.name, depth),)
+        whole = () if deep is None or depth <= GROUP else ((deep.name, depth),)
         slots = self.slots(value, dim, tile, deep, side, source)
         return Pack(value.name, self.level(value, role), layout, slots, depth == 1, whole)
 
@@ -394,7 +407,7 @@ class Blocking:
         for name in self.deep:
             widths.setdefault(name, 2)
         # What is kept in groups is made in those groups.
-        widths |= {name: depth for p in laid_out for name, kind, depth in p.layout if kind == "lane" and depth <= 2}
+        widths |= {name: depth for p in laid_out for name, kind, depth in p.layout if kind == "lane" and depth <= GROUP}
         widths |= dict(sweep)
         others = tuple(n for n in self.shape.contiguous if n not in self.lanes)
         rows = tuple(r.row.name for r in self.roles if r.row is not None)
@@ -415,7 +428,7 @@ class Blocking:
             row_order=(*self.lanes, *rows),
             unroll=1,
             join=not self.block.atom.startswith("amx"),
-            numerics=("mma_subnormals",) if self.depth() else (),
+            numerics=("mma_subnormals",) if self.depth() and self.block.atom not in EXACT else (),
         )
 
 

@@ -26,7 +26,7 @@ from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
 from treadle.targets.cpu.admission import call_guard, common_reasons, handed_out, pins_refused, worker_counts
-from treadle.targets.cpu.blocking import Block, Blocking, Roles, filled_to, lanes_of, roles, round_to
+from treadle.targets.cpu.blocking import EXACT, Block, Blocking, Roles, filled_to, grouping, lanes_of, roles, round_to
 from treadle.targets.cpu.rates import HAND, Rates, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 
@@ -36,6 +36,14 @@ COLUMNS = {16: (32, 48, 64, 16), 8: (16, 24, 8)}
 
 TILES = 32
 """Rows and columns of a block of two by two matrix tiles."""
+
+
+NEEDS = {"dpbf16": "avx512_bf16", "dpbssd": "avx512_vnni"}
+"""The feature of a processor that an atom needs."""
+
+
+COPIED = {"fma": 4.0, "dpbssd": 1.0}
+"""Bytes of an element of a packed operand; 2 for the other atoms."""
 
 
 SLIM = 64
@@ -85,18 +93,18 @@ class Contracting(ABC):
         ]
 
     def atoms(self, shape: Shape) -> tuple[str, ...]:
-        """Instructions to try for contractions of 16-bit floats, the fastest first."""
-        small = any(
-            c.op.a.type.dtype.name == c.op.b.type.dtype.name == "bf16" and c.op.result.type.dtype.name == "f32"
-            for c in shape.contractions
-        )
-        # These flush subnormal operands and results, and join products in pairs.
-        if not small or shape.program.numerics.get("mma_subnormals") == "keep":
-            return ("fma",)
-        found: list[str] = ["amx.tdpbf16ps"] if self.matrix_units(shape) else []
-        # Without a contract of the atom on the target no plan that uses it is verified.
-        if "avx512_bf16" in shape.facts.features and find_atom(shape.facts.target, "dpbf16") is not None:
-            found.append("dpbf16")
+        """Instructions to try for contractions of short formats, the fastest first."""
+        known = [a for c in shape.contractions for a in grouping(c)]
+        found: list[str] = []
+        for atom in dict.fromkeys(known):
+            # These flush subnormal operands and results, and join products in pairs.
+            if atom not in EXACT and shape.program.numerics.get("mma_subnormals") == "keep":
+                continue
+            # Without a contract of the atom on the target no plan that uses it is verified.
+            if find_atom(shape.facts.target, atom) is None:
+                continue
+            if self.matrix_units(shape) if atom.startswith("amx") else NEEDS[atom] in shape.facts.features:
+                found.append(atom)
         return (*found, "fma")
 
     def sharing(self, shape: Shape) -> tuple[bool, ...]:
@@ -133,7 +141,9 @@ class Contracting(ABC):
         vectors = columns // rate.lanes
         together = max((shape.uses.contractions(c.block).__len__() for c in shape.contractions), default=1)
         joined = together if self.joined(shape) else 1
-        rows = max(1, (rate.registers - 1 - vectors * joined) // vectors // joined)
+        # Beside a vector of the operand there is what is subtracted for it.
+        beside = 2 * vectors + 1 if point["atom"] == "dpbssd" else vectors
+        rows = max(1, (rate.registers - 1 - beside * joined) // vectors // joined)
         if str(point["atom"]).startswith("amx"):
             rows, columns = TILES, TILES
         return Block(
@@ -221,7 +231,7 @@ class Contracting(ABC):
             deep = deep if block.held else min(block.deep, deep)
             inner = min(block.inner, shape.extent(role.lane))
             outer = 1 if role.row is None else min(block.outer, shape.extent(role.row))
-            size = 4.0 if blocking.atom(role.found) == "fma" else 2.0
+            size = COPIED.get(blocking.atom(role.found), 2.0)
             total += size * (deep * inner + deep * outer) + (0 if block.held else 4.0 * inner * outer)
         return total
 
@@ -233,11 +243,11 @@ class Contracting(ABC):
         products = rows * vectors
         atom = blocking.atom(role.found)
         step = max(products, HAND.block_least) / rate.issue(atom) + 0.5 * (rows + vectors) / rate.loads
-        at_once = {"fma": 1.0, "dpbf16": HAND.pair_width}.get(atom, HAND.tile_width)
+        at_once = {"fma": 1.0, "dpbf16": HAND.pair_width, "dpbssd": HAND.four_width}.get(atom, HAND.tile_width)
         steps = self.slots(blocking, role) / (products * rate.lanes * at_once)
         deep = shape.size(blocking.folded(role)) if blocking.block.held else blocking.block.deep
         # Panels that do not fit the first cache are read from the second in every block.
-        size = 4.0 if atom == "fma" else 2.0
+        size = COPIED.get(atom, 2.0)
         far = size * deep * (columns + rows) > rate.l1 * 1.5
         return steps * (step + (4.0 * (columns + rows) / rate.l2_rate * HAND.far if far else 0.0))
 
@@ -284,7 +294,7 @@ class Contracting(ABC):
         shape = blocking.shape
         total = 0.0
         for value, trips in self.trips(blocking, role):
-            copied = 4.0 if blocking.atom(role.found) == "fma" else 2.0
+            copied = COPIED.get(blocking.atom(role.found), 2.0)
             elements = shape.elements(role.found.op, value.type.dims)
             size = elements * (copied + shape.source_bytes(value))
             if self.once(blocking, role, value):

@@ -56,7 +56,7 @@ class Rates:
 
     def issue(self, atom: str) -> float:
         """Instructions of an atom a second, as vectors of its accumulator."""
-        return {"fma": self.fma, "dpbf16": self.pair}.get(atom, self.tile)
+        return {"fma": self.fma, "dpbf16": self.pair, "dpbssd": self.fma}.get(atom, self.tile)
 
 
 AVX2 = Rates(lanes=8, registers=16, fma=6.0e9, pair=6.0e9, tile=6.0e9, loads=6.0e9, simple=5.0e9)
@@ -82,6 +82,8 @@ class Hand:
 
     pair_width: float = 2.0
     """Elements that a product of pairs contracts at once."""
+    four_width: float = 3.0
+    """Elements that a product of fours contracts at once, less what its correction takes."""
     tile_width: float = 14.0
     """Vector multiply-adds that a product of tiles stands for."""
     block_least: float = 9.0

@@ -1,8 +1,9 @@
-"""Pairs of 16-bit elements as one 32-bit element: the operands of the bf16 dot-product instruction.
+"""Groups of contracted elements as one 32-bit element: the operands of the dot-product instructions, pairs of bf16 and
+fours of 8-bit integers.
 
-A fragment whose last axis is a pair of contracted elements, and which only `dpbf16` reads, is kept as 32-bit elements
-without that axis: a row of B is then an ordinary vector, and an element of A an ordinary broadcast. Its loads read the
-pairs whole, so they must be neighbours in memory.
+A fragment whose last axis is such a group, and which only these atoms read, is kept as 32-bit elements without that
+axis: a row of B is then an ordinary vector, and an element of A an ordinary broadcast. Its loads read the groups whole,
+so they must be neighbours in memory.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from treadle.algebra.expr import ONE, Expr, sym
-from treadle.dtype.formats import bf16, f32, u32
+from treadle.dtype.formats import DType, bf16, f32, i8, i32, u32
 from treadle.machine.form import Body, Compute, Fold, Frag, FragRef, Load, MemRef, Mma, walk
 from treadle.targets.cpu.emit.errors import unsupported
 from treadle.targets.cpu.emit.index import coordinate
@@ -21,84 +22,98 @@ from treadle.targets.cpu.emit.places import Memory
 from treadle.targets.cpu.emit.registers import Registers
 from treadle.targets.cpu.emit.text import Int
 
-ATOM = "dpbf16"
+GROUPS: dict[str, tuple[DType, int, DType, str]] = {
+    "dpbf16": (bf16, 2, f32, "avx512_bf16"),
+    "dpbssd": (i8, 4, i32, "avx512_vnni"),
+}
+"""Atoms that contract groups: the dtype of the elements, how many, the accumulator's, the feature that is needed."""
+
+_MEMBERS = {bf16: 2, i8: 4}
 _SUFFIX = {16: "512", 8: "256", 4: "128"}
 
 
 def paired(body: Body, frags: dict[str, Frag]) -> frozenset[str]:
-    """Fragments that are kept as pairs."""
+    """Fragments that are kept as groups."""
     operands: set[str] = set()
     others: set[str] = set()
     for stmt in walk(body):
-        if isinstance(stmt, Mma) and stmt.atom == ATOM:
+        if isinstance(stmt, Mma) and stmt.atom in GROUPS:
             operands |= {r.name for r in (stmt.a, stmt.b) if isinstance(r, FragRef)}
             continue
         others |= {name for name, _, _ in reads(stmt, frags)}
         if isinstance(stmt, Compute | Fold | Mma):
             others.add(stmt.dst)
-    return frozenset(n for n in operands - others if frags[n].dtype == bf16 and frags[n].shape[-1:] == (2,))
+    return frozenset(n for n in operands - others if frags[n].shape[-1:] == (_MEMBERS.get(frags[n].dtype),))
 
 
 def narrowed(frag: Frag) -> Frag:
-    """The fragment as pairs."""
+    """The fragment as groups."""
     return replace(frag, dtype=u32, shape=frag.shape[:-1])
 
 
-def load_of_pairs(stmt: Load, memory: Memory, halve: Callable[[Int], Int]) -> tuple[Load, Memory]:
-    """The load with pairs for elements. `halve` divides a stride, which is even, by two."""
-    rank = _rank(stmt)
+def load_of_pairs(stmt: Load, memory: Memory, divide: Callable[[Int, int], Int]) -> tuple[Load, Memory]:
+    """The load with groups for elements. `divide` divides a stride by a number that it is a multiple of."""
+    rank, many = _rank(stmt), _MEMBERS[memory.dtype]
     behind = stmt.src.index[-1] - sym(coordinate(rank)) if stmt.src.index else ONE
-    # Pairs along a longer axis start at even places.
-    whole = all(c % 2 == 0 for _, c in behind.terms) and memory.strides[-1:] == (1,)
+    # Groups along a longer axis start at multiples of their size.
+    whole = all(c % many == 0 for _, c in behind.terms) and memory.strides[-1:] == (1,)
     alone = all(coordinate(rank) not in e.symbols for e in stmt.src.index[:-1])
     alone = alone and all(coordinate(rank) not in x.symbols for x in (behind, *(c.expr for c in stmt.where)))
     if not whole or not alone or stmt.fill not in ("undef", 0, 0.0):
         raise unsupported(
             f"the load of {stmt.dst} from {stmt.src.name}",
-            "pairs that are neighbours in memory, active together, filled with 0",
-            "interleave the pairs when packing: [K // 2, N, 2]",
+            "groups that are neighbours in memory, active together, filled with 0",
+            f"interleave the groups when packing: [K // {many}, N, {many}]",
         )
-    strides = (*(halve(s) for s in memory.strides[:-1]), 1)
-    view = replace(memory, dtype=u32, strides=strides, version_step=halve(memory.version_step))
-    number = Expr(tuple((m, c // 2) for m, c in behind.terms))
+    strides = (*(divide(s, many) for s in memory.strides[:-1]), 1)
+    view = replace(memory, dtype=u32, strides=strides, version_step=divide(memory.version_step, many))
+    number = Expr(tuple((m, c // many) for m, c in behind.terms))
     source = replace(stmt.src, index=(*stmt.src.index[:-1], number))
     return replace(stmt, src=source, fill="undef" if stmt.fill == "undef" else 0), view
 
 
 def _rank(stmt: Load) -> int:
-    """The number of the pair's coordinate: the last `$` of the load."""
+    """The number of the group's coordinate: the last `$` of the load."""
     numbers = [int(s[1:]) for e in stmt.src.index for s in e.symbols if s.startswith("$")]
     return max(numbers, default=0)
 
 
 def dot_product(registers: Registers, stmt: Mma, features: frozenset[str]) -> None:
-    """`dst = acc + a * b` over pairs, by the instruction."""
-    if registers.frag(stmt.dst).dtype != f32 or len(stmt.contracted) != 1 or stmt.contracted[0] % 2 or not stmt.acc:
-        raise unsupported("this dpbf16 contraction", "one contracted coordinate of even extent into f32")
-    if "avx512_bf16" not in features:
-        raise unsupported("the atom dpbf16 without avx512_bf16", "a processor with that feature", "use the atom fma")
+    """`dst = acc + a * b` over groups, by the instruction."""
+    _, many, into, feature = GROUPS[stmt.atom]
+    step = _pairs if stmt.atom == "dpbf16" else _fours
+    if registers.frag(stmt.dst).dtype != into or len(stmt.contracted) != 1 or stmt.contracted[0] % many or not stmt.acc:
+        raise unsupported(
+            f"this {stmt.atom} contraction", f"one contracted coordinate, a multiple of {many}, into {into.name}"
+        )
+    if feature not in features:
+        raise unsupported(
+            f"the atom {stmt.atom} without {feature}", "a processor with that feature", "use the atom fma"
+        )
     rank = len(registers.frag(stmt.dst).shape)
-    a, b = (_pair_operand(registers, ref, rank) for ref in (stmt.a, stmt.b))
+    a, b = (_operand(registers, stmt.atom, ref, rank) for ref in (stmt.a, stmt.b))
     points = registers.points(stmt.dst)
     totals = [registers.read(stmt.acc, p) for p in points]
-    for k in range(0, stmt.contracted[0], 2):
+    for k in range(0, stmt.contracted[0], many):
         for i, point in enumerate(points):
             whole = point.extended((k,))
-            totals[i] = _step(registers, totals[i], registers.read(a, whole), registers.read(b, whole))
+            totals[i] = step(registers, totals[i], registers.read(a, whole), registers.read(b, whole))
     for point, total in zip(points, totals):
         registers.write(stmt.dst, point, total)
 
 
-def _pair_operand(registers: Registers, ref: FragRef | MemRef, rank: int) -> FragRef:
+def _operand(registers: Registers, atom: str, ref: FragRef | MemRef, rank: int) -> FragRef:
     k: Expr = sym(coordinate(rank))
-    if not isinstance(ref, FragRef) or ref.coords is None or ref.coords[-1] not in (k, k % 2):
-        raise unsupported("an operand of dpbf16 that is no fragment of pairs", "a fragment with the pair as last axis")
+    if not isinstance(ref, FragRef) or ref.coords is None or ref.coords[-1] not in (k, k % GROUPS[atom][1]):
+        raise unsupported(
+            f"an operand of {atom} that is no fragment of groups", "a fragment with the group as last axis"
+        )
     if registers.frag(ref.name).dtype != u32:
-        raise unsupported(f"the operand {ref.name} of dpbf16, used elsewhere too", "a fragment for this atom alone")
+        raise unsupported(f"the operand {ref.name} of {atom}, used elsewhere too", "a fragment for this atom alone")
     return FragRef(ref.name, ref.coords[:-1])
 
 
-def _step(registers: Registers, total: Vec, a: Vec, b: Vec) -> Vec:
+def _pairs(registers: Registers, total: Vec, a: Vec, b: Vec) -> Vec:
     n = total.lanes
     if n not in _SUFFIX:
         raise unsupported(f"dpbf16 on {n} columns", "a multiple of 16 columns")
@@ -108,3 +123,29 @@ def _step(registers: Registers, total: Vec, a: Vec, b: Vec) -> Vec:
     bits = [fn.value(f"bitcast {v.type} {v.text} to {kind}") for v in pairs]
     name = f"llvm.x86.avx512bf16.dpbf16ps.{_SUFFIX[n]}"
     return replace(total, text=fn.call(total.type, name, [total.typed, *((kind, x) for x in bits)]))
+
+
+FLIP = -0x7F7F7F80
+"""128 in each byte of 32 bits: added to a signed byte it gives an unsigned one, and the other way round."""
+
+
+def _fours(registers: Registers, total: Vec, a: Vec, b: Vec) -> Vec:
+    """The instruction takes an unsigned factor and a signed one: `(a + 128) b` is summed, less `128 b`.
+
+    What is subtracted is the same for every row, and is computed once by whoever simplifies the text.
+    """
+    n = total.lanes
+    if n not in _SUFFIX:
+        raise unsupported(f"dpbssd on {n} columns", "a multiple of 16 columns")
+    fn = registers.fn
+    name = f"llvm.x86.avx512.vpdpbusd.{_SUFFIX[n]}"
+    flip = f"<{', '.join([f'i32 {FLIP}'] * n)}>"
+    right = registers.lanes.splat(b, n)
+    # Of a broadcast element the scalar is moved, one instruction for all columns.
+    both = str(FLIP) if a.lanes is None else flip
+    left = registers.lanes.splat(replace(a, text=fn.value(f"xor {a.type} {a.text}, {both}")), n)
+    excess = fn.call(total.type, name, [(total.type, "zeroinitializer"), (total.type, flip), (total.type, right.text)])
+    base = fn.value(f"sub {total.type} {total.text}, {excess}")
+    return replace(
+        total, text=fn.call(total.type, name, [(total.type, base), (total.type, left.text), (total.type, right.text)])
+    )

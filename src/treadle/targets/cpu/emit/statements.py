@@ -27,7 +27,7 @@ from treadle.targets.cpu.emit.index import Counter, Point, conjuncts, corner
 from treadle.targets.cpu.emit.lanes import Vec, constant, vector
 from treadle.targets.cpu.emit.layouts import Layout, conditions
 from treadle.targets.cpu.emit.masks import Mask
-from treadle.targets.cpu.emit.pairs import ATOM, dot_product, load_of_pairs
+from treadle.targets.cpu.emit.pairs import GROUPS, dot_product, load_of_pairs
 from treadle.targets.cpu.emit.places import Memory, Place
 from treadle.targets.cpu.emit.scope import Scope
 
@@ -89,7 +89,7 @@ class Statements:
             case Mma():
                 if self._is_tile(stmt.dst):
                     self.scope.tiles.product(stmt)
-                elif stmt.atom == ATOM:
+                elif stmt.atom in GROUPS:
                     dot_product(self.registers, stmt, self.scope.setting.features)
                 else:
                     self.scope.folds.mma(stmt)
@@ -120,7 +120,7 @@ class Statements:
             return
         memory = self.memory(stmt.src)
         if stmt.dst in self.scope.setting.pairs:
-            stmt, memory = load_of_pairs(stmt, memory, lambda stride: self.fn.floordiv(stride, 2))
+            stmt, memory = load_of_pairs(stmt, memory, self.fn.floordiv)
         self.scope.access.load(stmt, memory, where)
 
     def _store(self, stmt: Store, where: Sequence[Constraint]) -> None:
