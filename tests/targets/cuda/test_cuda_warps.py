@@ -14,6 +14,7 @@ from treadle.driver.plan import Plan
 from treadle.lib.linear import gated_linear, linear
 from treadle.machine.form import Copy, MachineProgram, Mma
 from treadle.plan.facts import contiguous
+from treadle.targets.cuda.emit import emit
 from treadle.targets.cuda.warps import Warps
 
 POINT = {"rows": 64, "columns": 64, "step": 32, "versions": 3, "raster": "row"}
@@ -66,6 +67,7 @@ def test_chosen_verified_and_assembled_without_spills(name: str) -> None:
     assert plan.decisions.family == "warps", plan.explain()
     assert plan.check().status == "verified"
     clean(plan.program)
+    assert sum(launch.counts["LDSM"] for launch in emit(plan.program).launches) > 0
     statements = list(plan.program.statements())
     assert any(isinstance(s, Mma) and s.atom.startswith("mma.sync") for s in statements)
     assert any(isinstance(s, Copy) and s.engine == "cp.async" for s in statements)

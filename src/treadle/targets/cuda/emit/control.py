@@ -37,6 +37,7 @@ from treadle.targets.cuda.emit.compute import compute, fold, multiply_add
 from treadle.targets.cuda.emit.copies import copy
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
 from treadle.targets.cuda.emit.index import Known, declared, symbol
+from treadle.targets.cuda.emit.matrices import load_matrices
 from treadle.targets.cuda.emit.matrix import contract
 from treadle.targets.cuda.emit.mentions import expressions, fragments_named
 from treadle.targets.cuda.emit.names import cname
@@ -407,7 +408,8 @@ def _plain(scope: Scope, stmt: Stmt) -> None:
     """One statement, by whoever is here."""
     match stmt:
         case Load():
-            load(scope, stmt)
+            if not load_matrices(scope, stmt):
+                load(scope, stmt)
         case Store():
             store(scope, stmt)
         case Compute():
