@@ -37,6 +37,8 @@ class Chunks:
             raise Unsure("J5", f"a copy of threads by {stmt.by!r}", missing="all threads of the agent")
         if buffer is None or buffer.place != "shared" or (tensor is None and room is None) or stmt.map is not None:
             raise Refused("J1", f"a copy between {stmt.src.name} and {stmt.dst.name}", {})
+        if stmt.dst.rank is not None or stmt.src.rank is not None or stmt.multicast:
+            raise Unsure("J2", "a copy of threads between workgroups", missing="one workgroup")
         if stmt.signal is not None or stmt.dst.version is not None:
             raise Unsure("J2", f"a copy of threads into versions of {buffer.name}", missing="an axis for them")
         far = tensor or room

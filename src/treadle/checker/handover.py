@@ -281,7 +281,8 @@ class Handover:
                 raise Unsure("J2", f"{name} is written by {len(writers)} roles", missing="one role that fills it")
             for part, i, s, writes in touches:
                 self.at = s
-                if not isinstance(s, Load | Store) or (writes and part.role.agents != 1):
+                near = isinstance(s, Load | Store) and all(r.rank is None for r, _ in accesses(s) if r.name == name)
+                if not near or (writes and part.role.agents != 1):
                     raise Unsure("J2", f"{name} is handed over", missing="loads, and stores of one agent")
                 for other, j, _, other_writes in touches:
                     if not writes:

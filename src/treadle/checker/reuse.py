@@ -226,6 +226,8 @@ class Reuse:
                     raise Unsure(
                         "J2", f"{ref.name}, which threads copy into, is used by an engine", missing="a load or store"
                     )
+                if ref.rank is not None:
+                    raise Unsure("J2", f"{ref.name} of another workgroup is copied into", missing="one workgroup")
                 if ref.version is not None:
                     raise Unsure("J2", f"{ref.name} has versions and is copied into by threads", missing="an axis")
 

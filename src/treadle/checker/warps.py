@@ -38,9 +38,10 @@ def check_warp_product(stmt: Mma, frags: Mapping[str, Frag], lets: Mapping[str, 
         raise Refused("J5", f"{made.name} does not lie as the accumulator of {stmt.atom} does", {})
     piece = rows // 16 * (made.shape[1] // 8) + columns // 8
     place = rows % 16 // 8 * 2 + columns % 2
-    held = np.sort(4 * piece + place, axis=1)
+    held: Array = np.sort(np.asarray(4 * piece + place, np.int64), axis=1)
     warp = held.reshape(threads // 32, 32, -1)
-    whole = held.shape[1] % 4 == 0 and bool(np.all(held % 4 == np.arange(held.shape[1]) % 4))
+    order = held % 4 - np.arange(held.shape[1], dtype=np.int64) % 4
+    whole = held.shape[1] % 4 == 0 and not order.any()
     if not whole or (np.diff(held, axis=1) <= 0).any() or (warp != warp[:, :1]).any():
         raise Refused("J5", f"a warp does not hold whole pieces of {made.name}", {})
     first = np.sort(piece, axis=1)[:, ::4]
