@@ -51,6 +51,8 @@ class Facts:
         self._set: isl.Set | None = None
         self._memo: dict[Constraint, bool] = {}
         self._children: dict[tuple[Constraint, ...], Facts] = {}
+        self.regions: dict[IndexMap, Region] = {}
+        """What maps were found to reach under these facts."""
         self._empty: bool | None = None
         self.lemmas: tuple[Constraint, ...] = ()
         self.known: dict[str, int] = _values(self.own) if base is None else base.known
@@ -272,7 +274,11 @@ class Region:
     @staticmethod
     def of(map_: IndexMap, facts: Facts) -> Region:
         """The tuples that the map reaches, under facts. *Errors*: `Inexpressible`."""
-        return Relation.of(joined(map_, lambda e: facts.implies(ge(e, 0))), facts).range()
+        found = facts.regions.get(map_)
+        if found is None:
+            found = Relation.of(joined(map_, lambda e: facts.implies(ge(e, 0))), facts).range()
+            facts.regions[map_] = found
+        return found
 
     @staticmethod
     def nothing(arity: int) -> Region:
