@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.realise.texts import linear as transposed
 from tests.realise.texts import program
 from tests.targets.cuda.cuda_kit import clean, tried
 
 import treadle as td
 from treadle.checker import check
 from treadle.driver.plan import Plan
+from treadle.ir.parser import parse_program
 from treadle.lib.linear import gated_linear, linear
 from treadle.machine.form import Copy, MachineProgram, Mma
 from treadle.plan.facts import contiguous
@@ -71,6 +73,18 @@ def test_chosen_verified_and_assembled_without_spills(name: str) -> None:
     statements = list(plan.program.statements())
     assert any(isinstance(s, Mma) and s.atom.startswith("mma.sync") for s in statements)
     assert any(isinstance(s, Copy) and s.engine == "cp.async" for s in statements)
+
+
+def test_f32_by_tf32_where_the_program_grants_it() -> None:
+    text = transposed(transposed=True, gelu=False).strip("\n")
+    source = parse_program(text.replace("program linear\n", "program linear\n  numerics tf32 = true\n", 1))
+    sizes = {"M": 70, "N": 72, "K": 40}
+    family, facts = Warps(), contiguous(source, SM_80, sizes)
+    assert family.admits(source, facts) == []
+    machine = family.build(source, facts, POINT, family.guard(source, facts, POINT))
+    assert check(machine).status == "verified"
+    tried(machine, source, sizes, tolerance=0.02)
+    clean(machine)
 
 
 def test_what_warps_cannot_contract_is_refused() -> None:
