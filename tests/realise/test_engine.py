@@ -9,13 +9,16 @@ from tests.realise.texts import program
 
 from treadle.algebra.expr import Fn, const, ge, minimum, of, sym
 from treadle.analysis.uses import Uses
+from treadle.base.names import Names
 from treadle.checker import check
+from treadle.dtype.formats import DType, i32, i64
 from treadle.ir.guard import Guard
 from treadle.ir.parser import parse_program
-from treadle.machine.form import Compute, Fold, Load, Loop, MachineProgram, Mma, Store, walk
+from treadle.ir.ranges import reach
+from treadle.machine.form import Compute, Fold, Frag, Load, Loop, MachineProgram, Mma, Store, walk
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices, Pack
-from treadle.realise.frame import Frame, Lane, ends, surely, tile_count
+from treadle.realise.frame import Frame, Lane, Parts, ends, surely
 from treadle.realise.pull import split
 from treadle.realise.universal import base_facts
 
@@ -111,12 +114,30 @@ def test_a_sum_of_coordinates_is_an_address() -> None:
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 9))
-def test_tile_count_covers(lo: int, extent: int, width: int) -> None:
-    """tile_count(lo, min(a, b), w) == ceil((min(a, b) - lo) / w)."""
+def test_tiles_cover(lo: int, extent: int, width: int) -> None:
+    """tiles(lo, min(a, b), w) == ceil((min(a, b) - lo) / w)."""
     a, b = sym("a"), sym("b")
-    count = tile_count(const(lo), minimum(a, b), width)
+    count = parts(i32).tiles(const(lo), minimum(a, b), width)
     for first, second in ((lo + extent, lo + extent + 3), (lo + extent + 7, lo + extent)):
         assert count.evaluate({"a": first, "b": second}) == -(-extent // width)
+
+
+@given(st.integers(0, 9), st.integers(0, 60), st.sampled_from([0, 7, 2**62, 2**63 - 1]), st.integers(1, 9))
+def test_tiles_of_a_bound_of_64_bits_stay_in_64_bits(lo: int, extent: int, told: int, width: int) -> None:
+    """A bound that is told at run time is compared before anything is added: no sum in between leaves 64 bits."""
+    u = of(Fn("u", ()))
+    count = parts(i64).tiles(const(lo), minimum(sym("a"), u), width)
+    (low, high), peak = reach(count, {"a": (0, 60 + lo)}, lambda _: (0, 2**63 - 1))
+    assert peak < 2**63 and high <= 60 + lo
+    least = min(lo + extent, max(told, lo))
+    assert max(0, count.evaluate({"a": lo + extent}, {"u": lambda: told})) == -(-(least - lo) // width)
+
+
+def parts(dtype: DType) -> Parts:
+    """The pieces of a kernel with one fragment `u`."""
+    made = Parts(program("swap"), Names())
+    made.frags.append(Frag("u", dtype, ()))
+    return made
 
 
 def test_ends_of_a_minimum_are_its_arguments() -> None:

@@ -19,7 +19,7 @@ from treadle.machine import form
 from treadle.machine.form import Enter, Host, Kernel, Launch, MachineProgram, Role
 from treadle.realise.carried import Carried, Holder
 from treadle.realise.choices import Choices
-from treadle.realise.frame import Frame, Kept, reached, tile_count
+from treadle.realise.frame import Frame, Kept, reached
 from treadle.realise.items import Item, item_of
 from treadle.realise.keeping import clashes, gathered
 
@@ -247,7 +247,7 @@ class Lowering(Carried):
     def tiles(self, op: Region, arg: RegionArg, frame: Frame) -> Expr:
         """How many instances an argument has."""
         lo, hi = self.index(arg.domain.lo, frame), self.index(arg.domain.hi, frame)
-        return hi - lo if arg.kind == "each" else tile_count(lo, hi, self.cut(op, arg, frame)[0])
+        return hi - lo if arg.kind == "each" else self.parts.tiles(lo, hi, self.cut(op, arg, frame)[0])
 
     def enter_loop(self, op: Region, arg: RegionArg, frame: Frame) -> tuple[form.Loop, Frame]:
         """A loop over the blocks or coordinates of one argument."""

@@ -234,6 +234,22 @@ class Parts:
         self.frags.append(Frag(name, dtype, shape, place=place))
         return name
 
+    def tiles(self, lo: Expr, hi: Expr, width: int | Expr) -> Expr:
+        """How many tiles of `width` cover `[lo, hi)`.
+
+        A bound of 64 bits that is told when the program runs may be as large as they hold: it is compared with the
+        others before anything is added to it.
+        """
+        bounds = ends(hi)
+        wide = {f.name for f in self.frags if f.dtype.bits >= 64}
+        wide |= {s.name for s in self.program.scalars if s.value.type.dtype.bits >= 64}
+        told = [b for b in bounds if b.functions & wide]
+        known = [b for b in bounds if not b.functions]
+        if not known or not told:
+            return minimum(*(ceildiv(b - lo, width) for b in bounds))
+        rest = [ceildiv(b - lo, width) for b in bounds if not b.functions & wide]
+        return minimum(*rest, ceildiv(minimum(*told, *known) - lo, width))
+
     def buffer(self, hint: str, dtype: DType, shape: tuple[Expr, ...], local: bool) -> str:
         """A new buffer, private to an agent or in the launch's workspace."""
         name = self.fresh(f"b_{identifier(hint.lstrip('%'), 't')}")
@@ -282,11 +298,6 @@ def reached(lo: Expr, hi: Expr) -> Expr:
         if isinstance(atom, Max) and lo in atom.args:
             return maximum(*(a for a in atom.args if a != lo))
     return hi
-
-
-def tile_count(lo: Expr, hi: Expr, width: int | Expr) -> Expr:
-    """How many tiles of `width` cover `[lo, hi)`."""
-    return minimum(*(ceildiv(b - lo, width) for b in ends(hi)))
 
 
 def surely(constraint: Constraint) -> bool:

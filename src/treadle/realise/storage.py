@@ -12,7 +12,7 @@ from treadle.ir.ops.fold import Mma
 from treadle.machine import form
 from treadle.machine.form import Claim, FragRef, MemRef, Number
 from treadle.realise.choices import Digit, Pack
-from treadle.realise.frame import Digits, Frame, Got, Kept, Lane, PartKey, ends, positions, surely, tile_count
+from treadle.realise.frame import Digits, Frame, Got, Kept, Lane, PartKey, ends, positions, surely
 from treadle.realise.pull import Pull
 
 
@@ -65,7 +65,9 @@ class Storage(Pull):
         `backward`: from the last coordinate to the first, one at a time.
         """
         dim, lo, hi = key
-        count = tile_count(lo, hi, width) if whole <= width else tile_count(lo, hi, whole) * (whole // width)
+        count = (
+            self.parts.tiles(lo, hi, width) if whole <= width else self.parts.tiles(lo, hi, whole) * (whole // width)
+        )
         loop = form.Loop(var=self.parts.fresh(f"{dim.name.lower()}"), lo=const(0), hi=count, step=const(1))
         inner = frame.child(loop.body)
         base = hi - 1 - sym(loop.var) if backward else lo + sym(loop.var) * width
