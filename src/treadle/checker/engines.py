@@ -20,7 +20,7 @@ from treadle.checker.verdict import Refused, Unsure, require
 from treadle.ir.core import Tensor
 from treadle.ir.guard import Aligned, Divisible, Pitch, Unit
 from treadle.machine.form import Buffer, Copy, MachineProgram, MemRef, Store, StoreClaim, walk
-from treadle.machine.vocabulary import RANK
+from treadle.machine.vocabulary import BOX_EFFECTS, RANK
 
 SPAN = 128
 """Bytes of the inner extent of a swizzled box. *Source*: PTX ISA 9.0, "Tensors": swizzling modes."""
@@ -50,6 +50,13 @@ def filled(contents: Contents, index: tuple[Expr, ...], facts: Facts, name: str)
     return (*(((*w, *conds), term) for w in ways for conds, term in pieces), *undefined(f"{name} is not filled there"))
 
 
+_MERGED = {
+    "add": ("i32", "u32", "u64", "f32", "f16", "bf16"),
+    **dict.fromkeys(("max", "min"), ("i32", "u32", "i64", "u64")),
+}
+"""Dtypes that boxes are merged in. *Source*: PTX ISA 9.0, cp.reduce.async.bulk.tensor with the types of tensor maps."""
+
+
 class Engines:
     """The rules of `Copy`."""
 
@@ -63,7 +70,7 @@ class Engines:
         match stmt.engine:
             case "tma.load":
                 self._load(place, stmt)
-            case "tma.store":
+            case engine if engine in BOX_EFFECTS:
                 self._store(place, stmt)
             case "bulk.load":
                 self._load_run(place, stmt)
@@ -351,6 +358,12 @@ class Engines:
             raise Unsure("J2", f"a box stored to {stmt.dst.name}", missing="a rule for boxes into workspace")
         if not isinstance(stmt.claim, StoreClaim):
             raise Refused("J1", f"a box of {tensor.name} claims no store of the source", {})
+        effect = BOX_EFFECTS[stmt.engine]
+        if effect != "set" and tensor.dtype.name not in _MERGED[effect]:
+            raise Refused("J7", f"{stmt.engine} of elements of {tensor.dtype}", {})
+        others = (s for role in place.kernel.roles for s in walk(role.body) if isinstance(s, Store))
+        if effect != "set" and any(s.dst.name == tensor.name for s in others):
+            raise Unsure("J2", f"threads and engines update {tensor.name}", missing="one of the two in a launch")
         facts = place.slots(stmt.box)
         here, there = self._places(place, stmt, stmt.src, stmt.dst, buffer, facts)
         inside = self._inside(tensor, there, facts)

@@ -34,8 +34,9 @@ from treadle.machine.form import (
     Tasks,
     walk,
 )
+from treadle.machine.vocabulary import BOX_EFFECTS
 
-STORES = ("tma.store", "bulk.store")
+STORES = (*BOX_EFFECTS, "bulk.store")
 """Engines that store boxes and runs out of shared memory, in groups of a thread."""
 
 Item = tuple[str, str, int]  # ("ring", counter, age), ("acc" or "reg", fragment, 0), ("memory", buffer, 0)

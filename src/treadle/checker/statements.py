@@ -39,6 +39,7 @@ from treadle.machine.form import (
     Tasks,
     Version,
 )
+from treadle.machine.vocabulary import BOX_EFFECTS
 
 
 class Statements(Computing):
@@ -179,7 +180,7 @@ class Statements(Computing):
         if not isinstance(claim, StoreClaim) or not 0 <= claim.store < len(self.source.stores):
             raise Refused("J1", f"a store to {dst.name} that claims no store of the source", {})
         op = self.source.stores[claim.store]
-        effect = stmt.effect if isinstance(stmt, Store) else "set"
+        effect = stmt.effect if isinstance(stmt, Store) else BOX_EFFECTS.get(stmt.engine, "set")
         if op.tensor.name != dst.name or op.tensor.dtype != dtype or op.effect != effect:
             raise Refused(
                 "J1", f"the source's store {claim.store} is to {op.tensor.name} ({op.effect}, {op.tensor.dtype})", {}

@@ -276,13 +276,28 @@ _COPIES: tuple[Ordering, ...] = (
         litmus=("box_written_in_chunks",),
     ),
     Ordering(
-        "tma.reduce",
+        "tma.add",
         _CUDA,
         _ONE,
-        "as tma.store, each element added (or merged) into memory by one relaxed atomic operation at gpu scope",
+        "as tma.store, each element added to memory by one relaxed atomic operation at gpu scope",
         _PTX.format("cp.reduce.async.bulk.tensor: .bulk_group"),
         litmus=("boxes_added",),
-        judged=False,
+    ),
+    Ordering(
+        "tma.max",
+        _CUDA,
+        _ONE,
+        "as tma.store, the greater of each element and the one in memory stays, by one relaxed atomic operation at gpu "
+        "scope",
+        _PTX.format("cp.reduce.async.bulk.tensor: .bulk_group"),
+    ),
+    Ordering(
+        "tma.min",
+        _CUDA,
+        _ONE,
+        "as tma.store, the lesser of each element and the one in memory stays, by one relaxed atomic operation at gpu "
+        "scope",
+        _PTX.format("cp.reduce.async.bulk.tensor: .bulk_group"),
     ),
     Ordering(
         "tma.multicast",
@@ -329,8 +344,8 @@ _COPIES: tuple[Ordering, ...] = (
         "cp.async",
         _CUDA,
         _ALL,
-        "each thread copies chunks of 16 bytes in the generic proxy, zeros where the tensor or the condition ends; they "
-        "join the open group of that thread",
+        "each thread copies chunks of 16 bytes in the generic proxy, zeros where the tensor or the condition ends; "
+        "they join the open group of that thread",
         _PTX.format("cp.async: non-bulk copy, src-size"),
         litmus=("copies_of_threads",),
     ),

@@ -204,7 +204,8 @@ class Copy(Stmt):
     `signal`. `multicast`, of "tma.load": the workgroups of the cluster, a bit each, whose memory at this place is
     written and whose barriers at the signal's place count the bytes (0: its own alone).
 
-    `engine`: "tma.load", "tma.store", "cp.async", "bulk.load", "bulk.store". `signal`: the barrier (a MemRef into a
+    `engine`: "tma.load", "tma.store", "tma.add", "tma.max", "tma.min" (stores merged with what is there),
+    "cp.async", "bulk.load", "bulk.store". `signal`: the barrier (a MemRef into a
     barrier array with its version) or None (a commit group). `where`, of bulk copies alone: the elements that are
     copied, and counted, are those where it holds.
     """

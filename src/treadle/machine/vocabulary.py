@@ -61,12 +61,18 @@ SYNC: dict[str, SyncShape] = {
 ENGINES: dict[str, bool] = {
     "tma.load": True,
     "tma.store": False,
+    "tma.add": False,
+    "tma.max": False,
+    "tma.min": False,
     "cp.async": False,
     "bulk.load": True,
     "bulk.store": False,
 }
 """Copy engines, and whether their completion is counted in bytes by a phased barrier (else by a group of the
 thread)."""
+
+BOX_EFFECTS: dict[str, str] = {"tma.store": "set", "tma.add": "add", "tma.max": "max", "tma.min": "min"}
+"""Engines that take a box out of shared memory -> what they do to elements of the tensor, atomically but for "set"."""
 
 ATOMS: tuple[str, ...] = ("fma", "muladd", "ffma", "dpbf16", "dpbssd", "amx", "mma", "wgmma")
 """First parts of atom names (`wgmma.m64n256k16`); the part says how operands are read and when the result is there."""

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from treadle.ir.guard import Unit
 from treadle.machine.form import Copy, MemRef
+from treadle.machine.vocabulary import BOX_EFFECTS
+from treadle.simulate.atomics import update
 from treadle.simulate.barriers import Phased, Work
 from treadle.simulate.clocks import Strands
 from treadle.simulate.memory import ASYNC, DEFINED, GENERIC, NEVER, UNDEFINED, View
@@ -187,7 +189,7 @@ def _copy(
         chosen = np.arange(len(values)) if brought is None else brought
         if item.engine == "tma.load":
             chosen = np.flatnonzero(_inside(src, src_index))
-        elif item.engine == "tma.store":
+        elif item.engine in BOX_EFFECTS:
             keep = np.flatnonzero(_inside(dst, dst_index))
             if _cuts_a_chunk(thread, item, dst, dst_index):
                 text = f"a box of {dst.name} ends within 16 bytes: the engine writes them whole"
@@ -205,12 +207,16 @@ def _copy(
                 world.findings.add("undefined", line, text)
         work.read, work.read_trace = True, Strands.trace(strand)
         strand.tick()
-        if world.scheduler.chance() < 0.5 and dst.dtype.is_float and len(values):
+        effect = BOX_EFFECTS.get(item.engine, "set")
+        if world.scheduler.chance() < 0.5 and effect == "set" and dst.dtype.is_float and len(values):
             # The engine may write at any time from issue on: something else is seen there meanwhile.
             dst.check_bounds(dst_index, line)
             dst.array[dst_index] = np.nan
         yield None
-        dst.write(dst_index, values, states, strand, line, kind)
+        if effect == "set":
+            dst.write(dst_index, values, states, strand, line, kind)
+        else:
+            update(world, dst, dst_index, (values, states), effect, strand, line)
         work.done, work.done_trace = True, Strands.trace(strand)
         if barrier is not None:
             group.loads -= 1

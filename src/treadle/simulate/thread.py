@@ -27,12 +27,13 @@ from treadle.machine.form import (
     Store,
 )
 from treadle.simulate import arithmetic
+from treadle.simulate.atomics import update
 from treadle.simulate.barriers import Groups
 from treadle.simulate.clocks import Strand
 from treadle.simulate.expression import evaluate, holds
 from treadle.simulate.findings import Stop
 from treadle.simulate.fragments import Fragment, fresh, order
-from treadle.simulate.memory import ATOMIC, DEFINED, GENERIC, NEVER, UNDEFINED, View, distinct
+from treadle.simulate.memory import DEFINED, GENERIC, NEVER, UNDEFINED, View, distinct
 from treadle.simulate.tape import Mark
 from treadle.simulate.world import Workgroup, World
 
@@ -356,28 +357,11 @@ class Thread:
         if view.name in self.world.tensors and (states != DEFINED).any():
             self.report("undefined", f"a slot of {item.src.name} that holds no value is stored to {view.name}")
         if item.effect != "set":
-            old = self._update(view, index, values, states, item.effect)
+            old = update(self.world, view, index, (values, states), item.effect, self.strand, self.line)
             if item.old is not None:
                 self.assign(item.old, chosen, old, np.full(len(chosen), DEFINED))
         else:
             view.write(index, values, states, self.strand, self.line)
-
-    def _update(self, view: View, index: Index, values: Array, states: Array, effect: str) -> Array:
-        """Atomic read, merge and write, element by element; what the elements held before."""
-        view.check_bounds(index, self.line)
-        monoid = {"add": "add", "max": "max", "min": "min"}.get(effect)
-        if monoid is None:
-            raise self.fatal("form", f"no effect {effect}")
-        found = np.zeros(len(values), view.array.dtype)
-        for i in range(len(values)):
-            at = tuple(c[i : i + 1] for c in index)
-            old = np.atleast_1d(view.array[at] if at else view.array.reshape(1).copy())
-            found[i : i + 1] = old
-            if (view.states(at) != DEFINED).any():
-                self.report("unwritten", f"{effect} to an element of {view.name} that holds no value")
-            new = arithmetic.merge(monoid, view.dtype, old, values[i : i + 1], "propagate")
-            view.write(at, new, states[i : i + 1], self.strand, self.line, ATOMIC)
-        return found
 
     # ---- computing
 

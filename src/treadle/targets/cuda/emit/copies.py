@@ -9,6 +9,7 @@ import numpy as np
 
 from treadle.algebra.expr import ZERO, Expr, sym
 from treadle.machine.form import Copy, MemRef
+from treadle.machine.vocabulary import BOX_EFFECTS
 from treadle.targets.cuda.emit.access import Pointer, storage
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
 from treadle.targets.cuda.emit.index import symbol
@@ -19,7 +20,7 @@ from treadle.targets.cuda.emit.storage import Storage
 def copy(scope: Scope, stmt: Copy) -> None:
     """`dst[$] = src[$]` for `$` in the box, by an engine."""
     match stmt.engine:
-        case "tma.load" | "tma.store":
+        case engine if engine == "tma.load" or engine in BOX_EFFECTS:
             scope.setting.need_hopper(stmt.engine)
             _box(scope, stmt)
         case "bulk.load" | "bulk.store":
@@ -105,7 +106,7 @@ def _box(scope: Scope, stmt: Copy) -> None:
         scope.line(f"{called}({address}, &{parameter}, {where}, {coordinates});")
         scope.setting.counts["UTMALDG"] += 1
     else:
-        called = scope.use(f"store_box_{rank}")
+        called = scope.use(f"{stmt.engine.removeprefix('tma.')}_box_{rank}")
         scope.line(f"{called}(&{parameter}, {address}, {coordinates});")
         scope.setting.counts["UTMASTG"] += 1
 
@@ -232,7 +233,7 @@ def _chunk(scope: Scope, stmt: Copy, env: dict[str, Expr], far: Storage, near: S
             tests.append(f"{scope.text(at)} >= 0")
     for fact in stmt.where:
         along = fact.expr.coefficient(sym(last).terms[0][0][0])
-        if along == -1 and not fact.equality:
+        if along == -1 and not fact.equality and last not in (fact.expr + sym(last)).symbols:
             rooms.append(fact.expr.substitute(env) + 1)
         elif last not in fact.symbols:
             tests.append(f"{scope.text(fact.expr.substitute(env))} {'==' if fact.equality else '>='} 0")

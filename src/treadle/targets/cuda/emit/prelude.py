@@ -520,6 +520,17 @@ DEVICE void store_box_{_rank}(const TensorMap* map, u32 src, {_coordinates}) {{
         "tensor_map",
     )
 
+    for _effect in ("add", "max", "min"):
+        _part(
+            f"{_effect}_box_{_rank}",
+            f"""
+DEVICE void {_effect}_box_{_rank}(const TensorMap* map, u32 src, {_coordinates}) {{
+  asm volatile("cp.reduce.async.bulk.tensor.{_rank}d.global.shared::cta.{_effect}.bulk_group [%0, {{{_store}}}], [%1];"
+      ::"l"(map), "r"(src), {_inputs} : "memory");
+}}""",
+            "tensor_map",
+        )
+
 # ---- warpgroup mma
 
 _part(
@@ -585,7 +596,7 @@ for _turned in ("", "_turned"):
         f"load_matrix_4{_turned}",
         f"""
 DEVICE void load_matrix_4{_turned}(u32 address, u32& a, u32& b, u32& c, u32& d) {{
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4{'.trans' if _turned else ''}.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4{".trans" if _turned else ""}.shared.b16 {{%0, %1, %2, %3}}, [%4];"
                : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
 }}""",
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from treadle.algebra.expr import Expr, const, maximum, sym
 from treadle.ir.guard import Bound, Divisible, Guard
 from treadle.machine.form import Copy, Kernel, Launch, MachineProgram, Mma, Role, Store, Sync, Tasks, walk
-from treadle.machine.vocabulary import RANK
+from treadle.machine.vocabulary import BOX_EFFECTS, RANK
 from treadle.math.table import FUNCTIONS
 from treadle.targets.cuda.emit.arith import Arith
 from treadle.targets.cuda.emit.control import Bodies
@@ -157,7 +157,7 @@ def stored_names(kernel: Kernel) -> list[str]:
     names: dict[str, None] = {}
     for role in kernel.roles:
         for stmt in walk(role.body):
-            if isinstance(stmt, Store) or (isinstance(stmt, Copy) and stmt.engine.endswith(".store")):
+            if isinstance(stmt, Store) or (isinstance(stmt, Copy) and stmt.engine in (*BOX_EFFECTS, "bulk.store")):
                 names[stmt.dst.name] = None
     return list(names)
 
