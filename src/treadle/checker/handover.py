@@ -17,7 +17,7 @@ second's. Asked is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from treadle.checker.gpu import accesses, handed, own_base
@@ -302,7 +302,7 @@ class Handover:
             self.writer[name] = owner
             self.readers[name] = {p.role.name for p, _, _, writes in touches if not writes}
 
-    def taken_by(self, role: str, controls: list[Control]) -> list[str]:
+    def taken_by(self, role: str, controls: Sequence[Control]) -> list[str]:
         """The buffers that a role finds filled in the body of these controls: in its step."""
         part = self.parts.get(role)
         if part is None or len(controls) != len(part.path):
