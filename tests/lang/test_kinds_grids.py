@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.lang.kinds import grids as k
-from tests.lang.kinds.ways import RNG, Array, agrees, framed, ints, reals
+from tests.lang.kinds.ways import RNG, UNIT, Array, agrees, framed, ints, reals
 
 
 @pytest.mark.parametrize(("shape", "steps"), [((1, 1), 1), ((4, 5), 0), ((5, 6), 3)])
@@ -17,7 +17,7 @@ def test_heat(shape: tuple[int, int], steps: int) -> None:
         around = want[:-2, 1:-1] + want[2:, 1:-1] + want[1:-1, :-2] + want[1:-1, 2:]
         new[1:-1, 1:-1] = want[1:-1, 1:-1] + np.float32(0.25) * (around - 4 * want[1:-1, 1:-1])
         want = new
-    agrees(k.heat, framed(x), wants=want, steps=steps, called=steps == 3, tolerance=1e-6)
+    agrees(k.heat, framed(x), wants=want, steps=steps, called=steps == 3)  # quarters of integers: exact
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
@@ -41,7 +41,7 @@ def test_wave() -> None:
     for _ in range(4):
         left, right = np.concatenate([[0], now[:-1]]), np.concatenate([now[1:], [0]])
         now, before = 2 * now - before + 0.5 * (left - 2 * now + right), now
-    agrees(k.wave, framed(x), wants=now, tolerance=1e-5, called=False)
+    agrees(k.wave, framed(x), wants=now, called=False)  # halves of integers: exact
 
 
 def edit(a: Array, b: Array) -> int:
@@ -72,6 +72,13 @@ def dominant(n: int) -> Array:
     return (reals(n, n) + n * np.eye(n)).astype(np.float32)
 
 
+def solve_bound(a: Array, x: Array) -> Array:
+    """*Source*: Higham, Accuracy and Stability of Numerical Algorithms, theorem 8.5: (A + D) x = b with |D| at most
+    n + 1 units of |A|, in whatever order; doubled for the blocks' own products and what is of second order."""
+    wide = np.abs(a.astype(np.float64))
+    return 2 * (len(a) + 1) * UNIT * np.abs(np.linalg.inv(a.astype(np.float64))) @ wide @ np.abs(x)
+
+
 @pytest.mark.parametrize("n", [1, 4, 9])
 def test_triangular_solves(n: int) -> None:
     a, b = dominant(n), reals(n, 2)
@@ -79,16 +86,21 @@ def test_triangular_solves(n: int) -> None:
     called = n == 9
     for kernel in (k.lower_solve, k.lower_solve_blocked):
         want = np.linalg.solve(np.tril(a).astype(np.float64), b)
-        agrees(kernel, hidden, framed(b), wants=want, tolerance=1e-5, called=called)
+        agrees(kernel, hidden, framed(b), wants=want, bound=solve_bound(np.tril(a), want), called=called)
     want = np.linalg.solve(np.triu(a).astype(np.float64), b)
-    agrees(k.upper_solve, np.triu(a), framed(b), wants=want, tolerance=1e-5, called=False)
+    agrees(k.upper_solve, np.triu(a), framed(b), wants=want, bound=solve_bound(np.triu(a), want), called=False)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_cholesky(n: int) -> None:
     half = reals(n, n)
     a = (half @ half.T + n * np.eye(n)).astype(np.float32)
-    agrees(k.cholesky, framed(a), wants=np.linalg.cholesky(a.astype(np.float64)), tolerance=1e-5, called=n == 7)
+    want = np.linalg.cholesky(a.astype(np.float64))
+    # Higham, theorem 10.3: L L' = A + D with |D| at most n + 1 units of |L||L'|; L moves by L low(inv(L) D inv(L')), with
+    # half of the diagonal. Doubled for what is of second order.
+    inverse, sizes = np.abs(np.linalg.inv(want)), np.abs(want)
+    moved = np.tril(inverse @ (sizes @ sizes.T) @ inverse.T)
+    agrees(k.cholesky, framed(a), wants=want, bound=2 * (n + 1) * UNIT * (sizes @ moved), called=n == 7)
 
 
 @pytest.mark.parametrize("n", [1, 3, 8])
@@ -98,8 +110,13 @@ def test_lu(n: int) -> None:
     for p in range(n):
         want[p + 1 :, p] /= want[p, p]
         want[p + 1 :, p + 1 :] -= np.outer(want[p + 1 :, p], want[p, p + 1 :])
+    # Higham, theorem 9.3: L U = A + D with |D| at most n units of |L||U|; L moves by L low(inv(L) D inv(U)), strictly
+    # below, and U by the rest times U. Doubled for what is of second order.
+    low, high = np.tril(want, -1) + np.eye(n), np.triu(want)
+    inside = np.abs(np.linalg.inv(low)) @ (np.abs(low) @ np.abs(high)) @ np.abs(np.linalg.inv(high))
+    bound = 2 * n * UNIT * (np.abs(low) @ np.tril(inside, -1) + np.triu(inside) @ np.abs(high))
     for kernel in (k.lu, k.lu_blocked):
-        agrees(kernel, framed(a), wants=want, tolerance=1e-5, called=n == 8)
+        agrees(kernel, framed(a), wants=want, bound=bound, called=n == 8)
 
 
 @pytest.mark.parametrize("n", [1, 2, 8, 16])
@@ -107,8 +124,13 @@ def test_fft(n: int) -> None:
     x = RNG.normal(size=n) + 1j * RNG.normal(size=n)
     re, im = x.real.astype(np.float32), x.imag.astype(np.float32)
     want = np.fft.fft(x)
-    agrees(k.fft, framed(re), framed(im), wants=(want.real, want.imag), tolerance=1e-5, called=n == 8)
+    # Angles below 2 pi are off by two roundings (13 units), sines by 2 ulp more (4 units); the inputs by one. A stage adds
+    # a complex product (sqrt 2 of 17 units, and 6 for its own operations), and no element exceeds the sum of all.
+    whole = np.abs(x).sum()
+    bound = (1 + np.log2(n) * (17 * np.sqrt(2) + 6)) * UNIT * whole
+    agrees(k.fft, framed(re), framed(im), wants=(want.real, want.imag), bound=bound, called=n == 8)
     back = np.fft.ifft(x) * n
-    agrees(k.fft, re, im, wants=(back.real, back.imag), tolerance=1e-5, called=False, inverse=True)
-    if n > 1:
-        agrees(k.dft, re, im, wants=(want.real, want.imag), tolerance=1e-4, called=False)
+    agrees(k.fft, re, im, wants=(back.real, back.imag), bound=bound, called=False, inverse=True)
+    if n > 1:  # three roundings of angles; a sum of n products of two terms each
+        bound = (n + 19 + 4 + 4) * UNIT * (np.abs(re) + np.abs(im)).sum()
+        agrees(k.dft, re, im, wants=(want.real, want.imag), bound=bound, called=False)

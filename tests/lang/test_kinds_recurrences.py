@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.lang.kinds import recurrences as k
-from tests.lang.kinds.ways import Array, agrees, framed, ints, reals
+from tests.lang.kinds.ways import UNIT, Array, agrees, framed, ints, reals
 
 SHAPES = [(1, 1), (3, 0), (2, 9), (3, 17)]
 
@@ -62,10 +62,16 @@ def test_state_space(chunk: int) -> None:
     x, b, c = reals(batch, length), reals(batch, length, states), reals(batch, length, states)
     a = np.array([0.9, 0.5, 0.25], np.float32)
     h, want = np.zeros((batch, states)), np.zeros((batch, length))
+    size, sizes = np.zeros((batch, states)), np.zeros((batch, length))
     for t in range(length):
         h = h * a + b[:, t] * x[:, t, None]
         want[:, t] = (c[:, t] * h).sum(1)
-    agrees(k.state_space, x, a, b, c, wants=want, tolerance=1e-5, chunk=chunk, called=chunk == 4)
+        size = size * a + np.abs(b[:, t] * x[:, t, None])
+        sizes[:, t] = (np.abs(c[:, t]) * size).sum(1)
+    # A contribution passes a product, at most `length` decays of two roundings each (powers of a chunk as well), the sum
+    # over states and that of chunks: units of what the same recurrence makes of sizes.
+    bound = (4 * length + states + 4) * UNIT * sizes
+    agrees(k.state_space, x, a, b, c, wants=want, bound=bound, chunk=chunk, called=chunk == 4)
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 5, 8])
@@ -88,4 +94,4 @@ def test_moving_average() -> None:
         for t in range(9):
             s = s + np.float32(0.5) * (x[b, t] - s)
             want[b, t] = s
-    agrees(k.moving_average, framed(x), wants=want, tolerance=1e-6, called=False)
+    agrees(k.moving_average, framed(x), wants=want, called=False)  # 2^-8ths of small integers: exact

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(11)
+UNIT = 2.0**-24
+"""Half an ulp of 1 in f32: the relative error of one operation."""
 
 
 def ints(*shape: int, low: int = -4, high: int = 5, dtype: Any = np.float32) -> Array:
@@ -41,24 +43,26 @@ def agrees(
     kernel: Any,
     *args: Any,
     wants: Any,
-    tolerance: float = 0.0,
+    bound: Any = None,
     called: bool = True,
     copied: Callable[[], tuple[Any, ...]] | None = None,
     **staged: Any,
 ) -> None:
-    """Every way of running gives what is wanted: equal bits of values, or within a tolerance. `copied` makes arguments
-    anew for each way, where the kernel writes to some."""
+    """Every way of running gives what is wanted: equal values, or each element within `bound` (an array, or one for each
+    result), which a test derives. `copied` makes arguments anew for each way, where the kernel writes to some."""
     ways = [("reference", kernel.reference)] + ([("call", kernel)] if called else [])
     for name, run in ways:
         given = args if copied is None else copied()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             found = listed(run(*given, **staged))
-        for mine, wanted in zip(found, listed(wants), strict=True):
+        bounds = listed(bound) if isinstance(bound, tuple) else [bound] * len(found)
+        for mine, wanted, most in zip(found, listed(wants), bounds, strict=True):
             assert mine.shape == wanted.shape, (name, mine.shape, wanted.shape)
-            if tolerance:
-                np.testing.assert_allclose(mine, wanted, rtol=tolerance, atol=tolerance, err_msg=name)
-            else:
+            if most is None:
                 np.testing.assert_array_equal(mine, wanted, err_msg=name)
+            else:
+                off = np.abs(mine.astype(np.float64) - wanted)
+                assert (off <= most).all(), f"{name}: {off.max()} beyond {np.max(most)}"
     findings = kernel.sanitize(*(args if copied is None else copied()), **staged)
     assert not findings, [str(f) for f in findings]
