@@ -96,8 +96,8 @@ def test_cholesky(n: int) -> None:
     half = reals(n, n)
     a = (half @ half.T + n * np.eye(n)).astype(np.float32)
     want = np.linalg.cholesky(a.astype(np.float64))
-    # Higham, theorem 10.3: L L' = A + D with |D| at most n + 1 units of |L||L'|; L moves by L low(inv(L) D inv(L')), with
-    # half of the diagonal. Doubled for what is of second order.
+    # Higham, theorem 10.3: L L' = A + D with |D| at most n + 1 units of |L||L'|; L moves by L low(inv(L) D inv(L')),
+    # with half of the diagonal. Doubled for what is of second order.
     inverse, sizes = np.abs(np.linalg.inv(want)), np.abs(want)
     moved = np.tril(inverse @ (sizes @ sizes.T) @ inverse.T)
     agrees(k.cholesky, framed(a), wants=want, bound=2 * (n + 1) * UNIT * (sizes @ moved), called=n == 7)
@@ -124,7 +124,7 @@ def test_fft(n: int) -> None:
     x = RNG.normal(size=n) + 1j * RNG.normal(size=n)
     re, im = x.real.astype(np.float32), x.imag.astype(np.float32)
     want = np.fft.fft(x)
-    # Angles below 2 pi are off by two roundings (13 units), sines by 2 ulp more (4 units); the inputs by one. A stage adds
+    # Angles below 2 pi are off by two roundings (13 units), sines by 2 ulp more (4 units), inputs by one. A stage adds
     # a complex product (sqrt 2 of 17 units, and 6 for its own operations), and no element exceeds the sum of all.
     whole = np.abs(x).sum()
     bound = (1 + np.log2(n) * (17 * np.sqrt(2) + 6)) * UNIT * whole

@@ -68,8 +68,8 @@ def test_state_space(chunk: int) -> None:
         want[:, t] = (c[:, t] * h).sum(1)
         size = size * a + np.abs(b[:, t] * x[:, t, None])
         sizes[:, t] = (np.abs(c[:, t]) * size).sum(1)
-    # A contribution passes a product, at most `length` decays of two roundings each (powers of a chunk as well), the sum
-    # over states and that of chunks: units of what the same recurrence makes of sizes.
+    # A contribution passes a product, at most `length` decays of two roundings each (powers of a chunk as well), the
+    # sum over states and that of chunks: units of what the same recurrence makes of sizes.
     bound = (4 * length + states + 4) * UNIT * sizes
     agrees(k.state_space, x, a, b, c, wants=want, bound=bound, chunk=chunk, called=chunk == 4)
 

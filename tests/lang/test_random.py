@@ -73,8 +73,8 @@ def test_numbers_depend_on_seed_and_coordinates_alone() -> None:
     called = filled(5, (3, 4), every_kind)
     for a, b in zip(small[:3], called[:3], strict=True):
         np.testing.assert_array_equal(a, b)
-    # sqrt(-2 log u) cos(2 pi v), the root at most 5.8: log within 2 ulp (one after the root), the angle within 2 roundings
-    # of 2 pi, cos within 2 ulp, and three roundings, on either side.
+    # sqrt(-2 log u) cos(2 pi v), the root at most 5.8: log within 2 ulp (one after the root), the angle within
+    # 2 roundings of 2 pi, cos within 2 ulp, and three roundings, on either side.
     np.testing.assert_allclose(small[3], called[3], rtol=0, atol=2 * 5.8 * (2 + 4 * np.pi + 4 + 3) * 2.0**-24)
 
 

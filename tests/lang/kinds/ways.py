@@ -48,7 +48,7 @@ def agrees(
     copied: Callable[[], tuple[Any, ...]] | None = None,
     **staged: Any,
 ) -> None:
-    """Every way of running gives what is wanted: equal values, or each element within `bound` (an array, or one for each
+    """Every way of running gives what is wanted: equal values, or each element within `bound` (an array, or one a
     result), which a test derives. `copied` makes arguments anew for each way, where the kernel writes to some."""
     ways = [("reference", kernel.reference)] + ([("call", kernel)] if called else [])
     for name, run in ways:
