@@ -49,7 +49,7 @@ def make() -> None:
         old.unlink()
     emit_make.BUILD = BUILD
     sources = {
-        "product": tests.read(tests.halves(texts.linear("bf16"))),
+        "product": tests.read(tests.halves(texts.linear("bf16", gelu=False))),
         "gated": tests.read(tests.halves(tests.gated())),
     }
     manifest: list[Any] = []
@@ -76,6 +76,8 @@ def arrays(torch: Any, kind: str, size: int, whole: bool) -> dict[str, Any]:
         return made.to(torch.bfloat16)
 
     found = {"X": one()} | ({"W": one()} if kind == "product" else {"G": one(), "U": one()})
+    if kind == "product":
+        found["bias"] = torch.zeros(size, dtype=torch.float32, device="cuda")
     return found | {"Y": torch.empty(size, size, dtype=torch.bfloat16, device="cuda")}
 
 

@@ -235,6 +235,47 @@ TESTS: tuple[Litmus, ...] = (
         cluster=2,
     ),
     Litmus(
+        "slot_given_back_to_a_peer",
+        "boxes for both workgroups of a cluster into one slot, given back by plain arrivals at both barriers (left: each "
+        "counts its own workgroup's)",
+        """
+  __shared__ __align__(128) u32 data[512]; __shared__ u64 bars[2];
+  const u32 words = 512, rounds = 200;
+  u32 rank; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  u32* mine = scratch + (blockIdx.x / 2) * 16 * words;
+  if (!rank) for (u32 i = threadIdx.x; i < 16 * words; i += blockDim.x) mine[i] = pattern(i / words + launch, i % words);
+  if (!threadIdx.x) { init(at(bars), 1); init(at(bars + 1), KEPT ? 6 : 3); fence_init(); }
+  __threadfence(); fence_proxy();
+  asm volatile("barrier.cluster.arrive.release.aligned;\\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  if (threadIdx.x < 32) {
+    if (!threadIdx.x) for (u32 r = 0; r < rounds; r++) {
+      if (!passed(at(bars + 1), (r + 1) & 1)) { STUCK; break; }
+      expect(at(bars), words * 4);
+      if (!rank)
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;"
+          ::"r"(at(data)), "l"(mine + r % 16 * words), "r"(words * 4), "r"(at(bars)), "h"((unsigned short)3) : "memory");
+    }
+  } else {
+    for (u32 r = 0; r < rounds; r++) {
+      if (!passed(at(bars), r & 1)) { STUCK; break; }
+      u32 bad = 0;
+      for (u32 i = threadIdx.x - 32; i < words; i += 96) bad |= volatile_load(data + i) != pattern(r % 16 + launch, i);
+      WRONG(bad);
+      if (rank && r % 3 == 0) pause(200);
+      fence_proxy(); __syncwarp();
+      if (threadIdx.x % 32 == 0)
+        for (u32 q = 0; q < 2; q++) {
+          if (!KEPT && q != rank) continue;
+          u32 there; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at(bars + 1)), "r"(q));
+          asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
+        }
+    }
+  }
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.release.aligned;\\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");""",
+        cluster=2,
+    ),
+    Litmus(
         "store_then_bulk_store",
         "a thread writes shared memory, fences, and stores it in bulk (left: no fence)",
         """

@@ -12,8 +12,8 @@ them all. No wait is for ever: of the earliest step that is not filled somewhere
 behind step n - slots, as in `rings`, whatever the workgroup.
 
 An arrival at another workgroup's barrier is emitted with the scope of a workgroup. It is good for what is over when the
-thread arrives (values that have come, products waited for: `inflight` holds that), and publishes nothing: what threads
-write for another workgroup is ordered by the cluster's barrier alone.
+thread arrives (values that have come, products waited for: `inflight` holds that), and publishes nothing. Threads that
+read or write another workgroup's memory themselves are unknown.
 """
 
 from __future__ import annotations
@@ -107,9 +107,8 @@ class Clusters:
                 raise Unsure("J2", f"{min(changed)} is written in clusters", missing="memory that is only written")
             if isinstance(s, Sync) and TAG in s.tags:
                 raise Unsure("J5", "turns in clusters", missing="a rule for both")
-        for b in self.kernel.buffers:
-            if b.name in self.far and b.versions:
-                raise Unsure("J2", f"slots of {b.name} of another workgroup", missing="a buffer without versions")
+        if self.far:
+            raise Unsure("J2", f"{min(self.far)} of another workgroup is read or written", missing="a rule for it")
         for role in self.kernel.roles:
             self._ends(role)
             self._alike(role)

@@ -81,7 +81,8 @@ _PHASED: tuple[Ordering, ...] = (
         "nothing that its thread wrote",
         _PTX.format("mbarrier.arrive: .shared::cluster, mapa; default .release.cta"),
         "observed",
-        "a ring of two workgroups, given back by such arrivals (hopper-facts: right in every run)",
+        "a slot of two workgroups given back by such arrivals: right in every launch",
+        litmus=("slot_given_back_to_a_peer",),
     ),
     Ordering(
         "mbar.wait",
@@ -372,6 +373,7 @@ _COPIES: tuple[Ordering, ...] = (
         "ended; ordered by barriers of the cluster or phased barriers with cluster scope",
         _GUIDE.format("Thread Block Clusters, Distributed Shared Memory; PTX ISA 9.0, mapa, .shared::cluster"),
         litmus=("cluster_barrier",),
+        judged=False,
     ),
 )
 

@@ -45,7 +45,7 @@ def test_pairs_save_traffic_and_cost_arrivals() -> None:
     plan = choose(source, facts, [family]).plan
     assert plan.point["cluster"] == "alone"
     best = {c: family.cost(source, facts, {**plan.point, "cluster": c}) for c in ("alone", "rows", "columns")}
-    assert best["rows"].memory < best["alone"].memory and best["rows"].compute > best["alone"].compute
+    assert all(best["alone"].total < best[way].total < 1.1 * best["alone"].total for way in ("rows", "columns"))
 
 
 def test_attention_is_not_paired() -> None:

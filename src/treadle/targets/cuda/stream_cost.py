@@ -23,7 +23,7 @@ from treadle.realise.clusters import Cluster
 from treadle.realise.ring import Stream, row_of
 from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape
-from treadle.targets.cuda.stream_clusters import MEETINGS, REMOTE, SPARED, cluster_of
+from treadle.targets.cuda.stream_clusters import MEETINGS, SPARED, cluster_of, later
 from treadle.targets.cuda.stream_facts import (
     atom_of,
     chained,
@@ -193,7 +193,7 @@ class StreamCost:
         rounds = ceil(tasks / (rate.processors // cluster.size))
         tasks *= cluster.size
         if cluster.size > 1:
-            cycles += REMOTE
+            cycles += later(cycles)
         company = 0.0 if self.chained else COMPANY * (consumers - 1)
         whole = rounds * (iterations * (cycles / hidden + (60 if self.chained else 0)) + after + 600) + company
         if point["raster"] == "row" and tasks > 2 * rate.processors:
