@@ -20,7 +20,7 @@ from treadle.algebra.expr import floordiv, maximum, minimum, sym
 from treadle.base.errors import TreadleError
 from treadle.ir.ranges import LIMIT, reach
 
-M = td.dims("M")
+M, N = td.dims("M N")
 HEAD = """import treadle as td
 M = td.dims("M")
 
@@ -118,6 +118,28 @@ def some(u: td.Scalar[u64], X: td.Tensor[M], Y: td.Out[M]):
 
 
 @td.kernel
+def ranged(lo: td.Scalar[i64], hi: td.Scalar[i64], X: td.Tensor[M, N], Y: td.Out[M], Z: td.Out[N]):
+    for m in td.parallel(M):
+        acc = td.zeros(m)
+        for n in td.reduce(N[lo:hi]):
+            acc = acc + X[m, n].sum(N)
+        Y[m] = acc
+    for n in td.parallel(N):
+        Z[n] = 0.0
+    for n in td.parallel(N[lo:hi]):
+        Z[n] = 1.0
+
+
+@td.kernel
+def lengths(length: td.Tensor[M, i64], X: td.Tensor[M, N], Y: td.Out[M]):
+    for m in td.parallel(M.each):
+        acc = td.zeros()
+        for n in td.reduce(N[: length[m]]):
+            acc = acc + X[m, n].sum(N)
+        Y[m] = acc
+
+
+@td.kernel
 def powers(Y: td.Out[M, i64]):
     for m in td.parallel(M.each):
         Y[m] = m * 2**61
@@ -147,3 +169,27 @@ def test_unsigned_bounds_beyond_the_signed_numbers(u: int) -> None:
         y = np.zeros(5, np.float32)
         run(u, x, y)
         assert y.tolist() == [x[i] + 1 if i < u else 0 for i in range(5)]
+
+
+EXTREMES = (-(2**63), 40 - 2**63, -(2**62), 0, 3, 2**62, 2**63 - 17, 2**63 - 2, 2**63 - 1)
+
+
+def test_signed_bounds_near_the_limits() -> None:
+    """Blocks are cut from bounds of run time (`hi - n + 15`): no such sum wraps, whatever the bound is."""
+    x = np.arange(5 * 70, dtype=np.float32).reshape(5, 70)
+    compared = 0
+    for lo, hi in itertools.product(EXTREMES, repeat=2):
+        try:
+            ranged.reference(lo, hi, x)
+        except TreadleError as error:
+            assert error.code in REFUSED
+            continue
+        y, z = ranged(lo, hi, x)
+        inside = np.array([float(lo <= n < hi) for n in range(70)], np.float32)
+        assert z.tolist() == inside.tolist(), (lo, hi)
+        assert y.tolist() == (x @ inside).tolist(), (lo, hi)
+        compared += 1
+    assert compared > 40
+    length = np.array([EXTREMES[-1], EXTREMES[0], 3, EXTREMES[-2], EXTREMES[1]], np.int64)
+    inside = np.arange(70) < length[:, None]
+    assert lengths(length, x).tolist() == (x * inside).sum(1).tolist()

@@ -146,25 +146,37 @@ class IndexWriter:
 
     # ---- one value
 
-    def value(self, expr: Expr, point: Point | None = None) -> Int:
-        """The value at the point's first lane. Requires: without a point, no `$` occurs."""
+    def value(self, expr: Expr, point: Point | None = None, held: bool = False) -> Int:
+        """The value at the point's first lane. Requires: without a point, no `$` occurs.
+
+        `held`: where 64 bits do not hold it, the nearest number that they hold.
+        """
         known = expr.constant
         if known is not None:
             return known
         total: Int = 0
+        late: list[tuple[Int, int]] = []
         for monomial, c in expr.terms:
             product: Int = 1
             for atom in monomial:
-                product = self.fn.mul(product, self._atom(atom, point))
-            total = self.fn.add(total, self.fn.mul(product, c))
+                product = self.fn.mul(product, self._atom(atom, point, held))
+            if held and any(isinstance(atom, Fn) for atom in monomial):
+                late.append((product, c))  # may be any number; sums of extents and loop variables do not overflow
+            else:
+                total = self.fn.add(total, self.fn.mul(product, c))
+        for product, c in late:
+            if c < 0:
+                total = self.fn.sub_held(total, self.fn.mul(product, -c))
+            else:
+                total = self.fn.add_held(total, self.fn.mul(product, c))
         return total
 
-    def _atom(self, atom: Atom, point: Point | None) -> Int:
+    def _atom(self, atom: Atom, point: Point | None, held: bool = False) -> Int:
         match atom:
             case Sym(name):
                 return self._symbol(name, point)
             case Floor(num, den):
-                return self.fn.floordiv(self.value(num, point), self.value(den, point))
+                return self.fn.floordiv(self.value(num, point, held), self.value(den, point, held))
             case Min(args):
                 return self._fold(self.fn.smin, args, point)
             case Max(args):
@@ -176,9 +188,10 @@ class IndexWriter:
                 raise AssertionError(atom)
 
     def _fold(self, step: Callable[[Int, Int], Int], args: tuple[Expr, ...], point: Point | None) -> Int:
-        total = self.value(args[0], point)
+        """Arguments are held: `min(n() - t + 15, 256)` is right also where n() is the largest number of its dtype."""
+        total = self.value(args[0], point, held=True)
         for arg in args[1:]:
-            total = step(total, self.value(arg, point))
+            total = step(total, self.value(arg, point, held=True))
         return total
 
     def _symbol(self, name: str, point: Point | None) -> Int:

@@ -22,6 +22,8 @@ class _Line:
     base: Int
     steps: tuple[int, ...]
     equality: bool
+    held: bool
+    """Whether `base` depends on numbers that nothing bounds: it may be the largest number of 64 bits, or the least."""
 
 
 class Mask:
@@ -37,7 +39,8 @@ class Mask:
             if parts is None or steps is None:
                 self._general.append(c)
             else:
-                self._lines.append(_Line(index.value(parts.rest), steps, c.equality))
+                held = not c.equality and bool(parts.rest.functions)
+                self._lines.append(_Line(index.value(parts.rest, held=held), steps, c.equality, held))
 
     @property
     def trivial(self) -> bool:
@@ -57,11 +60,13 @@ class Mask:
                 continue
             found = fn.both(found, fn.compare("eq" if line.equality else "sge", value, 0))
         for c in self._general:
-            found = fn.both(found, fn.compare("eq" if c.equality else "sge", self._index.value(c.expr, point), 0))
+            value = self._index.value(c.expr, point, held=not c.equality)
+            found = fn.both(found, fn.compare("eq" if c.equality else "sge", value, 0))
         return found
 
     def _start(self, line: _Line, point: Point) -> Int:
-        return self._index.fn.add(line.base, sum(s * a for s, a in zip(line.steps, point.at)))
+        add = self._index.fn.add_held if line.held else self._index.fn.add
+        return add(line.base, sum(s * a for s, a in zip(line.steps, point.at)))
 
     def _vector(self, point: Point) -> str | None:
         assert point.axis is not None and point.lanes is not None
@@ -77,10 +82,10 @@ class Mask:
             if step == 0:
                 uniform = fn.both(uniform, fn.compare("eq" if line.equality else "sge", first, 0))
             elif step == -1 and not line.equality:
-                bound = fn.add(first, 1)
+                bound = fn.add_held(first, 1) if line.held else fn.add(first, 1)
                 above = bound if above is None else fn.smin(above, bound)
             elif step == 1 and not line.equality:
-                bound = fn.sub(0, first)
+                bound = fn.sub_held(0, first) if line.held else fn.sub(0, first)
                 below = bound if below is None else fn.smax(below, bound)
             else:
                 lanes = self._index.lanes

@@ -172,6 +172,18 @@ class Function:
             return b
         return a if b == 0 else self.value(f"add i64 {a}, {b}")
 
+    def add_held(self, a: Int, b: Int) -> Int:
+        """a + b, or the nearest number that 64 bits hold."""
+        if (isinstance(a, int) and isinstance(b, int)) or a == 0 or b == 0:
+            return self.add(a, b)
+        return self.call("i64", "llvm.sadd.sat.i64", [("i64", str(a)), ("i64", str(b))])
+
+    def sub_held(self, a: Int, b: Int) -> Int:
+        """a - b, or the nearest number that 64 bits hold."""
+        if (isinstance(a, int) and isinstance(b, int)) or b == 0:
+            return self.sub(a, b)
+        return self.call("i64", "llvm.ssub.sat.i64", [("i64", str(a)), ("i64", str(b))])
+
     def sub(self, a: Int, b: Int) -> Int:
         """a - b."""
         if isinstance(a, int) and isinstance(b, int):
