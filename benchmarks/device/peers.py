@@ -2,9 +2,9 @@
 
 `python benchmarks/device/peers.py OUT.json CUBINS.tar.gz [PART ...]`. *Method*: outputs of every side are compared with
 float64 (long attention with cuDNN's) before anything is timed; sides in turn, in an order that changes, the L2
-overwritten before each sample, events, medians. Triton's products are persistent and fed by tensor descriptors, the best of the
-listed configurations; its softmax holds a row in a program. Losses stay in the table. The code of treadle's and
-Triton's kernels goes into an archive that peers_sass.py reads.
+overwritten before each sample, events, medians. Triton's products are persistent and fed by tensor descriptors, the
+best of the listed configurations; its softmax holds a row in a program. Losses stay in the table. The code of treadle's
+and Triton's kernels goes into an archive that peers_sass.py reads.
 """
 
 from __future__ import annotations
