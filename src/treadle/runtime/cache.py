@@ -24,6 +24,8 @@ from typing import Any
 LAYOUT = "v1"
 DEFAULT_BOUND = 2 << 30
 _MANIFEST = "manifest.json"
+_SHARE = 20
+"""Of the bound, this part may be written before it is measured again."""
 _STALE_SECONDS = 3600.0
 _TOUCH_SECONDS = 60.0
 
@@ -78,6 +80,7 @@ class Cache:
         self.bound = bound
         self._hits = self._misses = self._dropped = 0
         self._bytes: int | None = None
+        self._since = 0
 
     def get(self, key: str) -> Entry | None:
         """The entry of `key`; None when there is none. A damaged one is dropped."""
@@ -237,11 +240,16 @@ class Cache:
                 continue
 
     def _bound_size(self, added: int) -> None:
-        """Measure once, then count along; when the bound is passed, measure again and drop the oldest to 9/10."""
-        if self._bytes is not None:
+        """Measure, then count along; when the bound is passed, measure again and drop the oldest to 9/10.
+
+        Others may write meanwhile, of which the count knows nothing: after a `_SHARE` of the bound it is measured
+        again, so that each of the processes is that much, and one entry, beyond the bound at most.
+        """
+        self._since += added
+        if self._bytes is not None and self._since <= self.bound // _SHARE:
             self._bytes += added
         else:
-            self._bytes = sum(_size(place) for place in self._places())
+            self._bytes, self._since = sum(_size(place) for place in self._places()), 0
         if self._bytes <= self.bound:
             return
         self._sweep_aside(_STALE_SECONDS)
@@ -252,7 +260,7 @@ class Cache:
                 break
             self._remove(place)
             total -= size
-        self._bytes = total
+        self._bytes, self._since = total, 0
 
 
 def _describe(data: bytes) -> dict[str, Any]:
