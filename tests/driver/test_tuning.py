@@ -24,6 +24,7 @@ from treadle.driver.tuning_arrays import PAGE, Copies, write_arguments
 from treadle.driver.tuning_process import Trier
 from treadle.driver.tuning_space import distance, proposals, space
 from treadle.driver.tuning_trial import Measured, Refused, Task
+from treadle.lib.reductions import total
 from treadle.runtime.arrays import view
 from treadle.runtime.pool import workers
 
@@ -200,6 +201,22 @@ def trier():
     yield made, own, plans
     made.stop()
     file.close()
+
+
+def test_plans_of_a_family_that_rewrites_first_are_tried_and_taken(monkeypatch):
+    """Their steps are validated, in the trial's process and where the best one is adopted."""
+    x, out = np.arange(4000, dtype=np.float32).reshape(40, 100) % 7, np.zeros((), np.float32)
+    special, call, _, own, plans = call_of(total, x, out)
+    wanted = next(p for p in plans if p.line() != own.line())
+    assert own.family == wanted.family == "vector sweep" and total.plan(x, out).program.captured is None
+    really = tuning.tune_call(special, call, budget=1e-3)
+    assert really.trials[0].skipped is None and really.trials[0].seconds is not None
+    beside = {wanted.line(): 0.5, own.line(): 2.0}
+    monkeypatch.setattr(tuning, "Trier", Scripted(lambda plan, asked: Measured(1e-5, beside.get(plan.line(), 1.0))))
+    tuned = tuning.tune_call(special, call, kernel=total)
+    assert tuned.plan.decisions.line() == wanted.line() and tuned.plan.check().status == "verified"
+    tuned.plan(x, out)
+    assert out == x.sum()
 
 
 def test_a_process_that_dies_or_hangs_is_replaced(trier):

@@ -25,6 +25,7 @@ from treadle.driver.record import Record
 from treadle.driver.targets import features_of
 from treadle.ir.core import Op, Program
 from treadle.ir.expand import expand
+from treadle.ir.guard import Disjoint
 from treadle.ir.printer import print_program
 from treadle.ir.verifier import verify
 from treadle.machine.form import MachineProgram
@@ -100,7 +101,7 @@ def choose(
             notes.append(f"{candidate.plan.line()}: {error.code}: {error.found}")
             continue
         with timeline.stage("judge"):
-            verdict = _judged(program, candidate, machine)
+            verdict = judged(program, candidate, machine)
         if verdict.status == "verified":
             return Built(candidate, machine, verdict, [*refusals, *notes], timeline, facts.extents, program)
         notes.append(f"{candidate.plan.line()}: {verdict}")
@@ -169,7 +170,7 @@ def restore(plan: Plan, program: Program) -> Built:
     with timeline.stage("realise"):
         machine = _rebuilt(candidate)
     with timeline.stage("judge"):
-        verdict = _judged(program, candidate, machine)
+        verdict = judged(program, candidate, machine)
     if verdict.status != "verified":
         raise PlanUnverified(
             doing=f"judging a saved plan of {program.name}",
@@ -181,9 +182,12 @@ def restore(plan: Plan, program: Program) -> Built:
     return Built(candidate, machine, verdict, [], timeline, program=program)
 
 
-def _judged(program: Program, candidate: Candidate, machine: MachineProgram) -> Verdict:
+def judged(program: Program, candidate: Candidate, machine: MachineProgram) -> Verdict:
     """The verdict on a machine program of the captured program, which its text embeds; where its family rewrote that
-    first, on each step and then on a machine program of what they lead to."""
+    first, on each step from the expanded program and then on a machine program of what they lead to.
+
+    *Errors*: `realise/broken` where the steps do not begin or end where they should, or hold under other facts.
+    """
     way = candidate.derive()
     if way is None:
         if machine.program is not program:
@@ -192,14 +196,24 @@ def _judged(program: Program, candidate: Candidate, machine: MachineProgram) -> 
     for verdict in validate_derivation(way.programs, way.steps):
         if verdict.status != "verified":
             return verdict
+    apart = {frozenset((f.first, f.second)) for f in machine.guard.facts if isinstance(f, Disjoint)}
+    if print_program(way.start) != print_program(expand(program)):
+        raise _astray(candidate, "steps that begin at another program than the captured one, expanded", way.start)
     if print_program(way.program) != print_program(machine.program):
-        raise LoweringBroken(
-            doing=f"realising {candidate.plan.line()}",
-            found="a machine program of another program than the steps lead to",
-            expected=print_program(way.program),
-            pass_name="realise",
-        )
+        raise _astray(candidate, "a machine program of another program than the steps lead to", machine.program)
+    if not apart.issuperset(frozenset(pair) for pair in way.disjoint):
+        raise _astray(candidate, "steps that need arrays apart of which the guard says nothing", way.program)
     return check(machine)
+
+
+def _astray(candidate: Candidate, found: str, program: Program) -> LoweringBroken:
+    return LoweringBroken(
+        doing=f"realising {candidate.plan.line()}",
+        found=found,
+        expected="steps from the captured program to the one that is realised, under the guard",
+        pass_name="realise",
+        before=print_program(program),
+    )
 
 
 def _rebuilt(candidate: Candidate) -> MachineProgram:

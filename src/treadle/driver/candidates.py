@@ -115,7 +115,13 @@ def candidates(
         plan = replace(plan, extents=planned.extents, unit=planned.unit, aligned=planned.aligned)
         if facts.loose:
             plan = replace(plan, guard=apart_but(plan.guard, program, facts.loose))
-        yield Candidate(plan, _builder(plan, program, planned, known), choice, _deriver(plan, program, planned, known))
+        yield candidate_of(plan, program, planned, choice)
+
+
+def candidate_of(plan: Plan, program: Program, facts: PlanFacts, choice: Choice | None = None) -> Candidate:
+    """A plan of an expanded program, as its family builds and derives it under those facts."""
+    known = families(plan.target)
+    return Candidate(plan, _builder(plan, program, facts, known), choice, _deriver(plan, program, facts, known))
 
 
 def _builder(
@@ -226,8 +232,7 @@ def saved_candidate(plan: Plan, program: Program) -> Candidate:
         features=plan.features,
         workers=plan.workers,
     )
-    known = families(plan.target)
-    return Candidate(plan, _builder(plan, program, facts, known), derive=_deriver(plan, program, facts, known))
+    return candidate_of(plan, program, facts)
 
 
 def _units(guard: Guard) -> frozenset[tuple[str, int]]:

@@ -12,10 +12,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from treadle.checker import check
 from treadle.driver.arguments import Call
-from treadle.driver.build import Built, choose
-from treadle.driver.candidates import Candidate, families, plan_facts
+from treadle.driver.build import Built, choose, judged
+from treadle.driver.candidates import candidate_of, families, plan_facts
 from treadle.driver.checks import give_flags
 from treadle.driver.errors import TuningUnsupported
 from treadle.driver.plan import Plan
@@ -29,7 +28,7 @@ from treadle.ir.ops.debug import Print
 from treadle.plan.facts import CallFacts
 from treadle.plan.plan import Plan as Decisions
 from treadle.planner.enumerate import Candidate as PlannedPoint
-from treadle.planner.enumerate import Choice, realised
+from treadle.planner.enumerate import Choice
 from treadle.runtime.pool import workers
 
 WORTH = 0.98
@@ -147,8 +146,6 @@ def _built(special: Specialisation, best: Decisions, facts: CallFacts, default: 
     """The best plan, realised from the program that has its source positions, and judged once more."""
     if best.line() == default.candidate.plan.line():
         return default
-    machine = realised(best, special.expanded, facts, families(best.target))
-    machine.captured = special.program if machine.program is not special.program else None
     notes = [
         f"tuned: takes {search.share:.3f} of the time of the planner's own choice, {default.candidate.plan.line()}"
     ]
@@ -157,8 +154,10 @@ def _built(special: Specialisation, best: Decisions, facts: CallFacts, default: 
         choice = Choice(
             PlannedPoint(best, best.cost, len(search.trials)), [choice.best, *choice.others], choice.rejected
         )
-    candidate = Candidate(best, lambda: machine, choice)
-    return Built(candidate, machine, check(machine), notes, extents=facts.extents)
+    candidate = candidate_of(best, special.expanded, facts, choice)
+    machine = candidate.build()
+    verdict = judged(special.program, candidate, machine)
+    return Built(candidate, machine, verdict, notes, extents=facts.extents, program=special.program)
 
 
 class _Search:

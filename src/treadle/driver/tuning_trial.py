@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from treadle.base.errors import TreadleError
-from treadle.checker import check
-from treadle.driver.build import Built, assemble
-from treadle.driver.candidates import Candidate, families
+from treadle.driver.build import Built, assemble, judged
+from treadle.driver.candidates import candidate_of
 from treadle.driver.rooms import compile_native
 from treadle.driver.specialisation import Specialisation
 from treadle.driver.tuning_arrays import Copies, DeviceCopies, Placed
@@ -27,7 +26,6 @@ from treadle.driver.variants import load
 from treadle.ir.parser import parse_program
 from treadle.plan.facts import CallFacts
 from treadle.plan.plan import Plan
-from treadle.planner.enumerate import realised
 from treadle.runtime import native
 from treadle.runtime.driver import ordinal_of
 from treadle.runtime.pool import set_workers
@@ -108,15 +106,14 @@ class Trials:
         if known is not None:
             return known
         self.tell(Stage("realising"))
-        expanded = self.special.expanded
-        machine = realised(plan, expanded, self.task.facts, families(plan.target))
-        machine.captured = self.program if machine.program is not self.program else None
+        candidate = candidate_of(plan, self.special.expanded, self.task.facts)
+        machine = candidate.build()
         self.tell(Stage("judging"))
-        verdict = check(machine)
+        verdict = judged(self.program, candidate, machine)
         if verdict.status != "verified":
             return Refused(f"{verdict.status} by the judge: {verdict.reason}")
         self.tell(Stage("compiling"))
-        record = assemble(Built(Candidate(plan, lambda: machine), machine, verdict))
+        record = assemble(Built(candidate, machine, verdict, program=self.program))
         kernel = load(record, self.special.signature).kernel
         run = self.runs[plan.line()] = kernel.ready(self.block)
         return run
