@@ -7,17 +7,16 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass, replace
 
-from treadle.algebra.expr import Constraint, Expr, eq, ge, lt, sym
+from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
 from treadle.algebra.maps import box
 from treadle.algebra.sets import Facts, complements
-from treadle.checker.compare import split
 from treadle.checker.cuts import Range
 from treadle.checker.gpu import BY_WORKGROUPS
 from treadle.checker.scopes import View, argument_symbols
 from treadle.checker.state import Place
 from treadle.checker.statements import Statements
-from treadle.checker.storage import Collector, Contents, Layer, assigned, buffers_opened, read, slots
-from treadle.checker.terms import Elem, Num, Part, Pieces, Term, Undef, only, substituted, undefined
+from treadle.checker.storage import Collector, Layer, assigned, buffers_opened, read, slots
+from treadle.checker.terms import Elem, Num, Pieces, Term, Undef, only, undefined
 from treadle.checker.verdict import Finding, Refused, Unsure
 from treadle.ir.core import Region
 from treadle.machine.form import (
@@ -312,6 +311,3 @@ class Invariants:
 
 def number(value: int) -> Expr:
     return Expr(()) + value
-
-
-_ = (Contents, Part, eq, split, substituted)
