@@ -30,6 +30,9 @@ from treadle.targets.cuda.shape import Shape, common_reasons, shape_of, vector_f
 HELD = 64
 """Elements of a row that a thread may hold in registers."""
 
+THREADS = 1024
+"""Threads of a workgroup at most."""
+
 REGISTERS = 65536
 """Of a multiprocessor."""
 
@@ -127,6 +130,18 @@ def widest(shape: Shape, region: Region, dim: Dim) -> tuple[int, list[Fact]]:
     return vector, facts
 
 
+def chunked(shape: Shape) -> bool:
+    """Whether a row is read that begins and ends at whole chunks of a copy engine."""
+    for region in shape.regions:
+        one = along(shape).get(shape.names[id(region)])
+        for op in region.body.walk() if one is not None else ():
+            part = shape.last_axis(op) if isinstance(op, Load) else None
+            if one is not None and part is not None and isinstance(op, Load) and part.dim.root is one.dim.root:
+                if one.vector * op.tensor.dtype.bits % 128 == 0:
+                    return True
+    return False
+
+
 class Rows:
     """Axes: warps a row; whether a thread holds its share of the row from the first read to the last write; whether the
     plan is for rows that fill the threads' shares exactly, and has no masks; slots of the rings through which copy
@@ -202,9 +217,12 @@ class Rows:
         rate = rates(facts)
         warps, held = int(point["warps"]), bool(point["held"])
         channels, close = channels_of(point), bool(point.get("close"))
-        if channels.slots == 0 < channels.stages or (channels.slots and (warps == 1 or not held or close)):
+        threads = 32 * warps + (PRODUCER if channels.slots else 0)
+        if threads > THREADS or channels.slots == 0 < channels.stages:
             return CostVector(compute=inf)
-        if not buildable(shape, warps, held) or (channels.slots and facts.same):
+        if channels.slots and (warps == 1 or not held or close):
+            return CostVector(compute=inf)
+        if not buildable(shape, warps, held) or (channels.slots and (facts.same or not chunked(shape))):
             return CostVector(compute=inf)
         stripes = self.stripes(shape, point)
         if point.get("exact") and not exactly(shape, stripes, warps):
