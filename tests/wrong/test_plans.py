@@ -84,7 +84,7 @@ def test_constraints(name: str, snapshot: Any) -> None:
 
 
 def test_the_right_ones_beside_them() -> None:
-    for where in (None, td.tile(m=16), [td.place("acc", "register"), td.atom("acc", "fma")]):
+    for where in (None, td.tile(m=64), [td.place("acc", "register"), td.atom("acc", "fma")]):
         assert np.array_equal(plan(where)(A, B), A @ B)
 
 

@@ -293,12 +293,8 @@ class Lowering(Carried):
             binds = tuple(self.bind_arg(op, a, sym(n), None, inner) for a, n in zip(op.args, names, strict=True))
             tasks.enters = (Enter(name, binds),)
             inner.block = op.body
-            matrix = any(atom.startswith("amx") for atom in self.choices.atoms.values())
-            if matrix:
-                tasks.body.append(form.Sync(kind="amx.config"))
             self.body(op, places, inner)
-            if matrix:
-                tasks.body.append(form.Sync(kind="amx.release"))
+            tasks.body[:] = configured(self.choices, tasks.body)
             frame.body.append(tasks)
         else:
             inner = frame
@@ -374,6 +370,13 @@ class Lowering(Carried):
             self.settle(result, holder, frame)
 
 
+def configured(choices: Choices, body: form.Body) -> form.Body:
+    """What one thread executes, with the processor's tiles ready where an atom uses them."""
+    if not any(atom.startswith("amx") for atom in choices.atoms.values()):
+        return body
+    return [form.Sync(kind="amx.config"), *body, form.Sync(kind="amx.release")]
+
+
 def realise(program: Program, choices: Choices, guard: Guard, target: str, uses: Uses | None = None) -> MachineProgram:
     """The machine program of a plan, with its witness.
 
@@ -385,7 +388,9 @@ def realise(program: Program, choices: Choices, guard: Guard, target: str, uses:
     engine = Lowering(program, choices, uses or Uses(program))
     top = Frame([], block=program.body)
     engine.lower_block(program.body, top)
-    role = Role("worker", agents=1, threads=1, body=top.body)
+    # A thread configures its tiles once: each worker in its task, or the only one at the start.
+    alone = not any(isinstance(s, form.Tasks) for s in form.walk(top.body))
+    role = Role("worker", agents=1, threads=1, body=configured(choices, top.body) if alone else top.body)
     kernel = Kernel("main", [role], engine.parts.frags, engine.parts.buffers)
     host = Host(dict(program.lets), engine.parts.workspace, [], [Launch("main", grid=const(1))])
     return MachineProgram(target, program, guard, host, [kernel], choices.numerics)

@@ -6,7 +6,12 @@ import pytest
 from tests.planner.test_counts import CASES, facts_of
 
 from treadle.checker import check
-from treadle.machine.form import Tasks, walk
+from treadle.driver.targets import features_of
+from treadle.dtype.formats import bf16
+from treadle.ir.expand import expand
+from treadle.lib.linear import linear
+from treadle.machine.form import Sync, Tasks, walk
+from treadle.plan.facts import contiguous
 from treadle.plan.family import points
 from treadle.targets.cpu.families import families
 
@@ -21,3 +26,17 @@ def test_one_worker_of_several(name: str) -> None:
         machine = family.build(program, facts, point, family.guard(program, facts, point))
         found = [s for k in machine.kernels for r in k.roles for s in walk(r.body) if isinstance(s, Tasks)]
         assert bool(found) == (workers == 2) and check(machine).status == "verified"
+
+
+def test_one_worker_of_several_configures_its_tiles() -> None:
+    """A rejected plan would leave small products to the universal one."""
+    program = expand(linear.definition.capture(dict.fromkeys(("X", "W", "Y"), bf16), {}, extents={}))
+    sizes = dict.fromkeys("MNK", 64)
+    facts = contiguous(program, "cpu:amx", sizes, workers=2, features=features_of("cpu:amx"))
+    family = next(f for f in families() if not f.admits(program, facts))
+    found = [p for p in points(family.axes(program, facts)) if str(p["atom"]).startswith("amx")]
+    for workers in (1, 2):
+        point = next(p for p in found if p["workers"] == workers and family.cost(program, facts, p).total < 1)
+        machine = family.build(program, facts, point, family.guard(program, facts, point))
+        kinds = [s.kind for s in machine.statements() if isinstance(s, Sync)]
+        assert kinds == ["amx.config", "amx.release"] and check(machine).status == "verified"
