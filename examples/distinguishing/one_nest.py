@@ -16,6 +16,7 @@ from treadle import bf16, f32
 M, N, K = td.dims("M N K")
 ROWS = {"M": 256, "N": 256, "K": 4096}
 SMALL = {"M": 64, "N": 64, "K": 64}
+MIDDLE = {"M": 128, "N": 128, "K": 128}
 TINY = {"M": 72, "N": 136, "K": 40}
 
 
@@ -61,7 +62,7 @@ PROGRAM = Program(
     title="1. one nest, three layouts",
     cases=[
         Case("avx512", source(f32), "cpu:avx512", SMALL, TINY),
-        Case("amx", source(bf16), "cpu:amx", SMALL, TINY),
+        Case("amx", source(bf16), "cpu:amx", MIDDLE, TINY),
         Case("hopper", source(bf16), "cuda:sm_90a", ROWS, TINY),
     ],
     right=right,
