@@ -132,6 +132,9 @@ def test_an_interrupt_keeps_the_best_so_far(monkeypatch):
 
 
 SCRIPT = """
+import signal
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 from tests.driver.test_tuning import X, rows, td
 from treadle.driver.tuning import tune_call
 
