@@ -53,6 +53,7 @@ def _solved(program: Program, shapes: Mapping[str, tuple[int, ...]], scalars: Ma
     axes = [told for t in present for told in _axes_of(t, elements[t.name])]
     known = told_extents(program, elements)
     _one_extent_each(program, axes, known)
+    _not_negative(program, known)
     for told in axes:
         _check_axis(program, known, told)
     _require(program, known, scalars)
@@ -100,6 +101,20 @@ def _one_extent_each(program: Program, axes: Sequence[Told], known: Mapping[str,
                 expected=f"one extent for the dimension {symbol}",
                 hint="pass arrays whose axes agree, or use two dimensions (or an alias) if they are different axes",
                 span=told.span,
+            )
+
+
+def _not_negative(program: Program, known: Mapping[str, int]) -> None:
+    """What a `td.let` computes is an extent."""
+    for name, expr in program.lets.items():
+        if known.get(name, 0) < 0:
+            told = [f"{s} = {known[s]}" for s in sorted(expr.symbols)]
+            raise RequirementBroken(
+                doing=f"calling {program.name}",
+                found=f"td.let({name}, {expr}) = {known[name]} where {', '.join(told)}",
+                expected=f"an extent of {name} of at least 0",
+                hint=f"pass arguments for which it is none below 0, or write td.let({name}, td.maximum(..., 0))",
+                span=program.span,
             )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.algebra.expr import Constraint, eq
+from treadle.algebra.expr import Constraint, eq, sym
 from treadle.dtype import promote as rules
 from treadle.dtype.formats import bool_
 from treadle.lang import pointwise, subscript
@@ -33,6 +33,14 @@ def let(dim: Any, extent: Any) -> None:
             span=ctx.span,
         )
     expr = ctx.expr_of(extent, "the extent of td.let")
+    if expr.functions:
+        raise BadArgument(
+            doing="stating td.let",
+            found=fact_text(ctx, eq(sym(dim.name), expr)),
+            expected="an extent that extents and numbers give: nothing else is known when outputs are made",
+            hint=f"pass what has the axis {dim.name}, and write td.require({dim.name}.extent == ...)",
+            span=ctx.span,
+        )
     part = ctx.whole(dim)
     holders = [t for t in ctx.tensors if part.dim in t.dims]
     if ctx.stand_ins or holders:
