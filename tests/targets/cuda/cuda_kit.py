@@ -72,7 +72,7 @@ def clean(machine: MachineProgram) -> None:
     if importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("cuda") is None:
         return
     compiled = compile_cuda(emitted.source, arch=emitted.arch, name="kernel")
-    assert [m.text for m in compiled.messages] == []
+    assert [m.text for m in compiled.messages] == [], str([m.text for m in compiled.messages])
     for launch in emitted.launches:
         found = compiled.kernel(launch.kernel)
         assert (found.spill_stores, found.spill_loads, found.stack) == (0, 0, 0)

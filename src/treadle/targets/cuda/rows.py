@@ -131,13 +131,13 @@ def widest(shape: Shape, region: Region, dim: Dim) -> tuple[int, list[Fact]]:
 
 
 def chunked(shape: Shape) -> bool:
-    """Whether a row is read that begins and ends at whole chunks of a copy engine."""
+    """Whether a row of a task is read that begins and ends at whole chunks of a copy engine."""
     for region in shape.regions:
         one = along(shape).get(shape.names[id(region)])
         for op in region.body.walk() if one is not None else ():
             part = shape.last_axis(op) if isinstance(op, Load) else None
             if one is not None and part is not None and isinstance(op, Load) and part.dim.root is one.dim.root:
-                if one.vector * op.tensor.dtype.bits % 128 == 0:
+                if len(op.subs) > 1 and one.vector * op.tensor.dtype.bits % 128 == 0:
                     return True
     return False
 
