@@ -9,6 +9,7 @@ from math import inf
 
 import numpy as np
 import pytest
+from machine_text import judged, verified
 
 import treadle as td
 from treadle.checker import check
@@ -124,3 +125,56 @@ def test_in_place_rows_are_right_under_every_schedule_tried() -> None:
             both = x.copy()
             ran = run_schedules(machine, {"X": both, "Y": both}, 1, seed, expected=want, same=close_enough)
             assert not ran.failures
+
+
+TWO_LAUNCHES = """tdm 1
+target cuda:sm_90a
+program {
+  program p
+    dim N
+    tensor X: f32[N]
+    tensor Y: f32[N] out
+    body
+      region R0 parallel (n in N each)
+        %x: f32[] = load X[n]
+        store Y[n] = %x
+}
+guard {
+  1 <= N
+  injective(Y)
+  same(X, Y)
+}
+host {
+  buffer b f32[N] workspace align 64
+  launch first grid 4 threads 128
+  launch second grid 4 threads 128
+}
+kernel first {
+  frag x f32[]
+  role worker agents 4 threads 32 {
+    version b ; %x[] at (n = $0)
+    tasks (t < N) over threads enters R0(n = t) {
+      x = load X[t] ; %x[]
+      store b[t] = x ; %x[]
+    }
+  }
+}
+kernel second {
+  frag y f32[]
+  role worker agents 4 threads 32 {
+    tasks (u < N) over threads enters R0(n = u) {
+      y = load b[u] ; %x[]
+      store Y[u] = y ; store 0 []
+    }
+  }
+}
+"""
+REVERSED = TWO_LAUNCHES.replace("load X[n]", "load X[N - 1 - n]").replace("load X[t]", "load X[N - 1 - t]")
+
+
+def test_instances_that_meet_in_two_launches_are_no_order_of_the_source() -> None:
+    """All loads before all stores is not what instances one after another do."""
+    verified(TWO_LAUNCHES)
+    verified(REVERSED.replace("same(X, Y)", "disjoint(X, Y)"))
+    found = judged(REVERSED)
+    assert (found.status, found.judgement) == ("rejected", "J2")

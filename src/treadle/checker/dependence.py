@@ -88,6 +88,11 @@ class Pair:
                 for late in self._not_before(first, second) if timed else [()]:
                     self._refute((*where, *self._held(ordered), *late))
 
+    def apart(self) -> None:
+        """*Errors*: those of `check` for two instances of a parallel region that meet through two arguments."""
+        if self.sides["a"].tensor != self.sides["b"].tensor:
+            self._apart([*self._executions(), *self._meet()])
+
     def _apart(self, where: list[Constraint]) -> None:
         """Instances of a parallel region do not meet through two arguments: its promise is about each of them, and not
         about how a call lays one over the other."""

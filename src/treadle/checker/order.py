@@ -94,7 +94,7 @@ class Accesses:
 
     def _pair(self, first: Access, second: Access, same: bool) -> None:
         if first.launch != second.launch:
-            self._launches(first, second)
+            self._launches(first, second, same)
             return
         if first.role != second.role:
             raise Unsure("J2", f"two roles of one launch access {first.tensor}", missing="one role, or two launches")
@@ -115,8 +115,10 @@ class Accesses:
         except Inexpressible as term:
             raise Unsure("J2", f"accesses to {first.tensor} have the term {term}", missing="affine terms") from None
 
-    def _launches(self, first: Access, second: Access) -> None:
-        """A launch is over before the next one begins: all instances of the one operation before all of the other."""
+    def _launches(self, first: Access, second: Access, same: bool) -> None:
+        """A launch is over before the next one begins: all instances of the one operation before all of the other.
+        Instances of a parallel region that meet through two arguments are no others': no order of them is the source's.
+        """
         if first.launch > second.launch:
             raise Refused("J2", f"accesses to {first.tensor} are executed in the opposite order of the source", {})
         ordered = [r for r in self._around(first, second) if r.kind != "parallel"]
@@ -124,6 +126,10 @@ class Accesses:
             raise Unsure(
                 "J2", f"accesses to {first.tensor} are in two launches", missing=f"one that executes {ordered[0].name}"
             )
+        try:
+            Pair(self.source, self.facts, first, second, same).apart()
+        except Inexpressible as term:
+            raise Unsure("J2", f"accesses to {first.tensor} have the term {term}", missing="affine terms") from None
 
     def _around(self, first: Access, second: Access) -> list[Region]:
         scopes = self.source.scopes
