@@ -20,7 +20,7 @@ from treadle.driver.arguments import Call, Like, bind_arguments, frozen, known_e
 from treadle.driver.checks import describe_flags
 from treadle.driver.extents import refuse_empty, refuse_large, shape_of, solve
 from treadle.driver.outputs import fresh, refuse_read
-from treadle.driver.packed import held_as, in_bytes
+from treadle.driver.packed import element_shapes, held_as, in_bytes
 from treadle.driver.ready import MISS, Ready
 from treadle.driver.repeat import Repeated, one_library
 from treadle.driver.rooms import compile_native, planning, room
@@ -32,6 +32,7 @@ from treadle.driver.variants import Interpreted, Variant, on_host
 from treadle.dtype.formats import BY_NAME
 from treadle.ir.core import Program, Tensor
 from treadle.ir.devices import part_names
+from treadle.ir.extents import told_extents
 from treadle.ir.printer import print_program
 from treadle.lang.definition import Definition
 from treadle.lang.errors import BadArgument, NeedsExtent
@@ -67,6 +68,7 @@ class Kernel:
         self._by_text: dict[str, Specialisation] = {}
         self._ready: dict[Any, Ready | Repeated] = {}
         self._fixed: dict[Any, tuple[str, ...]] = {}  # dimensions that the program needs as numbers
+        self._open: dict[Any, Program] = {}  # the program with fewer numbers, whose product axes tell more of them
         self._under: dict[Any, Kernel] = {}  # the same with other numerical contracts
         self._around: Surroundings | None = None  # what the captured programs were made of beside arguments
 
@@ -117,6 +119,7 @@ class Kernel:
         self._special.clear()
         self._ready.clear()
         self._fixed.clear()
+        self._open.clear()
 
     # ---- running
 
@@ -253,7 +256,7 @@ class Kernel:
             raise
         kind = kind or call.device.partition(":")[0]
         fixed = self._fixed.get((kind, call.key), ())
-        key = (kind, call.key, tuple(known_extents(self.definition, call, fixed).items()))
+        key = (kind, call.key, tuple(self._known(kind, call, fixed).items()))
         special = self._special.get(key)
         if special is None:
             with planning():
@@ -318,7 +321,7 @@ class Kernel:
         fixed = self._fixed.get((kind, call.key), ())
         present = frozenset((*call.shapes, *call.scalars))
         while True:
-            extents = known_extents(self.definition, call, fixed)
+            extents = self._known(kind, call, fixed)
             try:
                 program = self.definition.capture(call.dtypes, call.staged, present, extents=extents)
             except NeedsExtent as error:
@@ -330,6 +333,7 @@ class Kernel:
                 whole = tuple(n for n in self._whole(program, call) if n not in fixed)
                 if whole:
                     fixed = (*fixed, *whole)
+                    self._open[kind, call.key] = program
                     continue
             text = print_program(program)
             special = self._by_text.setdefault(text, Specialisation(program, text, self.limit))
@@ -342,8 +346,17 @@ class Kernel:
     def _whole(self, program: Program, call: Call) -> list[str]:
         """Dimensions that a contraction takes whole, few enough to be the side of a tile."""
         names = whole_dims(program)
-        known = known_extents(self.definition, call, tuple(names))
+        known = told_extents(program, element_shapes(program, call.shapes)) if names else {}
         return [n for n in names if is_side(known.get(n, 0))]
+
+    def _known(self, kind: str, call: Call, names: tuple[str, ...]) -> dict[str, int]:
+        """Extents of the named dimensions: those that arguments tell directly, and factors of product axes."""
+        found = known_extents(self.definition, call, names)
+        program = self._open.get((kind, call.key)) if len(found) < len(names) else None
+        if program is not None:
+            told = told_extents(program, element_shapes(program, call.shapes))
+            found |= {n: told[n] for n in names if n in told and n not in found}
+        return found
 
     def _outputs(self, special: Specialisation, call: Call, allocate: bool) -> None:
         """Allocates omitted Outs (or describes them, for planning), in the dtype that the program stores."""

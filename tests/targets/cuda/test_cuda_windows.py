@@ -7,6 +7,8 @@ from tests.realise.texts import near, windows
 from tests.targets.cuda.cuda_kit import clean, tried
 from tests.targets.cuda.test_cuda_streams import built, read
 
+import treadle as td
+from treadle import lib
 from treadle.machine.form import Copy, MachineProgram
 from treadle.plan.facts import contiguous
 from treadle.planner.enumerate import choose
@@ -66,3 +68,13 @@ def test_keys_from_anywhere_are_told_what_to_write() -> None:
     facts = contiguous(source, "cuda:sm_90a", {"B": 1, "H": 1, "Q": 200, "S": 200, "D": 64})
     (reason,) = Streams().admits(source, facts)
     assert "where KT goes on" in reason and "from and to multiples" in reason
+
+
+def test_factors_of_product_axes_are_told_of_each_call() -> None:
+    like = lambda *s: td.like(td.bf16, *s, align=256)  # noqa: E731  # a shorthand of this test
+    for channels, groups in ((256, 1), (128, 1), (128, 2)):
+        given = like(2, 8, 64, 128), like(3, 3, 128 // groups, channels), None, like(2, 8, 64, channels)
+        plan = lib.conv2d_nhwc.plan(*given, pad=1, groups=groups, target="cuda:sm_90a")
+        assert "streams" in plan.explain().splitlines()[0]
+        (q,) = (d for d in plan.program.program.dims if d.name == "Q")
+        assert q.extent.constant == channels // groups

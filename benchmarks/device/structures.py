@@ -1,0 +1,163 @@
+"""Structures of kernels on a Hopper GPU: convolutions, windows of keys, warps that copy for themselves, chains.
+
+`python benchmarks/device/structures.py OUT.json [conv] [window] [warps] [chained]` (none: all), with TREADLE_CACHE=off:
+kernels are called as a user does; they plan, are judged and compiled there. *Method*: integer-exact values where sums
+are exact, else a float64 oracle of the same rounding's size; times by events, interleaved with the peer, the L2
+overwritten before each sample, random data, medians, raw samples kept.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pathlib
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
+
+import torch  # noqa: E402
+from room import DEVICE, clock, described, interleaved, median, ran_as  # noqa: E402
+
+import treadle as td  # noqa: E402
+from treadle import lib  # noqa: E402
+from treadle.targets.cuda.streams import Streams  # noqa: E402
+
+BF = torch.bfloat16
+Rows = list[dict[str, Any]]
+
+
+def fresh(kernel: Any) -> Any:
+    """The kernel anew, so that its plan is for this call."""
+    return td.kernel(kernel.definition.fn)
+
+
+def timed(
+    rows: Rows, case: str, calls: dict[str, Any], flush: torch.Tensor, about: dict[str, Any], work: float
+) -> None:
+    """Medians of calls beside the peer; `work` in operations."""
+    samples = interleaved(calls, 30, flush)
+    peer = median(samples["peer"]) if "peer" in samples else None
+    for name, values in samples.items():
+        us = median(values)
+        row = {"case": case, "call": name, "us": us, "tflops": work / us / 1e6, "samples_us": values}
+        row["ratio"] = None if peer is None else peer / us
+        rows.append(row | (about if name == "ours" else {}))
+        print(case, name, round(us, 1), row["ratio"] and round(row["ratio"], 3), about.get("plan"), flush=True)
+
+
+def conv(rows: Rows, flush: torch.Tensor) -> None:
+    """Convolutions with channels last against cuDNN."""
+    for b, size, channels, out, taps in ((32, 56, 256, 256, 3), (32, 28, 512, 512, 3), (32, 64, 128, 128, 3)):
+        case = f"conv2d nhwc {taps}x{taps} {b}x{size}x{size}x{channels}->{out}"
+        kernel, pad = fresh(lib.conv2d_nhwc), taps // 2
+        y = torch.full((b, size, size, out), float("nan"), dtype=BF, device=DEVICE)
+        x = torch.randint(-2, 3, (b, size, size, channels), device=DEVICE).to(BF)
+        w = torch.randint(-1, 2, (taps, taps, channels, out), device=DEVICE).to(BF)
+        kernel(x, w, None, y, pad=pad)
+        like = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+        want = torch.nn.functional.conv2d(like[0].float(), like[1].float(), padding=pad).permute(0, 2, 3, 1)
+        about = described(ran_as(kernel, (x, w, None, y), {"pad": pad})) | {"wrong": int((y != want.to(BF)).sum())}
+        print(case, "wrong", about["wrong"], about["plan"], flush=True)
+        x.copy_(torch.randn(x.shape, device=DEVICE))
+        w.copy_(torch.randn(w.shape, device=DEVICE))
+        like = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+        torch.backends.cudnn.benchmark = True
+        peer = lambda like=like, pad=pad: torch.nn.functional.conv2d(*like, padding=pad)  # noqa: E731
+        calls = {"ours": kernel.bind(x, w, None, y, pad=pad), "peer": peer}
+        timed(rows, case, calls, flush, about, 2.0 * b * size * size * channels * out * taps * taps)
+
+
+def window(rows: Rows, flush: torch.Tensor) -> None:
+    """Attention whose queries see a window of keys, against torch's compiled flex attention where it is there."""
+    for heads, groups, length, depth, near in ((16, 4, 8192, 128, 1024), (16, 4, 8192, 64, 512)):
+        case = f"window attention h{heads} kv{groups} s{length} d{depth} w{near}"
+        kernel = fresh(lib.grouped_attention)
+        q, y = (torch.randn(2, heads, length, depth, device=DEVICE).to(BF) for _ in range(2))
+        k, v = (torch.randn(2, groups, length, depth, device=DEVICE).to(BF) for _ in range(2))
+        lse = torch.empty(2, heads, length, device=DEVICE)
+        staged = {"causal": True, "window": near}
+        kernel(q, k, v, None, y, lse, **staged)
+        rank = torch.arange(length, device=DEVICE)
+        mask = (rank[:, None] >= rank[None]) & (rank[:, None] - rank[None] < near)
+        peer = lambda q=q, k=k, v=v, m=mask: torch.nn.functional.scaled_dot_product_attention(  # noqa: E731
+            q, k, v, attn_mask=m, enable_gqa=True
+        )
+        off = float((y[:1].double() - peer()[:1].double()).norm() / y[:1].double().norm())
+        about = described(ran_as(kernel, (q, k, v, None, y, lse), staged)) | {"off": off}
+        print(case, "off", off, about["plan"], flush=True)
+        calls = {"ours": kernel.bind(q, k, v, None, y, lse, **staged), "peer": peer}
+        timed(rows, case, calls, flush, about, 4.0 * 2 * heads * length * near * depth)
+
+
+def warps(rows: Rows, flush: torch.Tensor) -> None:
+    """Products by warps that copy for themselves: the plan where engines are left out."""
+    admits = Streams.admits
+    Streams.admits = lambda self, program, facts: ["left out"]  # type: ignore[method-assign]  # for these calls
+    try:
+        for m, n, k in ((2048, 2048, 2048), (4096, 4096, 4096), (1000, 1000, 1000)):
+            kernel, case = fresh(lib.linear), f"warps {m}x{n}x{k}"
+            x, w = (torch.randint(-3, 4, s, device=DEVICE).to(BF) for s in ((m, k), (k, n)))
+            y, z = (torch.empty(m, n, dtype=BF, device=DEVICE) for _ in range(2))
+            kernel(x, w, None, y)
+            wrong = int((y != (x.double() @ w.double()).to(BF)).sum())
+            about = described(ran_as(kernel, (x, w, None, y), {})) | {"wrong": wrong}
+            print(case, "wrong", wrong, about["plan"], flush=True)
+            x.copy_(torch.randn(m, k, device=DEVICE))
+            w.copy_(torch.randn(k, n, device=DEVICE))
+            calls = {"ours": kernel.bind(x, w, None, y), "peer": lambda x=x, w=w, z=z: torch.mm(x, w, out=z)}
+            timed(rows, case, calls, flush, about, 2.0 * m * n * k)
+    finally:
+        Streams.admits = admits  # type: ignore[method-assign]  # as it was
+
+
+def chained(rows: Rows, flush: torch.Tensor) -> None:
+    """Plans of several launches, each launch dependent on the one before and not."""
+    rooms = [importlib.import_module(f"treadle.realise.{name}") for name in ("threads", "roles")]
+    linked = rooms[0].chained
+    for m, n, k in ((4095, 4097, 4093), (1023, 1025, 1027)):
+        x, w = (torch.randint(-3, 4, s, device=DEVICE).to(BF) for s in ((m, k), (k, n)))
+        z = torch.empty(m, n, dtype=BF, device=DEVICE)
+        calls: dict[str, Callable[[], Any]] = {"peer": lambda x=x, w=w, z=z: torch.mm(x, w, out=z)}
+        about: dict[str, Any] = {}
+        for name, way in (("ours", linked), ("apart", lambda machine: machine)):
+            for room in rooms:
+                room.chained = way
+            kernel, y = fresh(lib.linear), torch.empty(m, n, dtype=BF, device=DEVICE)
+            kernel(x, w, None, y)
+            wrong = int((y != (x.double() @ w.double()).to(BF)).sum())
+            about |= described(ran_as(kernel, (x, w, None, y), {})) if name == "ours" else {}
+            print("chained", name, "wrong", wrong, flush=True)
+            about[f"wrong {name}"] = wrong
+            calls[name] = kernel.bind(x, w, None, y)
+        for room in rooms:
+            room.chained = linked
+        timed(rows, f"chained {m}x{n}x{k}", calls, flush, about, 2.0 * m * n * k)
+
+
+PARTS = {"conv": conv, "window": window, "warps": warps, "chained": chained}
+
+
+def main(out: str, what: list[str]) -> None:
+    """The parts that are asked for."""
+    rows: Rows = []
+    report = {"device": torch.cuda.get_device_name(), "clock": clock(), "torch": torch.__version__}
+    report |= {"cuda": torch.version.cuda, "method": __doc__, "rows": rows}
+    flush = torch.empty(512 << 20, dtype=torch.uint8, device=DEVICE)
+    for name, part in PARTS.items():
+        if name in (what or PARTS):
+            try:
+                part(rows, flush)
+            except Exception as error:
+                traceback.print_exc()
+                rows.append({"case": name, "error": f"{type(error).__name__}: {error}"[:1500]})
+            pathlib.Path(out).write_text(json.dumps(report))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        raise SystemExit(__doc__)
+    main(sys.argv[1], sys.argv[2:])
