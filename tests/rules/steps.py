@@ -8,6 +8,7 @@ from treadle.rules import (
     factor,
     fuse,
     fuse_scopes,
+    materialise,
     move,
     permute,
     recompute,
@@ -71,5 +72,10 @@ RIGHT = {
     "an owner kept": (kernels.owned, [(reindex, ("R0", *LEVELS)), (serialise, ("R0",))]),
     "a pure nest flattened": (kernels.pure, [(reindex, ("R0", *FLAT)), (split, ("R0", "f", 16))]),
     "a pure nest turned": (kernels.pure, [(reindex, ("R0", *TURNED)), (specialise, ("R0", ["M % 4 == 0", "N >= 3"]))]),
+    "a product kept for its epilogue": (kernels.contract, [(materialise, ("%acc.2",))]),
+    "chunks in a region of their own": (
+        kernels.contract,
+        [(factor, ("R1", "k", 4)), (materialise, ("%acc.4",)), (dematerialise, ("%acc.7",))],
+    ),
     "a fold in two": (kernels.sums, [(regroup, ("%1", ["K"]))]),
 }

@@ -17,6 +17,7 @@ from treadle.checker.derivation_folds import factor, regroup
 from treadle.checker.derivation_match import Match
 from treadle.checker.derivation_nests import fuse, permute, reindex, serialise, split
 from treadle.checker.derivation_scopes import fuse_scopes, move, specialise, split_scopes
+from treadle.checker.derivation_tiles import backwards
 from treadle.checker.verdict import Finding, Status, Verdict
 from treadle.ir.core import Program
 from treadle.ir.errors import IRDominance, IRStructure, IRType
@@ -33,6 +34,7 @@ VALIDATORS: dict[str, Callable[[Match], None]] = {
     "distribute": distribute,
     "dematerialise": dematerialise,
     "recompute": recompute,
+    "materialise": recompute,
     "factor": factor,
     "regroup": regroup,
     "fuse_scopes": fuse_scopes,
@@ -40,6 +42,9 @@ VALIDATORS: dict[str, Callable[[Match], None]] = {
     "specialise": specialise,
 }
 """By the kind of a step: each says where a comparison of the two programs may differ, and how."""
+
+UNDONE: dict[str, str] = {"materialise": "recompute"}
+"""Kinds that are judged as the step of another kind that leads back: that two programs mean the same goes both ways."""
 
 _BROKEN = (
     ArithmeticError,
@@ -75,6 +80,8 @@ def validate(before: Program, step: Step, after: Program) -> Verdict:
         except (IRStructure, IRDominance, IRType) as error:
             return verdict("rejected", f"the program {place} it is malformed: {error.found}")
     try:
+        if step.kind in UNDONE:
+            before, step, after = after, backwards(before, step, after, UNDONE[step.kind]), before
         m = Match(before, after, step)
         rule(m)
         m.run()

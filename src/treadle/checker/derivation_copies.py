@@ -9,6 +9,7 @@ from treadle.algebra.expr import Constraint, Expr, ge, lt
 from treadle.checker.derivation_match import Match, around, effects, wrong
 from treadle.checker.derivation_nests import region_of
 from treadle.checker.derivation_order import accesses
+from treadle.checker.derivation_tiles import aliased
 from treadle.checker.scopes import index_expressions
 from treadle.checker.verdict import require
 from treadle.ir.core import Block, Op, Program, Region, Sub, Value, values_of
@@ -47,8 +48,11 @@ def dematerialise(m: Match) -> None:
     """A read of what the same instance wrote last is what it wrote; what nothing needs is gone."""
     block, place = definition(m.before, m.step.args["value"])
     op = block.ops[place]
-    found = _written(m, block, place)
     m.drops = True
+    if isinstance(op, Region):
+        m.handlers[id(op)] = aliased
+        return
+    found = _written(m, block, place)
 
     def handler(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tuple[int, int]:
         if m.claims.get(id(op)) is not None:

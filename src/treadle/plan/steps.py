@@ -30,6 +30,7 @@ PROGRAM_KINDS = (
     "distribute",
     "dematerialise",
     "recompute",
+    "materialise",
     "factor",
     "regroup",
     "fuse_scopes",

@@ -20,6 +20,7 @@ from treadle.plan.steps import Step
 from treadle.rules.accesses import extents_known, stored_in
 from treadle.rules.draft import Draft, named, reads
 from treadle.rules.refusals import FormUnsupported, NameUnknown, Overwritten
+from treadle.rules.tiles import aliased, assume, needed
 
 PURE = (Elementwise, Cast, Bitcast, Full, Coords, Index, Load, Extract, Reduce, Mma)
 
@@ -28,13 +29,18 @@ def dematerialise(program: Program, value: str, disjoint: list[list[str]] | None
     """A load or extract that reads back what the same instance has just written, or read already, is that value; what
     nothing needs any more is dropped, whole tiles included.
 
+    So is a tile of which every instance of a parallel region copies its elements from another tile: it is read there.
     `disjoint` of the step: pairs of tensors that must share no element. *Errors*: `rules/overwritten`, `rules/form`.
     """
     d = Draft(program, "dematerialise", {"value": value})
     op = d.definition(value)
+    if isinstance(op, Region):
+        aliased(d, op)
+        d.clean()
+        return d.finish()
     if isinstance(op, Load) and op.fill is None:
         found, others = _stored(d, op)
-        _assume(d, [(op.tensor.name, t) for t in others])
+        assume(d, [(op.tensor.name, t) for t in others])
     elif isinstance(op, Extract) and op.fill is None:
         found = _inserted(d, op)
     else:
@@ -100,13 +106,6 @@ def _inserted(d: Draft, read: Extract) -> Value:
         "fuse the scopes, or recompute the value",
         read,
     )
-
-
-def _assume(d: Draft, pairs: Sequence[tuple[str, str]]) -> None:
-    """Records that tensors must be apart."""
-    unlike = sorted({tuple(sorted(p)) for p in pairs if p[0] != p[1]})
-    if unlike:
-        d.args["disjoint"] = [list(p) for p in unlike]
 
 
 # ---- distribute
@@ -249,7 +248,7 @@ def _unchanged(d: Draft, load: Load, ops: Sequence[Op]) -> None:
             "keep the snapshot",
             load,
         )
-    _assume(d, [(load.tensor.name, t) for t in stored])
+    assume(d, [(load.tensor.name, t) for t in stored])
 
 
 def _inline(d: Draft, read: Extract) -> None:
@@ -267,7 +266,7 @@ def _inline(d: Draft, read: Extract) -> None:
         )
     cloner = Cloner(lambda v: d.fresh(v.type, v.hint), d.symbols)
     _bind(d, maker, put, read, cloner)
-    wanted = list(_slice(maker.body, put.value))
+    wanted = list(needed(maker.body, put.value))
     own = {v.name for v in maker.carried}
     stored = stored_in(d.program.body.ops)
     for op in wanted:
@@ -289,7 +288,7 @@ def _inline(d: Draft, read: Extract) -> None:
                         "keep the tile",
                         load,
                     )
-                _assume(d, [*map(tuple, d.args.get("disjoint", [])), *((load.tensor.name, t) for t in stored)])  # pyright: ignore[reportArgumentType]  # pairs
+                assume(d, [*map(tuple, d.args.get("disjoint", [])), *((load.tensor.name, t) for t in stored)])  # pyright: ignore[reportArgumentType]  # pairs
     block, place = d.home(read)
     made = [cloner.op(op) for op in wanted]
     for op in Block(made).walk():
@@ -335,18 +334,3 @@ def _unbound(d: Draft, read: Extract, name: str) -> Exception:
         "keep the tile",
         read,
     )
-
-
-def _slice(body: Block, value: Value) -> Iterator[Op]:
-    """The operations of a body that a value needs, in order."""
-    wanted = {value.name}
-    for op in reversed(body.ops):
-        if any(v.name in wanted for v in op.results):
-            wanted |= operand_names(op)
-            for inner in op.blocks:
-                for x in inner.walk():
-                    wanted |= operand_names(x)
-                wanted |= {v.name for v in inner.yields}
-    for op in body.ops:
-        if any(v.name in wanted for v in op.results):
-            yield op

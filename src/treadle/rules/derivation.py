@@ -22,6 +22,7 @@ from treadle.rules.folds import factor, regroup
 from treadle.rules.nests import fuse, permute, reindex, serialise, split
 from treadle.rules.refusals import NameUnknown, OperationGone, ReplayDiffers, StepUnreadable
 from treadle.rules.scopes import fuse_scopes, move, specialise, split_scopes
+from treadle.rules.tiles import materialise
 
 Rule = Callable[..., tuple[Program, Step]]
 
@@ -35,6 +36,7 @@ RULES: Mapping[str, Rule] = {
     "distribute": distribute,
     "dematerialise": dematerialise,
     "recompute": recompute,
+    "materialise": materialise,
     "factor": factor,
     "regroup": regroup,
     "fuse_scopes": fuse_scopes,

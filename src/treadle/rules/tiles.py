@@ -1,0 +1,228 @@
+"""Steps on tiles of the program: a value of instances made by a region of its own and kept; a tile that is a copy.
+
+Between a region that fills a tile and one that reads it anything may stand: on a GPU the end of a launch, so cutting a
+program into launches is keeping the right values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from treadle.algebra.dims import Part
+from treadle.algebra.expr import ZERO
+from treadle.analysis.uses import expressions
+from treadle.ir.clone import Cloner
+from treadle.ir.core import Block, Op, Program, Region, RegionArg, Sub, TileType, Value
+from treadle.ir.ops.access import Extract, Insert, Load
+from treadle.ir.ops.elementwise import Full
+from treadle.ir.rewrite import has_effect, operand_names
+from treadle.plan.steps import Step
+from treadle.rules.accesses import stored_in
+from treadle.rules.draft import Draft, named, reads
+from treadle.rules.refusals import FormUnsupported, Overwritten
+
+
+def materialise(program: Program, value: str, disjoint: list[list[str]] | None = None) -> tuple[Program, Step]:
+    """A value of an instance of nested parallel regions made once, by a region of its own in front of them, and kept in
+    a tile that the instances read: what `recompute` undoes. The new region has those arguments of theirs on which the
+    value hangs.
+
+    *Errors*: `rules/form` where it hangs on what only an instance knows, or has no axis along a block of it;
+    `rules/overwritten` where its sources are stored to.
+    """
+    d = Draft(program, "materialise", {"value": value})
+    op = d.definition(value)
+    kept = next((v for v in op.results if v.name == value), None)
+    block, place = d.home(op)
+    chain = around(d.program.body, block)
+    if kept is None or len(op.results) != 1 or not chain or any(r.kind != "parallel" for r in chain):
+        raise d.no(
+            FormUnsupported, f"{value} is no value of nested parallel regions", "the only result there", "name one", op
+        )
+    wanted = list(needed(block, kept))
+    _sources(d, block, wanted, kept)
+    used = _symbols(wanted, kept)
+    args = [a for r in chain for a in r.args if used & {a.name, f"{a.name}.start", f"{a.name}.stop"}]
+    cloner = Cloner(lambda v: d.fresh(v.type, v.hint), d.symbols)
+    mine: list[RegionArg] = []
+    axes, subs, puts = list[Part](), list[Sub](), list[Sub]()
+    along = {a.part: a for a in args if a.kind == "block"}
+    for arg in args:
+        new = replace(arg, name=d.symbols.fresh(arg.name))
+        mine.append(new)
+        if (arg.domain.lo, arg.domain.hi) != (ZERO, arg.domain.dim.extent) or arg.size is not None:
+            raise d.no(FormUnsupported, f"{arg.name} over {arg.domain}", "a whole dimension", "cut it elsewhere", op)
+        if arg.kind == "each":
+            axes.append(arg.domain.dim.whole())
+            subs.append(Sub(index=arg.index))
+            puts.append(Sub(index=new.index))
+            cloner.symbols[arg.name] = new.index
+        else:
+            cloner.symbols |= {f"{arg.name}.start": new.part.lo, f"{arg.name}.stop": new.part.hi}
+            if arg.part not in kept.type.axes:
+                raise d.no(
+                    FormUnsupported,
+                    f"{value} has no axis along the blocks of {arg.name}",
+                    "an element for each coordinate",
+                    "compute it again instead",
+                    op,
+                )
+    for axis in kept.type.axes:
+        arg = along.get(axis)
+        axes.append(axis if arg is None else arg.domain.dim.whole())
+        subs.append(Sub(part=axis))
+        puts.append(Sub(part=axis if arg is None else mine[args.index(arg)].part))
+    if len({a.dim for a in axes}) < len(axes):
+        raise d.no(FormUnsupported, f"two axes of {value} along one dimension", "one axis each", "alias", op)
+    tile = TileType(kept.type.dtype, tuple(axes))
+    blank = Full(number=None, results=[d.fresh(tile, kept.hint)])
+    made = [cloner.op(x) for x in wanted]
+    for x in Block(made).walk():
+        if isinstance(x, Region) and not x.name:
+            x.name = d.regions.fresh(chain[0].name)
+    own, whole, put = (d.fresh(tile, kept.hint) for _ in range(3))
+    insert = Insert(source=own, subs=tuple(puts), value=cloner.value(kept), results=[put])
+    region = Region(
+        kind="parallel",
+        args=mine,
+        inits=[blank.result],
+        carried=[own],
+        body=Block([*made, insert], [put]),
+        results=[whole],
+        name=d.regions.fresh(f"{chain[0].name}_{re.sub(r'[^A-Za-z0-9_]', '_', kept.hint or 'kept')}"),
+        span=op.span,
+    )
+    block.ops[place] = Extract(source=whole, subs=tuple(subs), results=[kept], span=op.span)
+    outer, at = d.home(chain[0])
+    outer.ops[at:at] = [blank, region]
+    d.clean()
+    return d.finish()
+
+
+def around(body: Block, block: Block) -> list[Region]:
+    """The regions around a block, outermost first; none where something else is around it."""
+    for op in body.ops:
+        for inner in op.blocks:
+            if inner is block:
+                return [op] if isinstance(op, Region) else []
+            found = around(inner, block)
+            if found:
+                return [op, *found] if isinstance(op, Region) else []
+    return []
+
+
+def _sources(d: Draft, block: Block, wanted: list[Op], kept: Value) -> None:
+    """What a slice of a block is computed from is known outside of all regions, or in the slice."""
+    inside = {v.name for op in Block(wanted).walk() for v in (*op.results, *op.parameters)}
+    outside = {v.name for op in d.program.body.ops for v in op.results} | {s.value.name for s in d.program.scalars}
+    stored = stored_in(d.program.body.ops)
+    for op in Block(wanted).walk():
+        missing = reads(op) - inside - outside
+        if missing or has_effect(op):
+            raise d.no(
+                FormUnsupported,
+                f"{kept} needs {', '.join(sorted(missing)) or named(op)} of the regions around",
+                "a value computed from tensors alone",
+                "compute that again in its block first (recompute into=)",
+                op,
+            )
+        if isinstance(op, Load) and op.tensor.name in stored:
+            raise d.no(Overwritten, f"{op.tensor} is stored to", "sources that keep their elements", "leave it", op)
+        if isinstance(op, Load):
+            assume(d, [*map(tuple, d.args.get("disjoint", [])), *((op.tensor.name, t) for t in stored)])  # pyright: ignore[reportArgumentType]  # pairs
+
+
+def _symbols(ops: list[Op], value: Value) -> set[str]:
+    """Symbols that operations and everything in them mention."""
+    exprs = [e for op in Block(ops).walk() for e in expressions(op)]
+    exprs += [e for a in value.type.axes for e in (a.lo, a.hi)]
+    return {s for e in exprs for s in e.symbols}
+
+
+def needed(body: Block, value: Value) -> Iterator[Op]:
+    """The operations of a body that a value needs, in order."""
+    wanted = {value.name}
+    for op in reversed(body.ops):
+        if any(v.name in wanted for v in op.results):
+            wanted |= operand_names(op)
+            for inner in op.blocks:
+                for x in inner.walk():
+                    wanted |= operand_names(x)
+                wanted |= {v.name for v in inner.yields}
+    for op in body.ops:
+        if any(v.name in wanted for v in op.results):
+            yield op
+
+
+def assume(d: Draft, pairs: Sequence[tuple[str, str]]) -> None:
+    """Records that tensors must be apart."""
+    unlike = sorted({tuple(sorted(p)) for p in pairs if p[0] != p[1]})
+    if unlike:
+        d.args["disjoint"] = [list(p) for p in unlike]
+
+
+# ---- a tile that is a copy
+
+
+def aliased(d: Draft, copies: Region) -> None:
+    """An extract of the tile that a region copies, in the place of the region."""
+    read, put = (*copies.body.ops, None, None)[:2]
+    blank = d.program.definitions().get(copies.inits[0].name) if copies.inits else None
+    if (
+        not (isinstance(read, Extract) and read.fill is None and isinstance(put, Insert) and put.value is read.result)
+        or len(copies.body.ops) > 2
+        or copies.kind != "parallel"
+        or put.source is not copies.carried[0]
+        or not (isinstance(blank, Full) and blank.number is None)
+    ):
+        raise d.no(
+            FormUnsupported,
+            f"{copies.name} does not just copy elements of one tile to another",
+            "an extract and an update an instance, of a tile that holds nothing before",
+            "name a load or extract",
+            copies,
+        )
+    left = {a.name: a for a in copies.args}
+    whole: dict[str, Sub] = {}
+    for sub, axis in zip(put.subs, copies.results[0].type.axes, strict=True):
+        if isinstance(sub, Sub) and sub.part == axis:
+            continue
+        arg = next((a for a in left.values() if isinstance(sub, Sub) and _fills(a, sub, axis)), None)
+        if arg is None:
+            raise _untold(d, copies, axis.dim.name)
+        whole[left.pop(arg.name).name] = Sub(part=axis)
+    subs: list[Sub] = []
+    for sub in read.subs:
+        arg = next((a for a in copies.args if isinstance(sub, Sub) and _fills(a, sub, a.domain)), None)
+        own = {s for a in copies.args for s in (a.name, f"{a.name}.start", f"{a.name}.stop")}
+        if not isinstance(sub, Sub) or (arg is None and _mentions(sub, own)):
+            raise _untold(d, copies, str(sub))
+        subs.append(sub if arg is None else whole.pop(arg.name))
+    kind = TileType(read.source.type.dtype, tuple(s.part for s in subs if s.part is not None))
+    if left or whole or kind != copies.results[0].type:
+        raise d.no(FormUnsupported, f"a copy of {kind}", f"{copies.results[0].type}", "axes in one order", copies)
+    block, place = d.home(copies)
+    block.ops[place] = Extract(source=read.source, subs=tuple(subs), results=copies.results, span=copies.span)
+
+
+def _fills(arg: RegionArg, sub: Sub, axis: Part) -> bool:
+    """Whether a subscript is an argument, over the whole of an axis."""
+    mine = (arg.kind == "block" and sub.part == arg.part) or (arg.kind == "each" and sub.index == arg.index)
+    return mine and (arg.domain.lo, arg.domain.hi) == (axis.lo, axis.hi) and arg.size is None
+
+
+def _mentions(sub: Sub, symbols: set[str]) -> bool:
+    exprs = [e for e in (sub.index, *((sub.part.lo, sub.part.hi) if sub.part is not None else ())) if e is not None]
+    return sub.tile is not None or any(e.symbols & symbols or e.functions for e in exprs)
+
+
+def _untold(d: Draft, copies: Region, name: str) -> Exception:
+    return d.no(
+        FormUnsupported,
+        f"which instance of {copies.name} copies an element along {name} is not a matter of parts and indices",
+        "a tile filled by arguments over whole axes, from their own parts or indices",
+        "keep the copy",
+        copies,
+    )
