@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from treadle.algebra.dims import Dim, Part
 from treadle.analysis.uses import flat_subs
 from treadle.ir.core import If, Op, Region, Value
-from treadle.ir.ops.access import Insert, Store
+from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.fold import Mma, Reduce
 from treadle.realise.frame import Kept
 
@@ -102,3 +102,27 @@ def region_axes(op: Region) -> tuple[Part, ...]:
         return ()
     first, *rest = (v.type.axes for v in op.carried)
     return tuple(a for a in first if all(a in r for r in rest))
+
+
+def runs_apart(op: Region) -> bool:
+    """Whether each element along the axes of `region_axes` goes through all iterations without the others: nothing
+    inside folds or reads elsewhere along them, and no tensor is stored to and read."""
+    axes = region_axes(op)
+    inside = list(op.body.walk())
+    if not axes or any(isinstance(o, Region) for o in inside):
+        return False
+    touched = [{o.tensor.name for o in inside if isinstance(o, kind)} for kind in (Load, Store)]
+    return not touched[0] & touched[1] and all(_along(o, axes) for o in inside)
+
+
+def _along(op: Op, axes: Sequence[Part]) -> bool:
+    """Whether what an operation makes has those of these axes that its operands have, each element of its own place."""
+    if isinstance(op, Store):
+        made = {s.part for s in flat_subs(op.subs) if s.part is not None}
+        return all(a in made for a in axes)
+    if isinstance(op, Extract | Insert):
+        at = {s.part for s in flat_subs(op.subs) if s.part is not None}
+        if not all(a in at for a in axes if a in op.source.type.axes):
+            return False
+    made = {a for v in op.results for a in v.type.axes}
+    return not op.results or all(a in made for v in op.operands for a in axes if a in v.type.axes)

@@ -173,8 +173,13 @@ class Nests(Folds, ABC):
             parted = [(r, p) for i, r, p in self.parted if i is item]
             self.lower_control(item.op, frame)
             for result, place in parted:
-                coords = self.coords(result.type.axes, frame)
-                self.put(result, self.fetch(result, coords, frame), coords, place, frame)
+                inner, loops = frame, list[tuple[form.Loop, Frame]]()
+                for key in self.nest_order(self.free(result.type.axes, frame)):  # axes of this carried value alone
+                    loop, inner = self.over(key, self.width_of(key, contraction), inner)
+                    loops.append((loop, inner))
+                coords = self.coords(result.type.axes, inner)
+                self.put(result, self.fetch(result, coords, inner), coords, place, inner)
+                self.close(loops)
             return
         if items[0].kind == "update":
             self.updates(items, contraction, frame)

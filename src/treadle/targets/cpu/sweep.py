@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.ir.core import Program, Region
+from treadle.ir.core import Program
 from treadle.ir.guard import Guard
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
@@ -19,7 +19,7 @@ from treadle.plan.pins import Pin
 from treadle.realise.ahead import read_ahead
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
-from treadle.realise.items import region_axes
+from treadle.realise.items import runs_apart
 from treadle.targets.cpu.admission import call_guard, common_reasons, handed_out, pins_refused, worker_counts
 from treadle.targets.cpu.rates import HAND, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
@@ -60,11 +60,7 @@ class VectorSweep:
     def wrapped(self, shape: Shape) -> frozenset[str]:
         """Ordered regions whose carried values share axes: each element of those runs through all iterations by itself,
         and its values stay in registers."""
-        return frozenset(
-            shape.names[id(r)]
-            for r in shape.regions
-            if r.kind != "parallel" and region_axes(r) and not any(isinstance(o, Region) for o in r.body.ops)
-        )
+        return frozenset(shape.names[id(r)] for r in shape.regions if r.kind != "parallel" and runs_apart(r))
 
     def far(self, shape: Shape, lane: str) -> bool:
         """Whether rows come from beyond the second cache, and the next one has room in it beside this one."""
