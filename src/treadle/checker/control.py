@@ -24,7 +24,7 @@ from treadle.checker.rings import Rings
 from treadle.checker.scopes import View, argument_symbols
 from treadle.checker.state import Frame, Place
 from treadle.checker.statements import Stored
-from treadle.checker.storage import assigned, buffers_opened, slots
+from treadle.checker.storage import Layer, assigned, buffers_opened, slots
 from treadle.checker.terms import Pieces, substituted, undefined
 from treadle.checker.verdict import Refused, Unsure
 from treadle.dtype.formats import bool_
@@ -119,7 +119,9 @@ class Walk(Invariants):
             raise Unsure("J1", f"what is put into {name} is not known yet", missing="roles that fill before they take")
         mine = [r.var for f in place.frames if f.agents == 0 for r in f.ranges]
         theirs, pieces = self.published[name]
-        place.filled[name] = substituted(pieces, {a: sym(b) for a, b in zip(theirs, mine)})
+        found = place.filled[name] = substituted(pieces, {a: sym(b) for a, b in zip(theirs, mine)})
+        # Versions of the consumer's own lie over it.
+        place.contents[name] = replace(place.contents[name], layers=(Layer(found, whole=True),), touched=())
 
     # ---- bodies
 

@@ -7,6 +7,8 @@ whole chunks of 16 bytes at addresses that are multiples of 16; its bytes are th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import Facts, Inexpressible, Region, Relation
@@ -42,12 +44,20 @@ def filled(contents: Contents, index: tuple[Expr, ...], facts: Facts, name: str)
         for event in top.written:
             brought = brought | (Region.of(event.map, facts) if event.sure else Region.nothing(len(index)))
         if here <= brought:
-            return read(contents, index, facts, name)
+            return some(read(contents, index, facts, name))
         ways = (here & brought).when(facts)
     except Inexpressible as term:
         raise Unsure("J1", f"{name}: the filled part has the term {term}", missing="an affine index") from None
     pieces = substituted(top.pieces, {f"${i}": e for i, e in enumerate(index)})
-    return (*(((*w, *conds), term) for w in ways for conds, term in pieces), *undefined(f"{name} is not filled there"))
+    return (
+        *(((*w, *conds), term) for w in ways for conds, term in some(pieces)),
+        *undefined(f"{name} is not filled there"),
+    )
+
+
+def some(pieces: Pieces) -> Pieces:
+    """Where the version tells nothing, an engine brought some value all the same."""
+    return tuple((conds, replace(t, some=True) if isinstance(t, Undef) else t) for conds, t in pieces)
 
 
 _MERGED = {

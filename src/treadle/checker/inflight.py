@@ -32,6 +32,7 @@ from treadle.machine.form import (
     Store,
     Sync,
     Tasks,
+    Version,
     walk,
 )
 from treadle.machine.vocabulary import BOX_EFFECTS
@@ -141,6 +142,8 @@ class InFlight:
             return self.sync(stmt, flight)
         if isinstance(stmt, Advance):
             return flight.aged(stmt.counter)
+        if isinstance(stmt, Version) and stmt.buffer in self.counters.keys() & (flight.dirty | flight.apart):
+            raise Refused("J2", f"{stmt.buffer} gets other contents with no barrier after stores to it", {})
         if isinstance(stmt, Mma) and stmt.atom.startswith("wgmma"):
             return self.issue(stmt, flight)
         busy = {n for k, n, _ in flight.pending if k in ("acc", "reg")}
@@ -151,6 +154,8 @@ class InFlight:
         for ref, writes in accesses(stmt):
             if writes and ref.name in memory:
                 raise Refused("J2", f"{ref.name} is overwritten while a product reads it", {})
+            if ref.name in self.counters:
+                self.slot(flight, ref.name, self.counters[ref.name], writes)
             if writes and isinstance(stmt, Store):
                 flight = replace(flight, dirty=flight.dirty | {ref.name})
             if not writes and ref.name in self.counters:
@@ -160,6 +165,15 @@ class InFlight:
                 )
         assigns = isinstance(getattr(stmt, "dst", None), str)
         return replace(flight, fenced=False) if assigns else flight
+
+    def slot(self, flight: Flight, name: str, counter: str, writes: bool) -> None:
+        """A plain access to the slot of a step: stored to while nobody reads it, read when stores to it have met."""
+        if writes and ("ring", counter, 0) in flight.pending:
+            raise Refused("J2", f"{name} is overwritten while a product reads it", {})
+        if writes and flight.unmet & {("ring", counter, 0), ("load", counter, 0)}:
+            raise Refused("J2", f"{name} is overwritten with no barrier after other threads' reads", {})
+        if not writes and name in flight.dirty | flight.apart:
+            raise Refused("J2", f"{name} is read with no barrier after other threads wrote it", {})
 
     def whole(self, stmt: Sync) -> bool:
         """Whether a named barrier joins all threads of the agent."""
@@ -180,10 +194,10 @@ class InFlight:
                 if ("acc", x.name) in busy:
                     raise Refused("J2", f"{x.name} is in use by a product that no wait covers", {})
                 items.add(("reg", x.name, 0))
-            elif x.name in self.counters:
-                items.add(("ring", self.counters[x.name], 0))
             elif x.name in flight.dirty | flight.apart:
                 raise Refused("J2", f"{x.name} was written by threads: a fence, then a barrier, then the product", {})
+            elif x.name in self.counters:
+                items.add(("ring", self.counters[x.name], 0))
             else:
                 items.add(("memory", x.name, 0))
         rings = {i for i in items if i[0] == "ring"}
@@ -207,6 +221,10 @@ class InFlight:
                 return replace(flight, apart=frozenset(), unmet=flight.unmet & flight.pending)
             case "mbar.arrive" if stmt.object is not None and stmt.object.version is not None:
                 counter = self.counters.get(stmt.object.name)
+                if any(self.counters.get(n) == counter for n in flight.dirty | flight.apart):
+                    raise Refused(
+                        "J2", f"{stmt.object.name}: given back while stores to the slot are not fenced and met", {}
+                    )
                 if counter is not None:
                     behind = (sym(counter) - stmt.object.version).constant
                     late = [i for i in flight.pending | flight.loads if i[:2] == ("ring", counter) and i[2] == behind]

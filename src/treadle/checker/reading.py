@@ -180,10 +180,10 @@ class Reading:
         if (ref.version is None) != (buffer.versions == 0):
             raise Refused("J2", f"{ref.name} is accessed {'without' if ref.version is None else 'with'} a version", {})
         filled = place.filled.get(ref.name)
-        if filled is not None:
+        if filled is not None and not place.contents[ref.name].overwritten:
             found = substituted(filled, {f"${i}": e for i, e in enumerate(index)})
             for case, term in split(inside, found):
-                if isinstance(term, Undef):
+                if isinstance(term, Undef) and not term.some:
                     raise Refused("J1", f"{ref.name} is read where nothing was brought", case.sample() or {})
             return found
         whole = self.scatters.whole(place, ref.name, index, inside)

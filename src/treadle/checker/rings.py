@@ -13,10 +13,11 @@ unfilled step is blocked by no consumer).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from treadle.algebra.expr import Expr, ge, gt, lt, sym
+from treadle.algebra.expr import Atom, Expr, Fn, ge, gt, lt, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.clusters import everyone
 from treadle.checker.gpu import BY_WORKGROUPS, accesses, handed
@@ -26,14 +27,18 @@ from treadle.machine.form import (
     Advance,
     Barrier,
     Body,
+    Claim,
+    Compute,
     Control,
     Copy,
     If,
     Kernel,
     Let,
+    Load,
     Loop,
     Role,
     Stmt,
+    Store,
     Sync,
     Tasks,
     walk,
@@ -50,6 +55,7 @@ class Rings:
     of_buffer: dict[str, Ring] = field(default_factory=dict[str, Ring])
     taken: dict[tuple[str, str], Step] = field(default_factory=dict[tuple[str, str], Step])  # (role, full)
     lets: tuple[dict[str, Expr], dict[str, Expr]] = field(default_factory=lambda: ({}, {}))  # of the two roles compared
+    told: dict[int, dict[str, Claim]] = field(default_factory=dict[int, dict[str, Claim]])  # control -> by fragment
     at: Stmt | Control | None = None
     cluster: int = 1
 
@@ -92,6 +98,7 @@ class Rings:
             for other in consumers:
                 mine = {full for name, full in self.taken if name == other.name}
                 self.lets = lets_of(role), lets_of(other)
+                self.told = values_at(role) | values_at(other)
                 self.same(self._tree(role.body, "mbar.expect", mine), self._tree(other.body, "mbar.wait", mine), {})
 
     # ---- the producer
@@ -250,7 +257,8 @@ class Rings:
                     raise Refused("J3", f"an arrival at {name}, which is given back to no ring", {})
 
     def _reads(self, role: Role, ring: Ring, step: Step, wait: Sync) -> None:
-        """Reads of the ring stand between the wait and the end of the step, and are of the step's slot."""
+        """Reads of the ring stand between the wait and the end of the step, and are of the step's slot. One agent that
+        has the ring to itself may store to the slot there, too (`inflight` keeps its stores and reads apart)."""
         start = next(i for i, x in enumerate(step.before) if x is wait)
         inside = {id(s) for s, _ in flat(step.before[start + 1 :], everything=True)}
         for s in walk(role.body):
@@ -260,12 +268,28 @@ class Rings:
                 if ref.name not in ring.buffers:
                     continue
                 self.at = s
-                if writes:
+                plain = isinstance(s, Store) and s.effect == "set" and s.mask is None and not s.by
+                if writes and not (plain and self._alone(role, ring)):
                     raise Refused("J2", f"a consumer writes {ref.name}", {})
                 if ref.version != sym(step.counter):
                     raise Refused("J2", f"{ref.name} is read in another slot than the step's", {})
                 if id(s) not in inside:
                     raise Refused("J2", f"{ref.name} is read before its slot is full, or after the step", {})
+
+    def _alone(self, role: Role, ring: Ring) -> bool:
+        """Whether one agent of one workgroup is all that takes a ring."""
+        takers = [
+            r
+            for r in self.kernel.roles
+            if any(
+                isinstance(s, Sync)
+                and s.kind == "mbar.wait"
+                and s.object is not None
+                and s.object.name == ring.full.name
+                for s in walk(r.body)
+            )
+        ]
+        return takers == [role] and role.agents == 1 and not ring.shared
 
     def _releases(self, role: Role, ring: Ring, step: Step) -> None:
         """Every step is given back once: in its own iteration, or one behind with the last one after the loop."""
@@ -441,11 +465,46 @@ class Rings:
                 raise Refused("J3", "producer and consumer enter different regions", {})
             for x, y in pairs:
                 x, y = x.substitute(self.lets[0]), y.substitute(self.lets[1])
+                x, y = self._value(x, a, env), self._value(y, b, {})
                 if x.functions or y.functions:
                     raise Unsure("J3", f"the controls of two roles hang on {x}", missing="the same value in both")
                 if not self.facts.equal(x.substitute(env), y):
                     raise Refused("J3", f"producer and consumer differ: {x} against {y}", {})
             self.same(inner_a, inner_b, env)
+
+    def _value(self, e: Expr, control: object, env: dict[str, Expr]) -> Expr:
+        """An expression of a control, each fragment in it by the value of the program that it holds there: of one
+        instance, the one in which both roles are, there is one such value."""
+        known = self.told.get(id(control), {})
+
+        def change(atom: Atom) -> Expr | None:
+            claim = known.get(atom.name) if isinstance(atom, Fn) and not atom.args else None
+            return None if claim is None else sym(f"{claim.value}{[str(c.substitute(env)) for c in claim.coords]}")
+
+        return e.rewrite(change) if e.functions else e
+
+
+def values_at(role: Role) -> dict[int, dict[str, Claim]]:
+    """For each control of a role, the fragments of one element that one statement assigns, before it and in its own
+    iteration, with their claims (which J1 proves)."""
+    counted = Counter(n for s in walk(role.body) for n in (getattr(s, "dst", None), getattr(s, "old", None)))
+    found: dict[int, dict[str, Claim]] = {}
+
+    def visit(body: Body, known: dict[str, Claim]) -> None:
+        known = dict(known)
+        for s in body:
+            if isinstance(s, Loop | Tasks):
+                found[id(s)] = dict(known)
+                visit(s.body, known)
+            elif isinstance(s, If):
+                visit(s.then, known)
+                visit(s.orelse, known)
+            elif isinstance(s, Load | Compute) and counted[s.dst] == 1 and isinstance(s.claim, Claim):
+                if s.claim.over is None and not s.claim.where and not s.claim.instance:
+                    known[s.dst] = s.claim
+
+    visit(role.body, {})
+    return found
 
 
 def lets_of(role: Role) -> dict[str, Expr]:

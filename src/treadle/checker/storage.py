@@ -80,6 +80,11 @@ class Contents:
         """With a new version on top. A layer in which nothing was written is hidden by none but the ones below it."""
         return replace(self, layers=(Layer(pieces, origin=origin, depth=depth), *self.layers))
 
+    @property
+    def overwritten(self) -> bool:
+        """Whether a version was opened over what is known to be there."""
+        return bool(self.layers) and not self.layers[0].whole
+
     def forgotten(self, why: str) -> Contents:
         """Of which nothing may be read."""
         return Contents((Layer(undefined(why), whole=True),), shape=self.shape)
@@ -195,7 +200,7 @@ class Reader:
             if layer.whole:
                 found = substituted(layer.pieces, env)
                 for case, term in split(facts, found):
-                    if isinstance(term, Undef):
+                    if isinstance(term, Undef) and not term.some:
                         self._touched(case, f"{name} is read where it holds {term}")
                 return found
             if not layer.written:

@@ -147,9 +147,10 @@ class App(Term):
 
 @dataclass(frozen=True)
 class Undef(Term):
-    """Nothing that may be relied on, and why."""
+    """Nothing that may be relied on, and why. `some`: the memory was written, it is only not told with what."""
 
     why: str
+    some: bool = False
 
     def __str__(self) -> str:
         return f"nothing ({self.why})"

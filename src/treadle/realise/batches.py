@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.algebra.dims import Part
-from treadle.algebra.expr import Constraint, Expr, const, lt, sym
+from treadle.algebra.expr import Constraint, Expr, const, lt, minimum, sym
 from treadle.hardware.atoms import Atom, warpgroup_atom
 from treadle.ir.core import Value
 from treadle.machine import form
 from treadle.machine.form import Claim, FragRef, Invariant, MemRef, Sync
 from treadle.realise.carried import Holder
+from treadle.realise.closing import contracted
 from treadle.realise.feeding import Fed, Ring
 from treadle.realise.frame import Frame, Got, ends, positions
 from treadle.realise.items import Item
+from treadle.realise.lanes import Spot
 from treadle.realise.ring import Contraction, Tile, depth_of_atom, phase, row_of
 from treadle.realise.turns import others, own, turn
 
@@ -101,6 +103,7 @@ class Batches(Fed):
         """Waits for slots, issues the atoms, waits for them, frees slots."""
         used = [r for r in self.rings if r.streamed]
         frame.body += [self.wait(r) for r in used if r.first == number]
+        self.clear(number, frame)
         if self.feeding.turns and number:
             frame.body.append(turn("barrier.sync", own(self.me)))
         frame.body.append(Sync(kind="wgmma.fence"))
@@ -121,6 +124,49 @@ class Batches(Fed):
             else:
                 frame.body.append(self.release(ring, sym(ring.counter)))
             frame.body.append(form.Advance(counter=ring.counter))
+
+    def clear(self, number: int, frame: Frame) -> None:
+        """Zeros where the slots of a batch pass the end of what is contracted: the box brought further elements of the
+        tensor there, and zero times one of them may be no zero."""
+        found = [(t, p) for t, p in self.passing if t.streamed and t.first == number]
+        found = [(t, p) for t, p in found if contracted(self.stream, t, p)]
+        for tile, part in found:
+            self.clear_tile(tile, part, frame)
+        if found:
+            frame.body.append(Sync(kind="fence.proxy.async"))
+            meet = (("id", sym(self.me) + 1), ("threads", const(128)))
+            frame.body.append(Sync(kind="barrier.sync", args=meet))
+
+    def clear_tile(self, tile: Tile, part: Part, frame: Frame) -> None:
+        """Zeros beyond the end of a slot's part, 16 swizzled rows at a time: 16 bytes a thread."""
+        name, dtype = self.slots_of_tiles[id(tile)], tile.value.type.dtype
+        outer, inner, row = self.extent(tile.outer), self.extent(tile.inner), row_of(dtype)
+        if outer % 16 or self.feeding.consumers > 1:
+            raise self.refusal(f"zeros in slots of {outer} rows, for {self.feeding.consumers} consumers")
+        ring = next(r for r in self.rings if tile in r.tiles)
+        frame.body.append(form.Version(buffer=name, fill=0, claim=self.slot_claim(tile, frame)))
+        down = (Spot(3, "lane", 4, 1), Spot(5, "warp", 4, 4))
+        across = (Spot(0, "slot", row // 8, 1), Spot(4, "lane", 8, row // 8))
+        zeros = self.shaped("nothing", dtype, (16, row), (down, across))
+        frame.body.append(form.Compute(dst=zeros, fn="copy", args=(0.0 if dtype.is_float else 0,)))
+        body, at = frame.body, [const(0), const(0)]
+        for number, (hint, count) in enumerate((("chunk", inner // row), ("group", outer // 16))):
+            if count > 1:
+                var = self.parts.fresh(hint)
+                loop = form.Loop(var=var, lo=const(0), hi=const(count), step=const(1), unroll=count)
+                body.append(loop)
+                body, at[number] = loop.body, sym(var)
+        (_, lo, hi), size = self.span(part, frame), self.extent(part)
+        line, along = at[1] * 16 + sym("$0"), at[0] * row + sym("$1")
+        coord = lo + (line if part == tile.outer else along)
+        index = (line, sym("$1")) if inner == row else (at[0], line, sym("$1"))
+        body.append(
+            form.Store(
+                dst=MemRef(name, index, sym(ring.counter)),
+                src=FragRef(zeros),
+                where=(Constraint(coord - minimum(*(e for e in ends(hi) if e != lo + size))),),
+            )
+        )
 
     def position(self, frame: Frame) -> Expr:
         """How far the iteration's block is from the first one."""

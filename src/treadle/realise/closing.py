@@ -1,13 +1,15 @@
-"""Where blocks end: the facts under which an engine's zeros stand where a block passes the end of its part."""
+"""Where blocks end: the facts under which an engine's zeros stand where a block passes the end of its part, and the
+tiles in which other elements of the tensor stand there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from treadle.algebra.dims import Part
 from treadle.algebra.expr import ZERO, Atom, Constraint, Expr, Max, Min, Sym, const, of, sym
 from treadle.ir.core import RegionArg
 from treadle.ir.guard import Bound, Divisible, Fact
-from treadle.realise.ring import Stream
+from treadle.realise.ring import Stream, Tile
 
 
 def crossed(lo: Expr, size: int, ends: Sequence[Expr]) -> list[Expr]:
@@ -17,32 +19,68 @@ def crossed(lo: Expr, size: int, ends: Sequence[Expr]) -> list[Expr]:
 
 def closing(stream: Stream, rows: int, step: int) -> list[Fact] | str:
     """Facts under which a block that passes the end of a tile's part passes the end of its tensor too, where engines
-    deliver zeros; or why there are none."""
+    deliver zeros, or is cleared by its one reader; or why there are none."""
+    facts, passing = _closing(stream, rows, step)
+    for tile, part, why in passing:
+        # What is cleared ends where a value of the run says, not where a block of rows does.
+        moving = {f"{a.name}.{b}" for a in stream.region.args if a.kind == "block" for b in ("start", "stop")}
+        cleared = rows == 64 and part == stream.step and tile.streamed and not length_of(stream).symbols & moving
+        if contracted(stream, tile, part) and not cleared:
+            return why
+    return facts
+
+
+def passing(stream: Stream, rows: int, step: int) -> list[tuple[Tile, Part]]:
+    """Tiles whose blocks may pass the end of a part inside their tensor, where engines bring its further elements."""
+    return [(tile, part) for tile, part, _ in _closing(stream, rows, step)[1]]
+
+
+def length_of(stream: Stream) -> Expr:
+    """Where the blocks of the ordered region end, less where they begin."""
+    domain = stream.step if stream.block is None else stream.block.domain
+    return domain.hi - domain.lo
+
+
+def contracted(stream: Stream, tile: Tile, part: Part) -> bool:
+    """Whether a contraction sums along this part of a tile: then nothing but zeros may lie beyond its end."""
+    return any(tile in (c.left_tile, c.right_tile) and c.deep == part for c in stream.contractions)
+
+
+def _closing(stream: Stream, rows: int, step: int) -> tuple[list[Fact], list[tuple[Tile, Part, str]]]:
     facts: list[Fact] = []
+    passing: list[tuple[Tile, Part, str]] = []
     args = {a.name: a for a in (*stream.region.args, *(stream.loop.args if stream.loop is not None else ()))}
     cut = {stream.rows.name: rows}
     for tile in stream.tiles:
         for axis, part, begin in zip(tile.axes, (tile.outer, tile.inner), tile.offsets, strict=True):
+            if stream.all_rows and part == stream.rows.part:
+                passing.append((tile, part, f"{part} has fewer rows than a block"))
+                continue
             if begin != ZERO or part in tile.shifted:
                 continue  # the whole of a factor, whose blocks end with it; or rows and columns of which none is used
             extent = tile.source.tensor.dims[axis].extent
             lo = ZERO if stream.block is None or part != stream.step else stream.block.domain.lo
+            mine: list[Fact] = []
             for end, block in _ends(part.hi, lo, args):
                 if end == extent:
                     continue
                 if block is None and not _local(end, args):
-                    facts.append(Bound(Constraint(end - extent)))
+                    mine.append(Bound(Constraint(end - extent)))
                     continue
                 # Blocks end with it when it lies a multiple of the step behind where they start.
                 whole = multiple(end - lo, step, args, cut)
                 if whole is None:
                     first = "" if multiple(lo, step, args, cut) is not None else f", after starting at {lo}"
-                    return (
+                    why = (
                         f"blocks of {part} end at {end}{first}, where {tile.tensor} goes on "
                         f"(a range from and to multiples of {step}, as `n // {step} * {step}`, and a mask end there)"
                     )
-                facts += whole
-    return list(dict.fromkeys(facts))
+                    passing.append((tile, part, why))
+                    break
+                mine += whole
+            else:
+                facts += mine
+    return list(dict.fromkeys(facts)), passing
 
 
 def multiple(expr: Expr, size: int, args: dict[str, RegionArg], cut: dict[str, int]) -> list[Fact] | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from treadle.algebra.dims import Part
-from treadle.algebra.expr import Expr, const, minimum, sym
+from treadle.algebra.expr import Constraint, Expr, const, lt, minimum, sym
 from treadle.analysis.uses import Uses
 from treadle.dtype.formats import DType
 from treadle.ir.core import Program
 from treadle.machine import form
-from treadle.machine.form import Barrier, Buffer, TensorMap
+from treadle.machine.form import Barrier, Buffer, Claim, TensorMap
 from treadle.realise.choices import Choices, NotLowered
+from treadle.realise.closing import passing
 from treadle.realise.clusters import ALONE, Cluster
 from treadle.realise.frame import Frame, Lane, PartKey, ends
 from treadle.realise.lanes import Agent, LaneLowering, Spot
@@ -111,6 +113,11 @@ class Fed(LaneLowering):
         self.stage: str | None = None
         self.stage_counter: str | None = None
         self.joined = {id(c.op): (number, c) for number, batch in enumerate(stream.batches) for c in batch}
+
+    @cached_property
+    def passing(self) -> list[tuple[Tile, Part]]:
+        """Tiles whose slots hold further elements of their tensor beyond the end of a part."""
+        return passing(self.stream, self.feeding.rows, self.feeding.step)
 
     # ---- clusters
 
@@ -232,3 +239,23 @@ class Fed(LaneLowering):
     def start_of(self, part: Part, frame: Frame) -> Expr:
         """The first coordinate of a tile along a part."""
         return self.span(part, frame)[1]
+
+    def slot_claim(self, tile: Tile, frame: Frame) -> Claim:
+        """What a slot holds, in the buffer's `$i`: elements of its tile, zeros past their ends.
+
+        Shifted coordinates have no end: a load with fill has elements everywhere."""
+        outer, inner = self.extent(tile.outer), self.extent(tile.inner)
+        at = {tile.outer.dim: sym("$0"), tile.inner.dim: sym("$1")}
+        row = row_of(tile.value.type.dtype)
+        if inner != row:
+            at = {tile.outer.dim: sym("$1"), tile.inner.dim: sym("$0") * row + sym("$2")}
+        where: list[Constraint] = []
+        coords: dict[object, Expr] = {}
+        for part, size in ((tile.outer, outer), (tile.inner, inner)):
+            _, lo, hi = self.span(part, frame)
+            coord = lo + at[part.dim]
+            coords[part.dim] = coord
+            if part not in tile.shifted:
+                where += [lt(coord, e) for e in ends(hi) if e != lo + size]
+        value = tile.value
+        return Claim(value.name, tuple(coords[d] for d in value.type.dims), tuple(where))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from treadle.algebra.expr import Constraint, Expr, as_expr, const, lt, sym
+from treadle.algebra.expr import Expr, as_expr, const, sym
 from treadle.ir.core import Sub
 from treadle.machine import form
-from treadle.machine.form import Body, Claim, MemRef, Sync
+from treadle.machine.form import Body, MemRef, Sync
 from treadle.realise.batches import Batches
 from treadle.realise.feeding import Ring
-from treadle.realise.frame import Frame, ends
+from treadle.realise.frame import Frame
 from treadle.realise.ring import Tile, phase, row_of
 
 
@@ -55,32 +55,13 @@ class Producing(Batches):
         told = (("bytes", const(ring.bytes)),)
         frame.body.append(Sync(kind="mbar.expect", object=MemRef(ring.full, (), number), args=told, by="elect"))
         for tile in ring.tiles:
-            frame.body.append(
-                form.Version(buffer=self.slots_of_tiles[id(tile)], fill=0, claim=self.slot_claim(tile, frame))
-            )
+            # Beyond an end inside the tensor the box brings what is there.
+            fill: form.Fill = "undef" if any(tile is t for t, _ in self.passing) else 0
+            name = self.slots_of_tiles[id(tile)]
+            frame.body.append(form.Version(buffer=name, fill=fill, claim=self.slot_claim(tile, frame)))
         for tile in ring.tiles:
             self.copy_tile(tile, ring, frame)
         frame.body.append(form.Advance(counter=ring.counter))
-
-    def slot_claim(self, tile: Tile, frame: Frame) -> Claim:
-        """What a slot holds, in the buffer's `$i`: elements of its tile, zeros past their ends.
-
-        Shifted coordinates have no end: a load with fill has elements everywhere."""
-        outer, inner = self.extent(tile.outer), self.extent(tile.inner)
-        at = {tile.outer.dim: sym("$0"), tile.inner.dim: sym("$1")}
-        row = row_of(tile.value.type.dtype)
-        if inner != row:
-            at = {tile.outer.dim: sym("$1"), tile.inner.dim: sym("$0") * row + sym("$2")}
-        where: list[Constraint] = []
-        coords: dict[object, Expr] = {}
-        for part, size in ((tile.outer, outer), (tile.inner, inner)):
-            _, lo, hi = self.span(part, frame)
-            coord = lo + at[part.dim]
-            coords[part.dim] = coord
-            if part not in tile.shifted:
-                where += [lt(coord, e) for e in ends(hi) if e != lo + size]
-        value = tile.value
-        return Claim(value.name, tuple(coords[d] for d in value.type.dims), tuple(where))
 
     def copy_tile(self, tile: Tile, ring: Ring, frame: Frame) -> None:
         """The boxes of one tile."""

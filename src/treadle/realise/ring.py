@@ -84,19 +84,31 @@ class Contraction:
     right_tile: Tile
 
 
+@dataclass(frozen=True)
+class Whole:
+    """A whole dimension in place of a block argument: every task has all of it."""
+
+    part: Part
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return str(self.part)
+
+
 @dataclass(eq=False)
 class Stream:
     """What the analysis found: the region, the ordered region in it, batches of contractions, their tiles.
 
     Without an ordered region (`loop` None) contractions along one whole dimension are executed block by block, and so
     are those of one over single coordinates that add in place (`walked`). `step` is the part that a tile of an
-    iteration has along the dimension of the loop.
+    iteration has along the dimension of the loop. `rows` lie along the rows of all accumulators.
     """
 
     program: Program
     region: Region
     loop: Region | None
-    rows: RegionArg
+    rows: RegionArg | Whole
     step: Part
     batches: list[list[Contraction]] = field(default_factory=list["list[Contraction]"])
     tiles: list[Tile] = field(default_factory=list[Tile])
@@ -106,6 +118,11 @@ class Stream:
     def block(self) -> RegionArg | None:
         """The argument of the ordered region that goes over blocks, if it has one."""
         return None if self.loop is None else next((a for a in self.loop.args if a.kind == "block"), None)
+
+    @property
+    def all_rows(self) -> bool:
+        """Whether a task has all rows there are."""
+        return isinstance(self.rows, Whole)
 
     @property
     def contractions(self) -> list[Contraction]:
@@ -137,8 +154,11 @@ def find_stream(
     computed: bool = False,
     units: frozenset[tuple[str, int]] = frozenset(),
     turned: bool = False,
+    whole: bool = False,
 ) -> Stream | str:
     """The stream of a program, or why it has none. `units`: the axes of tensors that are contiguous; unknown, the last.
+
+    `whole`: where no block argument is an axis of the contractions, a whole dimension may lie along the rows.
 
     `turned`: of two block arguments that all results have, the second lies along the rows of accumulators.
 
@@ -146,16 +166,17 @@ def find_stream(
     registers on their way; otherwise they are plain blocks of tensors in formats of the tensor cores.
     """
     try:
-        return _Finder(program, uses, computed, units, turned).find()
+        return _Finder(program, uses, computed, units, turned, whole).find()
     except Refusal as why:
         return str(why)
 
 
 class _Finder:
     def __init__(
-        self, program: Program, uses: Uses, computed: bool, units: frozenset[tuple[str, int]], turned: bool
+        self, program: Program, uses: Uses, computed: bool, units: frozenset[tuple[str, int]], turned: bool, whole: bool
     ) -> None:
         self.units = units
+        self.whole = whole
         self.turned = turned
         self.program = program
         self.uses = uses
@@ -197,9 +218,15 @@ class _Finder:
         blocks = [a for a in region.args if a.kind == "block"]
         if any(a.size is not None or a.reversed for a in (*blocks, *(() if loop is None else loop.args))):
             raise Refusal("a block size is fixed by the program, or a region runs backwards")
-        if not 1 <= len(blocks) <= 2:
+        rows: list[RegionArg | Whole] = [a for a in blocks if all(a.part in op.result.type.axes for op in ops)]
+        if not blocks and self.whole and loop is not None:
+            open_parts = [a.part for a in loop.args if a.kind == "block"]
+            parts = [p for p in ops[0].result.type.axes if p not in open_parts]
+            rows += [Whole(p) for p in parts if all(p in op.result.type.axes for op in ops)]
+            if not rows:
+                raise Refusal("no dimension is an axis of every contraction")
+        elif not 1 <= len(blocks) <= 2:
             raise Refusal(f"{len(blocks)} block arguments in the parallel region")
-        rows = [a for a in blocks if all(a.part in op.result.type.axes for op in ops)]
         if not rows:
             raise Refusal("no block argument is an axis of every contraction")
         order = [p for p in ops[0].result.type.axes if any(p == a.part for a in rows)]

@@ -67,7 +67,7 @@ def test_keys_from_anywhere_are_told_what_to_write() -> None:
     source = read(near(100, block=1))
     facts = contiguous(source, "cuda:sm_90a", {"B": 1, "H": 1, "Q": 200, "S": 200, "D": 64})
     (reason,) = Streams().admits(source, facts)
-    assert "where KT goes on" in reason and "from and to multiples" in reason
+    assert "where VT goes on" in reason and "from and to multiples" in reason
 
 
 def test_factors_of_product_axes_are_told_of_each_call() -> None:

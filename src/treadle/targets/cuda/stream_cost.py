@@ -18,7 +18,7 @@ from treadle.ir.ops.elementwise import Cast, Elementwise
 from treadle.ir.ops.fold import Reduce
 from treadle.plan.cost import CostVector
 from treadle.plan.family import Point
-from treadle.realise.closing import closing
+from treadle.realise.closing import closing, contracted, passing
 from treadle.realise.clusters import Cluster
 from treadle.realise.ring import Stream, row_of
 from treadle.targets.cuda.rates import rates, target
@@ -66,6 +66,9 @@ COMPANY = 1300.0
 
 SLOW_START = 0.1e-6
 """Seconds for each time that the memory's bytes are as many as are in flight."""
+
+CLEARING = 120.0
+"""Cycles of an iteration in which a consumer puts zeros beyond the end of its blocks, and meets."""
 
 NARROW = 34.0
 """The fewest cycles of an instruction, however few its columns."""
@@ -118,6 +121,7 @@ class StreamCost:
         self.chained, self.varying = chained(stream), varying(stream)
         results = stored(stream, 16)
         self.stages = bool(results) and all(holds(f, shape) for op in results for f in store_facts(op))
+        self.stages = self.stages and not stream.all_rows
         self.stages = self.stages and not any(
             s.part == stream.rows.part for op in results for s in flat_subs(op.subs[-1:])
         )
@@ -132,6 +136,7 @@ class StreamCost:
             self.packing += 32 * size / (tile.value.type.dtype.bits // 8) / self.rate.cache if turned else 0.0
         self._closed: dict[tuple[int, int], bool] = {}
         self._atoms: dict[int, bool] = {}
+        self._cleared: dict[tuple[int, int], int] = {}
 
     def span(self, part: Part) -> Span:
         """The span of a part."""
@@ -178,6 +183,7 @@ class StreamCost:
             cycles *= 1.25 if consumers == 1 else 1.0
         else:
             cycles = max(cycles, cycles / consumers + (BEHIND if int(point["flight"]) else HANDOVER))
+        cycles += CLEARING * self.cleared(rows, step)
         if self.stream.loop is not None:
             # Consumers that contract at the same time compute at the same time too: without turns little hides.
             simple = total(self.inside, sizes) / rate.lanes
@@ -217,6 +223,13 @@ class StreamCost:
             packing=self.packing,
             launch=rate.launch,
         )
+
+    def cleared(self, rows: int, step: int) -> int:
+        """How many slots of an iteration are cleared beyond an end."""
+        if (rows, step) not in self._cleared:
+            found = passing(self.stream, rows, step)
+            self._cleared[rows, step] = sum(t.streamed and contracted(self.stream, t, p) for t, p in found)
+        return self._cleared[rows, step]
 
     def spared(self, cluster: Cluster, sizes: dict[str, int]) -> float:
         """Bytes of an iteration that a workgroup has from the others of its cluster."""

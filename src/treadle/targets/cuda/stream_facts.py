@@ -160,6 +160,8 @@ def holds(fact: Fact, shape: Shape) -> bool:
         case Pitch(tensor, _, by):
             return 8 * facts.aligned.get(tensor, 0) >= by * shape.program.tensor(tensor).dtype.bits
         case Bound(constraint):
+            if constraint.expr.functions:
+                return False
             if not constraint.symbols <= facts.extents.keys():
                 return True
             return bool(constraint.holds(dict(facts.extents)))

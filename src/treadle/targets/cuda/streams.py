@@ -22,7 +22,7 @@ from treadle.realise.choices import Choices
 from treadle.realise.closing import closing
 from treadle.realise.feeding import Feeding
 from treadle.realise.repack import repacked
-from treadle.realise.ring import Stream, Tile, find_stream, row_of
+from treadle.realise.ring import Stream, Tile, factor, find_stream, row_of
 from treadle.realise.roles import fed
 from treadle.realise.staged import StagedLowering
 from treadle.realise.universal import base_facts
@@ -67,7 +67,7 @@ class Streams:
         for known, way, found in _found:
             if known is shape and way == turned:
                 return found
-        found = find_stream(shape.program, shape.uses, units=shape.facts.unit, turned=turned)
+        found = find_stream(shape.program, shape.uses, units=shape.facts.unit, turned=turned, whole=True)
         _found.append((shape, turned, found))
         del _found[:-16]
         return found
@@ -94,7 +94,9 @@ class Streams:
         for axis, size in self.fixed(stream).items():
             if size % 64:
                 reasons.append(f"an extent of {size} along {axis} is no multiple of 64")
-        tried = [closing(stream, 128, s) for s in self.steps(stream)]
+        tried = [closing(stream, rows, s) for rows in (64, 128) for s in self.steps(stream)]
+        if stream.all_rows and not holds(self.fit(stream, 1), shape):
+            reasons.append(f"{stream.rows.name} has more than 64 rows")
         if not any(not isinstance(t, str) and all(holds(f, shape) for f in t) for t in tried):
             why = (
                 tried[-1] if isinstance(tried[-1], str) else ", ".join(str(f) for f in tried[-1] if not holds(f, shape))
@@ -102,10 +104,14 @@ class Streams:
             reasons.append(f"zeros beyond the end of blocks need {why}")
         return reasons
 
+    def fit(self, stream: Stream, consumers: int) -> Fact:
+        """That all rows are rows of the consumers."""
+        return Bound(Constraint(64 * consumers - stream.rows.part.extent))
+
     def fixed(self, stream: Stream) -> dict[str, int]:
         """Whole dimensions among the axes of tiles."""
         found: dict[str, int] = {}
-        open_parts = [stream.step, *(a.part for a in stream.region.args if a.kind == "block")]
+        open_parts = [stream.step, stream.rows.part, *(a.part for a in stream.region.args if a.kind == "block")]
         for tile in stream.tiles:
             for part in (tile.outer, tile.inner):
                 if part not in open_parts:
@@ -137,7 +143,7 @@ class Streams:
         wide = (256, 128, 64) if stream.columns is not None else (0,)
         uneven = varying(stream)
         return [
-            Axis("consumers", (2, 3, 1) if chained(stream) else (2, 1)),
+            Axis("consumers", (1,) if stream.all_rows else (2, 3, 1) if chained(stream) else (2, 1)),
             Axis("columns", (*wide, 32, 16, 8) if turns else wide),
             Axis("step", self.steps(stream)),
             Axis("versions", (4, 3, 2) if chained(stream) else (4, 3, 2, 6, 8)),
@@ -158,13 +164,13 @@ class Streams:
     def cuts(self, shape: Shape, stream: Stream, point: Point) -> dict[str, int]:
         """Block sizes of all open arguments."""
         region = shape.names[id(stream.region)]
-        found = {f"{region}.{stream.rows.name}": 64 * int(point["consumers"])}
+        found = {} if stream.all_rows else {f"{region}.{stream.rows.name}": 64 * int(point["consumers"])}
         if stream.columns is not None:
             found[f"{region}.{stream.columns.name}"] = int(point["columns"])
         cluster = cluster_of(point)
         if cluster.size > 1:
             arg = stream.rows if cluster.along == "rows" else stream.columns
-            assert arg is not None
+            assert arg is not None and not stream.all_rows
             found[f"{region}.{arg.name}"] *= cluster.size
         if stream.loop is not None and stream.block is not None:
             found[f"{shape.names[id(stream.loop)]}.{stream.block.name}"] = int(point["step"])
@@ -177,6 +183,8 @@ class Streams:
         ends = closing(stream, 64 * int(point["consumers"]), int(point["step"]))
         assert not isinstance(ends, str)
         found += ends
+        if stream.all_rows:
+            found.append(self.fit(stream, int(point["consumers"])))
         if int(point["flight"]):
             found.append(Bound(Constraint(depth_of(stream) - 1)))
         if point["staged"]:
@@ -195,7 +203,10 @@ class Streams:
         found: list[Fact] = []
         tensors: dict[str, Tensor] = {}
         for op in stream.region.body.ops:
-            if isinstance(op, Load | Store) and not any(t.load is op for t in stream.tiles):
+            if not isinstance(op, Load | Store) or not op.subs or any(t.load is op for t in stream.tiles):
+                continue
+            along = factor(op.subs[-1], op.tensor.dims[-1])[0]
+            if along is not None and along.part is not None and along.part != stream.rows.part:
                 tensors[op.tensor.name] = op.tensor
         for tensor in tensors.values():
             if not tensor.dims:
