@@ -86,7 +86,7 @@ def _copied(m: Match, x: Region, read: Extract, put: Insert, now: Extract) -> No
     if whole:
         wrong(f"{x.name} copies one element to many places")
     # Axes are matched by their dimensions: those of what is read must stand where those of the copy stand.
-    if [a.dim for a in now.result.type.axes] != [a.dim for a in x.results[0].type.axes]:
+    if [a.dim.name for a in now.result.type.axes] != [a.dim.name for a in x.results[0].type.axes]:
         wrong(f"{now.result.name} has other axes than {x.results[0].name}")
 
 
