@@ -102,7 +102,20 @@ class LaneLowering(Lowering):
         self.neutral: dict[str, str] = {}
         super().__init__(program, choices, uses)
 
+    elsewhere: frozenset[str] = frozenset()
+    """Regions of the program that another engine realises: their tiles are in the workspace."""
+
+    def skipped(self, op: Region, frame: Frame) -> bool:
+        """Whether a region is another engine's; where its tiles are is known from here on."""
+        if frame.in_tasks or self.region_names[id(op)] not in self.elsewhere:
+            return False
+        for carried, init, result in zip(op.carried, op.inits, op.results, strict=True):
+            frame.places[result.name] = self.tile_holder(carried, init, op, frame)
+        return True
+
     def lower_parallel(self, op: Region, frame: Frame) -> None:
+        if self.skipped(op, frame):
+            return
         own = None if frame.in_tasks else self.by_region.get(self.region_names[id(op)])
         if own is not None:
             self.spread, self.resident, self.exact, self.choices = own

@@ -22,7 +22,7 @@ from treadle.realise.chained import chained
 from treadle.realise.choices import Choices
 from treadle.realise.closing import crossed
 from treadle.realise.feeding import ROWS, Feeding, columns
-from treadle.realise.frame import Frame, Got, Lane, PartKey, ends, positions
+from treadle.realise.frame import Frame, Got, Kept, Lane, PartKey, ends, positions
 from treadle.realise.items import Item
 from treadle.realise.lanes import Spot
 from treadle.realise.producer import Producing
@@ -39,7 +39,16 @@ class StreamLowering(Producing):
     # ---- tasks
 
     def lower_parallel(self, op: Region, frame: Frame) -> None:
+        if self.skipped(op, frame):
+            return
         region = self.region_names[id(op)]
+        places: list[Kept] = []
+        for carried, init, result in zip(op.carried, op.inits, op.results, strict=True):
+            place = self.tile_holder(carried, init, op, frame)
+            if not self.assembled(init):
+                self.version(result, place, frame)
+            places.append(place)
+            frame.places[result.name] = place
         counts = tuple(self.tiles(op, a, frame) for a in op.args)
         names = tuple(self.parts.fresh(f"t_{a.name}") for a in op.args)
         over = "persistent" if self.feeding.cluster.size == 1 else "clusters"
@@ -54,7 +63,7 @@ class StreamLowering(Producing):
         self.row_lane(inner)
         for part in self.fixed_columns():
             self.column_lane(part, self.extent(part), inner)
-        self.body(op, [], inner)
+        self.body(op, places, inner)
         frame.body.append(tasks)
 
     def row_lane(self, frame: Frame) -> None:
@@ -177,7 +186,14 @@ class StreamLowering(Producing):
             self.lower_control(self.stream.loop, frame)
         else:
             self.batch([items[i] for i in heart], frame)
-        self.lower_tail([item for i, item in enumerate(items) if i > heart[0] and i not in heart], frame)
+        tail = [item for i, item in enumerate(items) if i > heart[0] and i not in heart]
+        updates = [item for item in tail if item.kind == "insert"]
+        for item in updates:
+            self.prepare_insert(item, tail, frame)
+        self.lower_tail(tail, frame)
+        for item in updates:
+            if item.makes is not None and isinstance(item.target, Kept):
+                frame.places[item.makes.name] = item.target
 
     def lower_tail(self, items: list[Item], frame: Frame) -> None:
         """What follows the ordered region: in slices of columns where it is only stores and what they need."""
@@ -189,7 +205,7 @@ class StreamLowering(Producing):
                 wide = lane is not None and self.spots.get(lane.slot, ROWS) is not ROWS
                 if wide and key not in keys:
                     keys.append(key)
-        plain = all(i.kind in ("store", "keep") for i in items)
+        plain = all(i.kind in ("store", "keep", "insert") for i in items)
         if not plain or len(keys) != 1:
             for number, item in enumerate(items):
                 self.lower_group([item], {n for other in items[number + 1 :] for n in other.reads}, frame)
@@ -240,18 +256,21 @@ def fed(
     feeding: Feeding,
     engine: type[StreamLowering],
     copies: Repacked | None = None,
+    elsewhere: frozenset[str] = frozenset(),
 ) -> MachineProgram:
-    """The machine program of a stream: one kernel with a producer and consumers, behind the `copies` of operands.
+    """The machine program of a stream: one kernel with a producer and consumers, behind the `copies` of operands; with
+    regions in `elsewhere`, which are left out, its launches are not chained yet.
 
     *Errors*: `realise/unsupported`.
     """
     before = copies or Repacked([], [], [], {})
     low = engine(program, choices, Uses(program), stream, feeding, before.places)
+    low.elsewhere = elsewhere
     top = Frame([], block=program.body)
     if feeding.turns and (feeding.consumers != 2 or len(stream.batches) != 2 or feeding.flight):
         raise low.refusal("turns of anything but two consumers with two batches an iteration")
     low.lower_block(program.body, top)
-    others = [s for s in top.body if not isinstance(s, form.Tasks)]
+    others = [s for s in top.body if not isinstance(s, form.Tasks | form.Version)]
     if others or low.tasks is None or any(b.place == "local" for b in low.parts.buffers):
         raise low.refusal("statements or memory outside the tasks")
     threads = 128 * (1 + feeding.consumers)
@@ -285,8 +304,10 @@ def fed(
         total = total * count
     grid = maximum(1, minimum(feeding.workgroups // cluster.size, total)) * cluster.size
     launch = Launch("main", grid=grid, threads=threads, cluster=cluster.size, shared_bytes=shared)
-    host = Host(dict(program.lets), before.workspace, list(low.maps.values()), [*before.launches, launch])
-    return chained(MachineProgram(target, program, guard, host, [*before.kernels, kernel], low.ledger()))
+    workspace = [*before.workspace, *low.parts.workspace]
+    host = Host(dict(program.lets), workspace, list(low.maps.values()), [*before.launches, launch])
+    made = MachineProgram(target, program, guard, host, [*before.kernels, kernel], low.ledger())
+    return made if elsewhere else chained(made)
 
 
 __all__ = ["StreamLowering", "fed"]

@@ -48,14 +48,18 @@ def over_lanes(
     agents: int,
     workgroups: int,
     resident: int = 0,
+    elsewhere: frozenset[str] = frozenset(),
 ) -> MachineProgram:
     """The machine program of a plan whose tasks belong to agents of `warps` warps.
 
     `stripes`: task region -> dimension along its threads. `agents` agents make a workgroup (one, where an agent has
-    several warps); `resident` workgroups should fit a multiprocessor (0: no matter). *Errors*: `realise/unsupported`.
+    several warps); `resident` workgroups should fit a multiprocessor (0: no matter). Regions in `elsewhere` are left
+    out.
+    *Errors*: `realise/unsupported`.
     """
     kind = GroupLowering if warps > 1 else LaneLowering
     engine = kind(program, replace(choices, fuse=True), Uses(program), row_agent(warps), {}, frozenset[str]())
+    engine.elsewhere = elsewhere
     for region, own in stripes.items():
         spread = {name: striped(32, warps, s.vector, s.rounds) for name, s in own.items()}
         widths = {name: s.width(warps) for name, s in own.items()}
