@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from treadle.algebra.expr import Atom, Expr, Fn, ge, gt, lt, sym
+from treadle.algebra.expr import Atom, Constraint, Expr, Fn, ge, gt, lt, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.clusters import everyone
 from treadle.checker.gpu import BY_WORKGROUPS, accesses, handed
@@ -355,8 +355,9 @@ class Rings:
         first = self.facts.also(lt(loop.lo, loop.hi), *(c.substitute({loop.var: loop.lo}) for c in guard.conds))
         if not all(later.implies(c) for c in guard.conds) or not first.contradictory:
             raise Refused("J3", f"{ring.empty.name}: given back in the first iteration, or not in a later one", {})
-        if not self.facts.implies(lt(loop.lo, loop.hi)):
-            case = self.facts.against(lt(loop.lo, loop.hi))
+        known = self.facts.also(*(c for control in step.path[:-1] for c in ranged(control)))
+        if not known.implies(lt(loop.lo, loop.hi)):
+            case = known.against(lt(loop.lo, loop.hi))
             raise Refused("J3", f"{ring.empty.name}: a loop without iterations gives a step back", case or {})
 
     # ---- all roles
@@ -514,3 +515,11 @@ def lets_of(role: Role) -> dict[str, Expr]:
         if isinstance(s, Let):
             found[s.name] = s.expr.substitute(found)
     return found
+
+
+def ranged(control: Control) -> list[Constraint]:
+    """What the variables of a task nest or loop are inside it."""
+    if isinstance(control, Tasks):
+        pairs = zip(control.vars, control.counts, strict=True)
+        return [c for name, count in pairs for c in (ge(sym(name), 0), lt(sym(name), count))]
+    return [ge(sym(control.var), control.lo), lt(sym(control.var), control.hi)] if isinstance(control, Loop) else []

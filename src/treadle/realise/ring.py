@@ -155,10 +155,13 @@ def find_stream(
     units: frozenset[tuple[str, int]] = frozenset(),
     turned: bool = False,
     whole: bool = False,
+    only: str = "",
 ) -> Stream | str:
     """The stream of a program, or why it has none. `units`: the axes of tensors that are contiguous; unknown, the last.
 
     `whole`: where no block argument is an axis of the contractions, a whole dimension may lie along the rows.
+
+    `only`: the region of that name is looked at, and may fill tiles; else the program is one region.
 
     `turned`: of two block arguments that all results have, the second lies along the rows of accumulators.
 
@@ -166,15 +169,23 @@ def find_stream(
     registers on their way; otherwise they are plain blocks of tensors in formats of the tensor cores.
     """
     try:
-        return _Finder(program, uses, computed, units, turned, whole).find()
+        return _Finder(program, uses, computed, units, turned, whole, only).find()
     except Refusal as why:
         return str(why)
 
 
 class _Finder:
     def __init__(
-        self, program: Program, uses: Uses, computed: bool, units: frozenset[tuple[str, int]], turned: bool, whole: bool
+        self,
+        program: Program,
+        uses: Uses,
+        computed: bool,
+        units: frozenset[tuple[str, int]],
+        turned: bool,
+        whole: bool,
+        only: str,
     ) -> None:
+        self.only = only
         self.units = units
         self.whole = whole
         self.turned = turned
@@ -185,10 +196,12 @@ class _Finder:
 
     def find(self) -> Stream:
         regions = [op for op in self.program.body.ops if not isinstance(op, PURE)]
+        if self.only:
+            regions = [op for op in regions if isinstance(op, Region) and op.name == self.only]
         if len(regions) != 1 or not isinstance(regions[0], Region) or regions[0].kind != "parallel":
             raise Refusal("the program is not one parallel region")
         region = regions[0]
-        if region.inits:
+        if region.inits and not self.only:
             raise Refusal("the region assembles tiles")
         inner = [op for op in region.body.ops if isinstance(op, Region | If)]
         if not inner:

@@ -31,6 +31,7 @@ from treadle.targets.cuda.stream_facts import (
     depth_of,
     holds,
     in_place,
+    part_size,
     store_facts,
     stored,
     varying,
@@ -111,7 +112,7 @@ class StreamCost:
             (self.span(a.part), max(1, shape.facts.value(a.domain.dim.extent)), a.kind) for a in stream.region.args
         ]
         lets = dict(stream.program.lets)
-        self.depth = shape.facts.value(stream.step.dim.extent.substitute(lets))
+        self.depth = part_size(stream) or shape.facts.value(stream.step.dim.extent.substitute(lets))
         self.times = 1
         """How often the depth is gone through: once for each coordinate of the ordered region that is single."""
         for arg in () if stream.loop is None else stream.loop.args:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from treadle.algebra.dims import Part
-from treadle.algebra.expr import Expr
+from treadle.algebra.expr import Expr, sym
 from treadle.hardware.atoms import Atom, warpgroup_atom
 from treadle.ir.core import Program, Sub, Tensor
 from treadle.ir.guard import Aligned, Bound, Divisible, Fact, Guard, Pitch, Unit
 from treadle.ir.ops.access import Store
+from treadle.realise.frame import ends
 from treadle.realise.ring import Contraction, Stream, Tile, depth_of_atom, factor
 from treadle.targets.cuda.shape import Shape
 
@@ -21,7 +22,7 @@ def whole_extent(part: Part, program: Program) -> int | None:
 
 def varying(stream: Stream) -> bool:
     """Whether tasks have different numbers of iterations."""
-    if stream.loop is None:
+    if stream.loop is None or part_size(stream):
         return False
     names = {f"{a.name}.{b}" for a in stream.region.args for b in ("start", "stop")}
     names |= {a.name for a in stream.region.args}
@@ -61,7 +62,20 @@ def atom_of(one: Contraction, columns: int) -> Atom | None:
 def depth_of(stream: Stream) -> Expr:
     """The number of coordinates that are gone through block by block."""
     part = stream.step if stream.block is None else stream.block.domain
-    return part.hi - part.lo
+    # Of a depth in parts each has something where there is one at all.
+    return part.dim.extent if part_size(stream) else part.hi - part.lo
+
+
+def part_size(stream: Stream) -> int:
+    """How much of the depth a task has, where single coordinates of the region count equal parts of it; else 0."""
+    domain = None if stream.block is None else stream.block.domain
+    for arg in stream.region.args if domain is not None else ():
+        if domain is not None and arg.kind == "each" and frozenset({arg.name}) == domain.lo.symbols:
+            (monomial,) = sym(arg.name).terms[0][:1]
+            size = domain.lo.coefficient(monomial[0])
+            if domain.lo == sym(arg.name) * size and domain.lo + size in ends(domain.hi):
+                return size
+    return 0
 
 
 def in_place(stream: Stream) -> bool:

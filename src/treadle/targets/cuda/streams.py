@@ -67,10 +67,25 @@ class Streams:
         for known, way, found in _found:
             if known is shape and way == turned:
                 return found
-        found = find_stream(shape.program, shape.uses, units=shape.facts.unit, turned=turned, whole=True)
+        found = find_stream(
+            shape.program,
+            shape.uses,
+            units=shape.facts.unit,
+            turned=turned,
+            whole=True,
+            only=self.only(shape),
+        )
         _found.append((shape, turned, found))
-        del _found[:-16]
+        del _found[:-48]
         return found
+
+    def only(self, shape: Shape) -> str:
+        """The region that contracts, where the program has others; "": the program is one region."""
+        return ""
+
+    def elsewhere(self, shape: Shape, stream: Stream) -> frozenset[str]:
+        """The names of the others."""
+        return frozenset()
 
     def chosen(self, shape: Shape, point: Point) -> Stream:
         """The form of a point."""
@@ -233,7 +248,7 @@ class Streams:
             if known.stream is stream:
                 return known
         _costs.append(StreamCost(shape, stream))
-        del _costs[:-8]
+        del _costs[:-24]
         return _costs[-1]
 
     # ---- construction
@@ -261,7 +276,8 @@ class Streams:
         )
         most = 8 * rates(facts).processors
         before = repacked(program, copied_under(stream, guard), guard, facts.target, workgroups=most)
-        return fed(program, choices, guard, facts.target, stream, feeding, StagedLowering, before)
+        others = self.elsewhere(shape, stream)
+        return fed(program, choices, guard, facts.target, stream, feeding, StagedLowering, before, others)
 
 
 _found: list[tuple[Shape, bool, Stream | str]] = []

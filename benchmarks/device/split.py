@@ -1,0 +1,111 @@
+"""Products whose tiles do not fill the machine: in parts along the depth, beside the same kernel whole and torch.
+
+`python benchmarks/device/split.py OUT.json [CASE...]`: kernels are called as a user does; they plan, are judged and
+compiled there. *Method*: each plan first on small integers, exactly; times by events, interleaved with the peer, the L2
+overwritten before each sample, random data, medians of 40. `whole`: the same search without parts; `N parts`: only
+points of so many.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+import time
+import traceback
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
+
+import torch  # noqa: E402
+from room import DEVICE, clock, described, exactly, interleaved, median, ran_as  # noqa: E402
+
+import treadle as td  # noqa: E402
+from treadle import lib  # noqa: E402
+from treadle.targets.cuda.parted import PartedStreams  # noqa: E402
+
+CASES: dict[str, tuple[tuple[int, int, int], str, tuple[int, ...]]] = {
+    "512x512x8192": ((512, 512, 8192), "bf16", (4, 16)),
+    "256x256x16384": ((256, 256, 16384), "bf16", (8, 33)),
+    "16x8192x8192": ((16, 8192, 8192), "bf16", (2,)),
+    "64x8192x8192": ((64, 8192, 8192), "bf16", (2,)),
+    "16x1024x8192": ((16, 1024, 8192), "bf16", (4, 16)),
+    "64x1024x8192": ((64, 1024, 8192), "bf16", (4, 16)),
+    "1x8192x8192": ((1, 8192, 8192), "bf16", (2,)),
+    "1x1792x5120 f16": ((1, 1792, 5120), "f16", (4, 9)),
+    "16x1792x5120 f16": ((16, 1792, 5120), "f16", (4, 9)),
+    "batched 4x(128,128,8192)": ((128, 128, 8192), "bf16", (8,)),
+    "1024x1024x1024": ((1024, 1024, 1024), "bf16", (2,)),
+    "512x512x512": ((512, 512, 512), "bf16", (2,)),
+}
+TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+FREE = PartedStreams.counts
+
+
+def forced(parts: int) -> None:
+    """Makes the planner look at so many parts only; 0: at what it likes."""
+    PartedStreams.counts = FREE if parts == 0 else (lambda self, shape: (parts,))  # type: ignore[method-assign]  # an experiment
+
+
+def arguments(case: str, integers: bool) -> tuple[Any, tuple[Any, ...], torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A kernel of its own, its arguments, both operands, the output."""
+    (m, n, k), dtype, _ = CASES[case]
+    batch = (4,) if case.startswith("batched") else ()
+    make = (
+        (lambda *s: torch.randint(-2, 3, s, device=DEVICE)) if integers else (lambda *s: torch.randn(*s, device=DEVICE))
+    )
+    x, w = make(*batch, m, k).to(TYPES[dtype]), make(*batch, k, n).to(TYPES[dtype])
+    y = torch.empty(*batch, m, n, dtype=TYPES[dtype], device=DEVICE)
+    kernel = td.kernel((lib.batched_matmul if batch else lib.linear).definition.fn)
+    return kernel, (x, w, y) if batch else (x, w, None, y), x, w, y
+
+
+def run(case: str, rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
+    """Every choice of one case: checked, then timed together."""
+    calls: dict[str, Any] = {}
+    about: dict[str, dict[str, Any]] = {}
+    for parts in (0, 1, *CASES[case][2]):
+        name = {0: "ours", 1: "whole"}.get(parts, f"{parts} parts")
+        forced(parts)
+        kernel, args, x, w, y = arguments(case, integers=True)
+        y.fill_(float("nan"))
+        kernel(*args)
+        about[name] = {**described(ran_as(kernel, args, {})), **exactly((x.double() @ w.double()).to(y.dtype))(y)}
+        if not about[name]["right"]:
+            print(case, name, "WRONG", about[name], flush=True)
+        _, given, *_ = arguments(case, integers=False)
+        calls[name] = kernel.bind(*given)
+    forced(0)
+    _, _, x, w, _ = arguments(case, integers=False)
+    z = torch.empty(*x.shape[:-1], w.shape[-1], dtype=x.dtype, device=DEVICE)
+    calls["peer"] = lambda: torch.matmul(x, w, out=z)
+    samples = interleaved(calls, 40, flush)
+    peer = median(samples["peer"])
+    for name, values in samples.items():
+        us = median(values)
+        rows.append(
+            {"case": case, "call": name, "us": us, "ratio": peer / us, "samples_us": values, **about.get(name, {})}
+        )
+        plan = about.get(name, {}).get("plan", "").partition(": ")[2]
+        print(case, name, round(us, 1), round(peer / us, 3), about.get(name, {}).get("right", ""), plan, flush=True)
+
+
+def main(out: str, wanted: list[str]) -> None:
+    report: dict[str, Any] = {"method": __doc__, "torch": torch.__version__, "clock": clock(), "rows": []}
+    began = time.time()
+    torch.manual_seed(1)
+    flush = torch.empty(512 << 20, dtype=torch.uint8, device=DEVICE)
+    for case in wanted or CASES:
+        try:
+            run(case, report["rows"], flush)
+        except Exception:
+            report.setdefault("errors", []).append([case, traceback.format_exc()])
+            print(traceback.format_exc()[-1500:], flush=True)
+        report["seconds"] = round(time.time() - began, 1)
+        pathlib.Path(out).write_text(json.dumps(report))
+    print("seconds:", report["seconds"], flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

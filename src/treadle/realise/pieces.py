@@ -1,0 +1,49 @@
+"""Regions of one program that different engines realise: their launches one after the other, in the program's order.
+
+What crosses from one to the next is a tile of the program, which lies in the workspace. Each engine leaves the other
+regions out (`LaneLowering.elsewhere`) and finds the tiles where they do: a tile's place hangs on the program alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from treadle.machine.form import Buffer, Host, Kernel, Launch, MachineProgram, TensorMap
+from treadle.realise.chained import chained
+from treadle.realise.choices import NotLowered
+
+
+def one_after_another(pieces: Sequence[MachineProgram]) -> MachineProgram:
+    """The launches of machine programs of one program, each for regions of its own, those of a later one dependent.
+
+    *Requires*: one guard, target and program. *Errors*: `realise/unsupported` where two engines disagree about a tile.
+    """
+    kernels: list[Kernel] = []
+    launches: list[Launch] = []
+    workspace: dict[str, Buffer] = {}
+    maps: dict[str, TensorMap] = {}
+    for number, piece in enumerate(pieces):
+        names = {k.name: k.name if number == 0 else f"{k.name}_{number}" for k in piece.kernels}
+        kernels += [replace(k, name=names[k.name]) for k in piece.kernels]
+        launches += [replace(x, kernel=names[x.kernel]) for x in piece.host.launches]
+        for buffer in piece.host.workspace:
+            if workspace.setdefault(buffer.name, buffer) != buffer:
+                raise apart(piece, buffer.name)
+        for one in piece.host.maps:
+            if maps.setdefault(one.name, one) != one:
+                raise apart(piece, one.name)
+    first = pieces[0]
+    host = Host(dict(first.host.lets), list(workspace.values()), list(maps.values()), launches)
+    numerics = tuple(dict.fromkeys(line for p in pieces for line in p.numerics))
+    return chained(MachineProgram(first.target, first.program, first.guard, host, kernels, numerics))
+
+
+def apart(piece: MachineProgram, name: str) -> NotLowered:
+    """The error for storage that two engines know differently."""
+    return NotLowered(
+        doing=f"realising {piece.program.name} in several launches",
+        found=f"{name} is another one in two of them",
+        expected="one layout of every tile between launches",
+        hint="another plan has to run this program",
+    )

@@ -1,0 +1,325 @@
+"""The streams family for programs of several launches: its contraction in parts that are folded afterwards.
+
+Where few tiles of a result fill a machine, the depth of the contraction is cut too: the program is rewritten (`factor`,
+then `materialise`: the parts are a tile in the workspace, filled by a region of its own), each part is a task of the
+stream, and a second launch folds the parts in order and does what follows. Each step is validated as any other.
+
+Regions beside the one that contracts are rows over lanes, each a launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf, isinf, prod
+
+from treadle.analysis.uses import PURE, Uses
+from treadle.base.errors import LimitError, UserError
+from treadle.ir.core import Program, Region
+from treadle.ir.guard import Divisible, Fact, Guard
+from treadle.ir.ops.access import Insert
+from treadle.ir.ops.fold import Mma, Reduce
+from treadle.machine.form import Load, Loop, MachineProgram, walk
+from treadle.plan.cost import CostVector
+from treadle.plan.facts import CallFacts
+from treadle.plan.family import Axis, Point
+from treadle.plan.pins import Pin
+from treadle.realise.choices import Choices, NotLowered
+from treadle.realise.pieces import one_after_another
+from treadle.realise.ring import Stream, row_of
+from treadle.realise.rows import Stripe, over_lanes
+from treadle.rules.copies import dematerialise
+from treadle.rules.derivation import Derivation
+from treadle.rules.folds import factor
+from treadle.rules.tiles import materialise
+from treadle.targets.cuda.ledger import functions_by_hardware
+from treadle.targets.cuda.rates import rates
+from treadle.targets.cuda.rows import Along, along
+from treadle.targets.cuda.shape import Shape, remembered, shape_of
+from treadle.targets.cuda.stream_facts import chained, holds, strongest
+from treadle.targets.cuda.streams import Streams
+
+FOLLOWS = 3.0e-6
+"""Seconds that a launch takes which begins while the one before it ends: until its first data have come (measured on
+products in 2 to 33 parts, benchmarks/results/2026-11-30-split.json)."""
+
+DEEP = 4
+"""The fewest swizzled rows of the depth that are a part."""
+
+WARPS = 4
+"""Of a workgroup that folds."""
+
+AT_ONCE = 8
+"""Parts that a thread asks for before it adds the first: one after the other each would take its latency (measured:
+0.35 us a part)."""
+
+ROUND = 0.4e-6
+"""Seconds for each time that so many are asked for."""
+
+
+@dataclass
+class Parts:
+    """A program whose contraction is in parts: the steps to it, and its shape."""
+
+    derivation: Derivation
+    shape: Shape
+
+
+class PartedStreams(Streams):
+    """`streams`, with an axis more: into how many parts the depth of a contraction is cut."""
+
+    # ---- several regions
+
+    def only(self, shape: Shape) -> str:
+        return contracting(shape)
+
+    def elsewhere(self, shape: Shape, stream: Stream) -> frozenset[str]:
+        return frozenset(shape.names[id(r)] for r in beside(shape, stream.region))
+
+    def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
+        reasons = super().admits(program, facts)
+        if reasons:
+            return reasons
+        shape = shape_of(program, facts)
+        stream = self.stream(shape)
+        assert isinstance(stream, Stream)
+        return self.lane_reasons(shape, stream)
+
+    def lane_reasons(self, shape: Shape, stream: Stream) -> Sequence[str]:
+        """Why regions beside the contraction are no rows over lanes."""
+        others = beside(shape, stream.region)
+        known = along(shape) if others else {}
+        for region in others:
+            name = shape.names[id(region)]
+            if any(isinstance(op, Mma) for op in region.body.walk()):
+                return [f"{name} contracts too"]
+            if name not in known:
+                return [f"nothing in {name} is contiguous along a dimension"]
+        if others:
+            try:
+                self.folded(shape, stream, Guard())
+            except NotLowered as why:
+                return [why.found]
+        return []
+
+    # ---- parts
+
+    def parts(self, shape: Shape, asked: int) -> Parts | str:
+        """The program in about so many parts, or why it has none."""
+        for known, number, found in _parts:
+            if known is shape and number == asked:
+                return found
+        try:
+            found = self.cut(shape, asked)
+        except (UserError, LimitError) as refused:
+            found = refused.found
+        _parts.append((shape, asked, found))
+        del _parts[:-24]
+        return found
+
+    def cut(self, shape: Shape, asked: int) -> Parts | str:
+        """The same, made. *Errors*: those of the rules."""
+        stream = self.stream(shape)
+        if isinstance(stream, str):
+            return stream
+        loop, block = stream.loop, stream.block
+        if loop is None or block is None or loop.kind != "reduce" or len(loop.results) != 1 or loop.merges:
+            return "its contraction is no fold over blocks of one state"
+        if chained(stream) or beside(shape, stream.region):
+            return "its contraction is one of several steps"
+        row = max(row_of(t.value.type.dtype) for t in stream.tiles)
+        depth = shape.facts.value(block.domain.extent)
+        # Parts of whole steps: of the longest ones where a part has several of them.
+        step = row * (4 if depth >= 8 * row * asked else 2)
+        size = max(1, ceil(depth / (asked * step))) * step
+        made = Derivation(shape.program).then(factor, shape.names[id(loop)], block.name, size)
+        inner = next(op for op in made.program.body.walk() if isinstance(op, Region) and op.name == loop.name)
+        outer = next(op for op in made.program.body.walk() if isinstance(op, Region) and inner in op.body.ops)
+        made = made.then(materialise, inner.results[0].name).then(dematerialise, outer.results[0].name)
+        found = Shape(made.program, shape.facts, Uses(made.program))
+        own = self.stream(found)
+        if isinstance(own, str):
+            return own
+        why = self.lane_reasons(found, own)
+        return why[0] if why else Parts(made, found)
+
+    def counts(self, shape: Shape) -> tuple[int, ...]:
+        """Into how many parts the contraction may be cut: 1, and as many as would fill the machine, half, a quarter."""
+        stream = self.stream(shape)
+        if isinstance(stream, str) or stream.block is None or beside(shape, stream.region):
+            return (1,)
+        tiles = 1
+        for arg in stream.region.args:
+            extent = max(1, shape.facts.value(arg.domain.extent))
+            tiles *= ceil(extent / 128) if arg.kind == "block" else extent
+        row = max(row_of(t.value.type.dtype) for t in stream.tiles)
+        most = shape.facts.value(stream.block.domain.extent) // (DEEP * row)
+        full = min(rates(shape.facts).processors // tiles, most)
+        wanted = [n for n in (full, full // 2, full // 4) if n > 1]
+        if not wanted or isinstance(self.parts(shape, wanted[0]), str):
+            return (1,)
+        return (1, *wanted)
+
+    def at(self, program: Program, facts: CallFacts, point: Point) -> Shape:
+        """The shape of the program that a point realises."""
+        shape = shape_of(program, facts)
+        asked = int(point.get("parts", 1))
+        if asked == 1:
+            return shape
+        found = self.parts(shape, asked)
+        if isinstance(found, str):
+            raise NotLowered(
+                doing=f"realising {program.name} in {asked} parts",
+                found=found,
+                expected="one contraction, a fold over blocks",
+                hint="plan it again",
+            )
+        return remembered(found.shape)
+
+    def derivation(self, program: Program, facts: CallFacts, point: Point) -> Derivation | None:
+        """The steps to the program that a point realises; None where that is the program itself."""
+        asked = int(point.get("parts", 1))
+        found = None if asked == 1 else self.parts(shape_of(program, facts), asked)
+        return found.derivation if isinstance(found, Parts) else None
+
+    # ---- the family
+
+    def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
+        return [*super().axes(program, facts), Axis("parts", self.counts(shape_of(program, facts)))]
+
+    def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
+        return super().refuses(self.at(program, facts, point).program, facts, point, pins)
+
+    def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
+        shape = self.at(program, facts, point)
+        guard = super().guard(shape.program, facts, point)
+        stream = self.chosen(shape, point)
+        found: list[Fact] = [*guard.facts]
+        for region in beside(shape, stream.region):
+            found += self.stripe(shape, region)[1].facts
+        for op in stream.region.body.ops:
+            if isinstance(op, Insert):
+                extent = op.source.type.axes[-1].dim.extent
+                pairs = Divisible(extent, 2)
+                if extent.constant is None and holds(pairs, shape):
+                    found.append(pairs)
+        return Guard(tuple(strongest(found)))
+
+    def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
+        asked = int(point.get("parts", 1))
+        if asked > 1 and (point["staged"] or point["raster"] != "row" or point.get("cluster", "alone") != "alone"):
+            return CostVector(compute=inf)
+        shape = self.at(program, facts, point)
+        one = self.costs(shape, point).cost(point)
+        if isinf(one.total):
+            return one
+        after = self.lane_costs(shape, self.chosen(shape, point))
+        return one if after is None else one.then(after)
+
+    def lane_costs(self, shape: Shape, stream: Stream) -> CostVector | None:
+        """What the launches beside the contraction take, which no point changes; None where there are none."""
+        for known, found in _costed:
+            if known is shape:
+                return found
+        found = None
+        for region in beside(shape, stream.region):
+            one = self.lane_cost(shape, region)
+            found = one if found is None else found.then(one)
+        _costed.append((shape, found))
+        del _costed[:-24]
+        return found
+
+    def lane_cost(self, shape: Shape, region: Region) -> CostVector:
+        """What a launch of rows takes: it folds what is in the second cache."""
+        rate = rates(shape.facts)
+        moved, rounds = 0.0, 0.0
+        for op in region.body.walk():
+            if isinstance(op, Reduce):
+                rounds += ceil(prod(max(1, shape.facts.value(d.extent)) for d in op.dims) / AT_ONCE)
+                moved += shape.elements(op, op.source.type.axes) * op.source.type.dtype.bits / 8
+        work = sum(shape.elements(op, op.result.type.axes) for op in region.body.ops if len(op.results) == 1)
+        simple = work / (rate.lanes * rate.processors * rate.clock)
+        return CostVector(cache=2 * moved / rate.cache + simple + ROUND * rounds, launch=FOLLOWS)
+
+    def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
+        shape = self.at(program, facts, point)
+        made = super().build(shape.program, facts, point, guard)
+        stream = self.chosen(shape, point)
+        others = beside(shape, stream.region)
+        if not others:
+            return made
+        order = [op for op in shape.program.body.ops if isinstance(op, Region)]
+        pieces = {id(stream.region): made}
+        for region in others:
+            pieces[id(region)] = self.lanes(shape, region, guard)
+        return one_after_another([pieces[id(r)] for r in order])
+
+    # ---- rows over lanes
+
+    def folded(self, shape: Shape, stream: Stream, guard: Guard) -> None:
+        """Tries to build the regions beside the contraction. *Errors*: `realise/unsupported`."""
+        for region in beside(shape, stream.region):
+            self.lanes(shape, region, guard)
+
+    def stripe(self, shape: Shape, region: Region) -> tuple[Stripe, Along]:
+        """How a region's contiguous dimension lies along the lanes of a warp: wide where that leaves enough warps."""
+        one = along(shape)[shape.names[id(region)]]
+        vector = one.vector
+        while vector > 1 and self.warps_of(shape, region, Stripe(vector, 1)) < 8 * rates(shape.facts).processors:
+            vector //= 2
+        return Stripe(vector, 1), one
+
+    def warps_of(self, shape: Shape, region: Region, stripe: Stripe) -> float:
+        """How many warps there is work for."""
+        one = along(shape)[shape.names[id(region)]]
+        return prod(
+            ceil(extent / stripe.width(1)) if a.domain.dim is one.dim else extent
+            for a in region.args
+            for extent in (max(1, shape.facts.value(a.domain.extent)),)
+        )
+
+    def lanes(self, shape: Shape, region: Region, guard: Guard) -> MachineProgram:
+        """The launch of one region."""
+        name = shape.names[id(region)]
+        stripe, one = self.stripe(shape, region)
+        cuts = {
+            f"{name}.{a.name}": stripe.width(1)
+            for a in region.args
+            if a.kind == "block" and a.domain.dim is one.dim and a.size is None
+        }
+        target = shape.facts.target
+        choices = Choices(cuts=cuts, tasks=frozenset({name}), numerics=functions_by_hardware(shape.program, target))
+        made = over_lanes(
+            shape.program,
+            choices,
+            guard,
+            target,
+            {name: {one.dim.name: stripe}},
+            warps=1,
+            agents=WARPS,
+            workgroups=16 * rates(shape.facts).processors,
+            elsewhere=frozenset(n for r in shape.regions if (n := shape.names[id(r)]) != name),
+        )
+        kept = {b.name for b in made.host.workspace}
+        for loop in (s for k in made.kernels for r in k.roles for s in walk(r.body) if isinstance(s, Loop)):
+            if any(isinstance(s, Load) and s.src.name in kept for s in loop.body):
+                loop.unroll = AT_ONCE
+        return made
+
+
+_parts: list[tuple[Shape, int, Parts | str]] = []
+_costed: list[tuple[Shape, CostVector | None]] = []
+
+
+def contracting(shape: Shape) -> str:
+    """The one region that contracts, of a program of several; "" where there is no such thing."""
+    regions = [op for op in shape.program.body.ops if isinstance(op, Region)]
+    if len(regions) < 2 or any(not isinstance(op, (Region, *PURE)) for op in shape.program.body.ops):
+        return ""
+    found = [r for r in regions if any(isinstance(op, Mma) for op in r.body.walk())]
+    return shape.names[id(found[0])] if len(found) == 1 else ""
+
+
+def beside(shape: Shape, region: Region) -> list[Region]:
+    """The other regions of the program."""
+    return [op for op in shape.program.body.ops if isinstance(op, Region) and op is not region]
