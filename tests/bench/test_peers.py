@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 
@@ -14,7 +15,7 @@ from treadle.bench.case import Case, Finished
 from treadle.bench.cases import attention_case, linear_case, softmax_case
 from treadle.bench.operators import decode_case, int8_case, reduction_cases, rope_case, row_cases
 from treadle.bench.operators import linear_case as plain_linear
-from treadle.bench.peers import PEERS, NoPeer, peers_of
+from treadle.bench.peers import PEERS, NoPeer, everywhere, peers_of
 from treadle.bench.ports import count, ports, table
 from treadle.bench.stencils import stencil_cases
 from treadle.dtype.formats import bf16, f32
@@ -91,3 +92,16 @@ def test_lines_of_ports() -> None:
     assert found["blur", "halide"].annotations == 2 and found["blur", "treadle"].annotations == 0
     assert found["harris", "numpy"].lines == 11 and found["harris", "numpy"].annotations is None
     assert "blur" in table(list(found.values()))
+
+
+def test_peers_start_their_threads_where_every_core_is_allowed() -> None:
+    cores = os.sched_getaffinity(0)
+    bound = {min(cores)}
+    os.sched_setaffinity(0, bound)  # as torch's OpenMP leaves the thread that loads it
+    try:
+        for name, inside in (("jax", cores), ("torch", bound), ("torch-compile", bound)):
+            with everywhere(name):
+                assert os.sched_getaffinity(0) == inside
+            assert os.sched_getaffinity(0) == bound
+    finally:
+        os.sched_setaffinity(0, cores)

@@ -6,7 +6,8 @@ import ctypes
 import importlib
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -39,13 +40,35 @@ def peers_of(case: Case, wanted: list[str] | None, threads: int) -> dict[str, Ca
     for name, (module, load, binder) in PEERS.items():
         if not _can(name, case) or (wanted is not None and name not in wanted):
             continue
-        library = load(threads)
+        with everywhere(name):
+            library = load(threads)
         if library is None:
             if wanted is not None:
                 print(f"no {name}: {module} is not installed", file=sys.stderr)
             continue
         found[name] = partial(binder, library, case.family)
     return found
+
+
+_CORES: frozenset[int] = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+
+
+@contextmanager
+def everywhere(peer: str) -> Generator[None]:
+    """Has a peer make its threads while the calling thread may run on every core.
+
+    Torch's OpenMP binds the calling thread to its first core, and threads inherit where they may run: those of any
+    library that starts them later would share that one core. Torch itself runs from where it has put its caller.
+    """
+    if not _CORES or peer.startswith("torch"):
+        yield
+        return
+    bound = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, _CORES)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, bound)
 
 
 class NoPeer(UserError):

@@ -17,7 +17,7 @@ from treadle.bench.case import Case, Finished
 from treadle.bench.cases import cpu_cases
 from treadle.bench.limits import copy_bandwidth, peak_flops
 from treadle.bench.others import Others
-from treadle.bench.peers import peers_of
+from treadle.bench.peers import everywhere, peers_of
 from treadle.bench.stencils import stencil_cases
 from treadle.driver.targets import host_target
 from treadle.runtime.pool import workers
@@ -125,12 +125,13 @@ def run_case(case: Case, peers: list[str] | None, rounds: int) -> Iterator[Row]:
     sides: dict[str, Callable[[], Any]] = {}
     for name, make in peers_of(case, peers, threads).items():
         theirs = case.room()
-        side = make(inputs, theirs)
-        # A peer may use another form of the same function in 16 bits: twice the bound, so that it is not refused.
-        _check(case, name, side, theirs, want, 2 * bound)
+        with everywhere(name):
+            side = make(inputs, theirs)
+            # A peer may use another form of the same function in 16 bits: twice the bound, so that it is not refused.
+            _check(case, name, side, theirs, want, 2 * bound)
         sides[name] = side
     for name, side in (sides or {"": ours}).items():
-        timed, others = _alone({"ours": ours, "peer": side}, rounds)
+        timed, others = alone({"ours": ours, "peer": side}, rounds)
         mine, theirs_t = timed["ours"], timed["peer"]
         yield Row(
             case=case.name,
@@ -152,7 +153,7 @@ def run_case(case: Case, peers: list[str] | None, rounds: int) -> Iterator[Row]:
         )
 
 
-def _alone(sides: dict[str, Callable[[], Any]], rounds: int) -> tuple[dict[str, Timing], float | None]:
+def alone(sides: dict[str, Callable[[], Any]], rounds: int) -> tuple[dict[str, Timing], float | None]:
     """The timings of the try during which others took least, and their share."""
     best: tuple[dict[str, Timing], float | None] | None = None
     for attempt in range(TRIES):
