@@ -11,6 +11,7 @@ from treadle.rules import (
     materialise,
     move,
     permute,
+    products,
     recompute,
     regroup,
     reindex,
@@ -77,5 +78,6 @@ RIGHT = {
         kernels.contract,
         [(factor, ("R1", "k", 4)), (materialise, ("%acc.4",)), (dematerialise, ("%acc.7",))],
     ),
+    "a contraction as a fold": (kernels.contract, [(products, ("%acc.3",)), (split, ("R1", "k", 4))]),
     "a fold in two": (kernels.sums, [(regroup, ("%1", ["K"]))]),
 }

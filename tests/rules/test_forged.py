@@ -139,6 +139,25 @@ FORGED: dict[str, tuple[str, int, Callable[[Program], Program], Callable[[Step],
         ),
         "another subs",
     ),
+    "a product of other factors": (
+        *("a contraction as a fold", 1, lambda p: edited(p, ("mul %0, %1", "mul %1, %1")), lambda s: s),
+        "",
+    ),
+    "products of a sum, not added to it": (
+        *("a contraction as a fold", 1, lambda p: edited(p, ("add %acc.1, %", "mul %acc.1, %")), lambda s: s),
+        "does not enter once",
+    ),
+    "products folded by another monoid": (
+        *("a contraction as a fold", 1, lambda p: edited(p, ("reduce add", "reduce max")), lambda s: s),
+        "are not added up over K",
+    ),
+    "what a contraction held before, in each of its products": (
+        *("a contraction as a fold", 1, lambda p: edited(p, ("= mul", "= add")), lambda s: s),
+        "the products of",
+    ),
+    "another contraction than the record names": (
+        *("a contraction as a fold", 1, lambda p: p, lambda s: with_args(s, value="%0"), "sums no products"),
+    ),
     "a parallel region that was a chain": (
         *("a chain in blocks", 1, lambda p: edited(p, ("serial", "parallel"), ("serial", "parallel")), lambda s: s),
         "another kind",

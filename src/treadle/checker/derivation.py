@@ -13,7 +13,7 @@ from typing import cast
 from treadle.algebra.sets import SetError, fresh_budget
 from treadle.base.errors import TreadleError
 from treadle.checker.derivation_copies import dematerialise, distribute, recompute
-from treadle.checker.derivation_folds import factor, regroup
+from treadle.checker.derivation_folds import factor, products, regroup
 from treadle.checker.derivation_match import Match
 from treadle.checker.derivation_nests import fuse, permute, reindex, serialise, split
 from treadle.checker.derivation_scopes import fuse_scopes, move, specialise, split_scopes
@@ -37,6 +37,7 @@ VALIDATORS: dict[str, Callable[[Match], None]] = {
     "materialise": recompute,
     "factor": factor,
     "regroup": regroup,
+    "products": products,
     "fuse_scopes": fuse_scopes,
     "split_scopes": split_scopes,
     "specialise": specialise,

@@ -1,4 +1,4 @@
-"""Validators of steps on folds: factor, regroup."""
+"""Validators of steps on folds: factor, regroup, products."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from treadle.checker.derivation_nests import ordered, region_of
 from treadle.checker.verdict import Unsure, require
 from treadle.ir.core import Merge, Op, Region, Value
 from treadle.ir.ops.access import Extract, Insert
-from treadle.ir.ops.elementwise import Elementwise, Full
+from treadle.ir.ops.elementwise import Cast, Elementwise, Full
 from treadle.ir.ops.fold import Fold, Mma, Reduce
 from treadle.ir.rewrite import operand_names
 
@@ -327,3 +327,45 @@ def _regroup(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tu
         wrong(f"{', '.join(inner)} would be folded before what lies between its leaves")
     m.bind(x.results, whole.results)
     return i + 1, j + 2
+
+
+def products(m: Match) -> None:
+    """A contraction became the fold of its products, in any order, added once to what it held before."""
+    name = m.step.args["value"]
+    op = next((op for op in m.before.body.walk() if any(v.name == name for v in op.results)), None)
+    if not isinstance(op, Mma) or not op.contracted:
+        wrong(f"{name} sums no products")
+    m.handlers[id(op)] = _products
+
+
+def _products(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tuple[int, int]:
+    x = xs[i]
+    assert isinstance(x, Mma)
+    about, dtype = x.result.name, x.acc.type.dtype
+    factors: list[str] = []
+    begun = j
+    for side in (x.a, x.b):
+        name = m.value(side)
+        if side.type.dtype != dtype:
+            cast = ys[j] if j < len(ys) else None
+            if not isinstance(cast, Cast) or (cast.source.name, cast.dtype, cast.saturate) != (name, dtype, False):
+                wrong(f"{side.name} is not converted to {dtype}, exactly, before {about} multiplies it")
+            name, j = cast.result.name, j + 1
+        factors.append(name)
+    if any(id(op) in m.claimed for op in ys[begun : j + 3]) or j + 3 > len(ys):
+        wrong(f"in the place of {about} do not stand a product, its fold, and a sum")
+    product, total, whole = ys[j : j + 3]
+    if not isinstance(product, Elementwise) or product.fn != "mul" or [v.name for v in product.args] != factors:
+        wrong(f"the products of {about} are not those of {factors[0]} and {factors[1]}")
+    if (
+        not isinstance(total, Reduce)
+        or total.source is not product.result
+        or sorted(d.name for d in total.dims) != sorted(d.name for d in x.contracted)
+        or (total.monoid, total.order, total.nan) != ("add", "unordered", "propagate")
+    ):
+        wrong(f"the products of {about} are not added up over {', '.join(d.name for d in x.contracted)}")
+    before = [m.value(x.acc), total.result.name]
+    if not isinstance(whole, Elementwise) or whole.fn != "add" or [v.name for v in whole.args] != before:
+        wrong(f"what {about} held before does not enter once")
+    m.bind(x.results, whole.results)
+    return i + 1, j + 3

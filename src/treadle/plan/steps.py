@@ -33,6 +33,7 @@ PROGRAM_KINDS = (
     "materialise",
     "factor",
     "regroup",
+    "products",
     "fuse_scopes",
     "split_scopes",
     "specialise",

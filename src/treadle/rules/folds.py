@@ -1,4 +1,5 @@
-"""Steps on folds: factor a region's fold into parts that are merged, regroup a fold over several dimensions.
+"""Steps on folds: factor a region's fold into parts that are merged, regroup a fold over several dimensions, write a
+contraction as the fold of its products.
 
 A fold may be regrouped where its order policy says so, and only then; a chain never. What a state held before the
 region enters once, at its place.
@@ -13,9 +14,10 @@ from treadle.algebra.expr import Expr, ceildiv, minimum, sym
 from treadle.algebra.monoids import MONOIDS
 from treadle.ir.clone import Cloner
 from treadle.ir.core import Block, Merge, Op, Program, Region, RegionArg, Sub, TileType, Value
+from treadle.ir.infer import join_axes
 from treadle.ir.ops.access import Insert
-from treadle.ir.ops.elementwise import Elementwise, Full
-from treadle.ir.ops.fold import Fold, Reduce
+from treadle.ir.ops.elementwise import Cast, Elementwise, Full
+from treadle.ir.ops.fold import Fold, Mma, Reduce
 from treadle.ir.rewrite import has_effect, replace
 from treadle.ir.states import update_monoid
 from treadle.plan.steps import Step
@@ -237,4 +239,42 @@ def regroup(program: Program, value: str, first: list[str]) -> tuple[Program, St
     )
     block.ops.insert(place, part)
     op.source, op.dims = part.result, outer
+    return d.finish()
+
+
+def products(program: Program, value: str) -> tuple[Program, Step]:
+    """A contraction as the fold of its products, added to what it held before: `acc + sum(a * b)`.
+
+    *Errors*: `rules/form` for what is no contraction or sums nothing, `rules/name`.
+    """
+    d = Draft(program, "products", {"value": value})
+    op = d.definition(value)
+    if not isinstance(op, Mma) or not op.contracted:
+        raise d.no(FormUnsupported, f"{value} sums no products", "a contraction", "name the result of an mma", op)
+    block, place = d.home(op)
+    dtype = op.acc.type.dtype
+    made: list[Op] = []
+    sides: list[Value] = []
+    for side in (op.a, op.b):
+        if side.type.dtype != dtype:
+            made.append(Cast(source=side, dtype=dtype, results=[d.fresh(TileType(dtype, side.type.axes), side.hint)]))
+            side = made[-1].result
+        sides.append(side)
+    axes = join_axes(side.type.axes for side in sides)
+    product = Elementwise(fn="mul", args=tuple(sides), results=[d.fresh(TileType(dtype, axes))], span=op.span)
+    kept = tuple(a for a in axes if a.dim not in op.contracted)
+    total = Reduce(
+        source=product.result,
+        dims=op.contracted,
+        monoid="add",
+        order="unordered",
+        results=[d.fresh(TileType(dtype, kept))],
+        span=op.span,
+    )
+    whole = Elementwise(fn="add", args=(op.acc, total.result), results=op.results, span=op.span)
+    made += [product, total, whole]
+    block.ops[place : place + 1] = made
+    for region in d.program.body.walk():
+        if isinstance(region, Region) and region.body is block:  # stages count operations
+            region.stages = [(name, at + len(made) - 1 if at > place else at) for name, at in region.stages]
     return d.finish()
