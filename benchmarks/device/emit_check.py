@@ -28,7 +28,7 @@ from treadle.dtype.formats import BY_NAME  # noqa: E402
 from treadle.machine.parse import parse_machine  # noqa: E402
 from treadle.runtime.cuda import CudaLaunch, load_cubin  # noqa: E402
 from treadle.runtime.driver import device  # noqa: E402
-from treadle.targets.cuda.emit import Call, EmittedCuda, emit, prepare, workspace_bytes  # noqa: E402
+from treadle.targets.cuda.emit import Call, EmittedCuda, cleared_bytes, emit, prepare, workspace_bytes  # noqa: E402
 
 
 class Loaded:
@@ -59,7 +59,10 @@ class Loaded:
             for p in prepare(self.emitted, call)
         ]
 
+        counters = room[workspace_bytes(self.emitted, call) - cleared_bytes(self.emitted, call) :]
+
         def go() -> None:
+            counters.zero_()
             for launch in launches:
                 launch()
 

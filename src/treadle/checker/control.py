@@ -6,12 +6,14 @@ known establishes them again. An `if` is judged in both ways, and its ways join 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from treadle.algebra.expr import Constraint, Expr, sym
 from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import complements
 from treadle.checker.chunks import COPIES, Chunks
+from treadle.checker.counters import Meanwhile
 from treadle.checker.coverage import Coverage, StoreEvent
 from treadle.checker.cuts import Cut, Range, argument_of
 from treadle.checker.engines import Engines, filled
@@ -65,6 +67,7 @@ class Walk(Invariants):
         self.engines: Engines | None = None
         self.chunks: Chunks | None = None
         self.handover: Handover | None = None
+        self.meanwhile: Mapping[int, Meanwhile] = {}
         self.rings: Rings | None = None
         self.published: dict[str, tuple[tuple[str, ...], Pieces]] = {}
 
@@ -331,6 +334,9 @@ class Walk(Invariants):
         shared = place.buffers.keys() - alone
         for name, written in self.collector(place, shared).tasks(stmt, but=True):
             others.setdefault(name, []).append(written.map)
+        for other in (self.meanwhile[id(stmt)],) if id(stmt) in self.meanwhile else ():
+            for name, written in self.collector(place, shared).tasks(other.tasks, True, other.kept):
+                others.setdefault(name, []).append(written.map)
         for name in place.buffers:
             if name in alone:
                 inner.contents[name] = inner.contents[name].forgotten(f"{name} is undefined at the start of a task")
@@ -354,6 +360,8 @@ class Walk(Invariants):
 
     def branch(self, place: Place, stmt: If, position: int) -> None:
         """`If`: both ways, then joined."""
+        if stmt.last is not None or stmt.enters:
+            raise Unsure("J3", "what goes on where all have arrived", missing=f"a rule for it on {place.target.name}")
         if stmt.cond is not None:
             self._dynamic(place, stmt, position)
             return

@@ -40,8 +40,10 @@ from treadle.machine.form import (
     walk,
 )
 
-BY_WORKGROUPS = ("persistent", "grid", "clusters")
+BY_WORKGROUPS = ("persistent", "grid", "clusters", "tickets")
 """Pools whose tasks a workgroup has to itself, or shares with the others of its cluster."""
+TICKET_BYTES = 64
+"""Shared memory, beside what the text names, through which the threads of a workgroup learn the number drawn."""
 
 
 def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target: Target, facts: Facts) -> None:
@@ -50,7 +52,7 @@ def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target
     if launch.threads != threads or not 1 <= threads <= target.threads_a_workgroup:
         raise Refused("J7", f"{kernel.name} has {threads} threads, the launch {launch.threads}", {"threads": threads})
     grid = launch.grid.substitute(program.host.lets)
-    if not _positive(facts, grid):
+    if not positive(facts, grid):
         require(facts, ge(grid, 1), "J7", f"the grid of {kernel.name} may be empty")
     registers = sum(r.agents * r.threads * (r.registers or 0) for r in kernel.roles)
     if registers > target.registers:
@@ -70,7 +72,7 @@ def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target
         _registers(role)
 
 
-def _positive(facts: Facts, e: Expr) -> bool:
+def positive(facts: Facts, e: Expr) -> bool:
     """Whether an extent is at least 1, products of such included."""
     if facts.implies(ge(e, 1)):
         return True
@@ -82,9 +84,9 @@ def _positive(facts: Facts, e: Expr) -> bool:
 def _positive_atom(facts: Facts, atom: Atom) -> bool:
     match atom:
         case Min(args):
-            return all(_positive(facts, a) for a in args)
+            return all(positive(facts, a) for a in args)
         case Max(args):
-            return any(_positive(facts, a) for a in args)
+            return any(positive(facts, a) for a in args)
         case _:
             return facts.implies(ge(of(atom), 1))
 
@@ -310,6 +312,9 @@ def _shared(kernel: Kernel, launch: Launch, target: Target) -> None:
         if start < end:
             raise Refused("J4", f"{name} and {other} overlap in shared memory", {"byte": start})
     last = max((end for _, end, _ in spans), default=0)
+    drawn = any(isinstance(s, Tasks) and s.over == "tickets" for r in kernel.roles for s in r.body)
+    if drawn and launch.shared_bytes + TICKET_BYTES > target.shared_bytes:
+        raise Refused("J4", f"no {TICKET_BYTES} bytes of shared memory are left for tickets", {"bytes": last})
     if last > launch.shared_bytes or launch.shared_bytes > target.shared_bytes:
         raise Refused(
             "J4",
@@ -451,11 +456,13 @@ def accesses(stmt: Stmt) -> Iterator[tuple[MemRef, bool]]:
 
 def check_parts(kernel: Kernel, guarded: frozenset[str], workspace: tuple[Buffer, ...]) -> object:
     """Agents that run side by side keep to parts of shared memory of their own: an index that is the agent's number.
+    Workspace that changes is one role's (that its agents keep apart there is seen where they store), by its threads.
 
     Returns the statement in question, for a finding that the caller raises; None if all is well.
     """
     shared = {b.name for b in kernel.buffers if b.place == "shared"} - guarded
     owners: dict[str, set[tuple[str, int]]] = {}
+    users: dict[str, str] = {}
     # Of workspace that this launch only reads, earlier launches made what all agents find.
     stmts = (s for role in kernel.roles for s in walk(role.body) if isinstance(s, Stmt))
     changed = {ref.name for s in stmts for ref, writes in accesses(s) if writes} & {b.name for b in workspace}
@@ -468,7 +475,9 @@ def check_parts(kernel: Kernel, guarded: frozenset[str], workspace: tuple[Buffer
                 continue
             for ref, _ in accesses(s):
                 if many and ref.name in changed:
-                    return s
+                    if isinstance(s, Copy) or users.setdefault(ref.name, role.name) != role.name:
+                        return s
+                    continue
                 if ref.name not in shared:
                     continue
                 axis = next((i for i, e in enumerate(ref.index) if role.index and e == sym(role.index)), -1)

@@ -16,6 +16,7 @@ from treadle.checker.chunks import Chunks
 from treadle.checker.clusters import Clusters
 from treadle.checker.compare import Compare
 from treadle.checker.control import Walk
+from treadle.checker.counters import Counters
 from treadle.checker.coverage import Coverage
 from treadle.checker.cuts import Range
 from treadle.checker.dependent import Dependent
@@ -45,7 +46,7 @@ from treadle.ir.expand import expand
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.printer import print_program
 from treadle.ir.verifier import verify
-from treadle.machine.form import Buffer, Control, Kernel, MachineProgram, Role, Stmt, walk
+from treadle.machine.form import Buffer, Control, Kernel, MachineProgram, Role, Stmt, Store, Tasks, walk
 from treadle.machine.verify import form_problems
 from treadle.machine.vocabulary import RANK
 
@@ -173,7 +174,10 @@ class Judge:
             self.walk.rings, self.walk.published = rings, {}
             for role in self._in_order(kernel, rings):
                 self.walk.role = self.accesses.role = role.name
-                self.walk.body(self._agents(place, role), role.body)
+                mine = self._agents(place, role)
+                self.walk.body(mine, role.body)
+                if mine is not place and self.cluster == 1:
+                    self._left(place, mine, role)
             contents = {b: place.contents[b] for b in workspace}
         self.walk.at = None
         check_permissions(self.program, self.walk.statements.spent)
@@ -183,17 +187,22 @@ class Judge:
         self.accesses.check()
 
     def _launches(self, target: Target) -> None:
-        """Dependent launches wait; cooperative ones are taken apart."""
+        """Dependent launches wait; those whose workgroups count or meet are taken apart."""
         kernels = {k.name: k for k in self.program.kernels}
         phases, dependent = Phases(self.program), Dependent(target)
+        counters = Counters(self.program, self.source, self.facts)
         try:
             for launch in self.program.host.launches:
                 if launch.kernel in kernels:
                     dependent.check(launch, kernels[launch.kernel])
+            if target.kind == "cuda":
+                self.program = phases.program = counters.unfolded()
+                self.whole = Counters(self.whole, self.source, self.facts).unfolded()
+            self.walk.meanwhile = counters.meanwhile
             self.program = phases.unfolded()
             self.whole = Phases(self.whole).unfolded()
         except Finding:
-            self.walk.at = dependent.at or phases.at
+            self.walk.at = dependent.at or counters.at or phases.at
             raise
 
     def _protocols(self, kernel: Kernel, target: Target) -> Rings:
@@ -273,7 +282,26 @@ class Judge:
             names.append(RANK)
         elif len(place.kernel.roles) == 1 and role.index is None:
             return place  # what it leaves in the workspace is kept
-        return place.inner(facts=facts, frames=frames, known=place.knowing(names), holds={})
+        inner = place.inner(facts=facts, frames=frames, known=place.knowing(names), holds={})
+        self._apart(inner, role)
+        return inner
+
+    def _apart(self, place: Place, role: Role) -> None:
+        """What other agents of the role store in the workspace, in any task, this one may not touch."""
+        if role.index is None or role.agents == 1:
+            return
+        all_ = Tasks(vars=(role.index,), counts=(const(role.agents),), over="", body=role.body)
+        workspace = {b.name for b in self.program.host.workspace}
+        for name, written in self.walk.collector(place, workspace).tasks(all_, True):
+            contents = place.contents[name]
+            place.contents[name] = replace(contents, elsewhere=(*contents.elsewhere, written.map))
+
+    def _left(self, place: Place, mine: Place, role: Role) -> None:
+        """What the agents of a role leave in the workspace, which no other role touches then (`check_parts`)."""
+        stored = {s.dst.name for s in walk(role.body) if isinstance(s, Store)}
+        for name in stored & {b.name for b in self.program.host.workspace}:
+            contents = replace(mine.contents[name], elsewhere=place.contents[name].elsewhere)
+            place.contents[name] = contents if role.index is None else contents.by_all(role.index, role.agents)
 
     def _extents(self, buffer: Buffer) -> tuple[Expr, ...]:
         return tuple(e.substitute(self.program.host.lets) for e in buffer.shape)

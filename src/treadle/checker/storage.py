@@ -103,6 +103,18 @@ class Contents:
         layers = (replace(top, written=(*top.written, *events)), *rest)
         return replace(self, layers=layers, touched=(*self.touched, *events))
 
+    def by_all(self, name: str, agents: int) -> Contents:
+        """What all agents have written, `name` being the number of one: of a layer that speaks of it, nothing is
+        known."""
+
+        def whole(events: tuple[Written, ...]) -> tuple[Written, ...]:
+            return tuple(replace(w, map=_projected(w.map, (name,), box((name,), (agents,)))) for w in events)
+
+        if any(substituted(layer.pieces, {name: sym(f"{name}'")}) != layer.pieces for layer in self.layers):
+            return self.forgotten("each agent has versions of its own")
+        layers = tuple(replace(layer, written=whole(layer.written)) for layer in self.layers)
+        return replace(self, layers=layers, touched=whole(self.touched))
+
     def after(self, *events: Written, opened: bool) -> Contents:
         """After the stores of a control; of one that opened versions, it is only known that something was written."""
         return replace(self, touched=(*self.touched, *events)) if opened else self.stored(*events)
@@ -344,8 +356,10 @@ class Collector:
             whole = _projected(w.map, (stmt.var,), tuple(inside))
             yield name, Written(whole, w.sure)
 
-    def tasks(self, stmt: Tasks, but: bool = False) -> Iterator[tuple[str, Written]]:
-        """All tasks, or all but the current one (whose variables keep their names)."""
+    def tasks(
+        self, stmt: Tasks, but: bool = False, among: tuple[str, ...] | None = None
+    ) -> Iterator[tuple[str, Written]]:
+        """All tasks, or all but the current one (whose variables keep their names; `among`: those that tell it)."""
         counts = [self._expr(c) for c in stmt.counts]
         for name, one in self.body(stmt.body):
             w = one.repeated()
@@ -358,7 +372,7 @@ class Collector:
                 yield name, Written(mine, sure)
                 continue
             other = _rename_dims(mine, {v: f"{v}'" for v in stmt.vars})
-            same = tuple(eq(sym(f"{v}'"), sym(v)) for v in stmt.vars)
+            same = tuple(eq(sym(f"{v}'"), sym(v)) for v in (stmt.vars if among is None else among))
             for different in complements(same):
                 yield name, Written(replace(other, where=(*other.where, *different)), sure=False)
 

@@ -231,7 +231,7 @@ class Turns:
         for e in (b.substitute(lets) for b in bounds):
             if e.functions or (self.role.index or "") in e.symbols:
                 raise Unsure("J5", f"the turns hang on {e}", missing="a bound that is the same for both agents")
-        if isinstance(control, Tasks) and control.over not in ("persistent", "grid"):
+        if isinstance(control, Tasks) and control.over not in ("persistent", "grid", "tickets"):
             raise Refused("J5", f"turns in tasks over {control.over}", {})
 
     def _chosen(self, s: If, turn: Turn) -> Turn:

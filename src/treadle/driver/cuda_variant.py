@@ -29,7 +29,7 @@ from treadle.runtime.errors import ModuleUnusable
 from treadle.runtime.launch import Block
 from treadle.runtime.signature import ScalarParam, Signature, TensorParam
 from treadle.runtime.streams import current_stream, kept, order_of, ordered, refuse_capture
-from treadle.targets.cuda.emit import Call, EmittedCuda, emit, prepare, workspace_bytes
+from treadle.targets.cuda.emit import Call, EmittedCuda, cleared_bytes, emit, prepare, workspace_bytes
 from treadle.toolchain.nvrtc import compile_cuda
 
 
@@ -80,6 +80,10 @@ class CudaKernel:
     def workspace(self, call: Call) -> int:
         """Bytes that a call's launches need beside its arguments."""
         return workspace_bytes(self.emitted, call)
+
+    def cleared(self, call: Call) -> int:
+        """Bytes at the end of the workspace that are zero when the first launch begins."""
+        return cleared_bytes(self.emitted, call)
 
     def launches(self, call: Call, ordinal: int) -> list[CudaLaunch]:
         """The launches of a call on a device, in order, each ready to be repeated while the arrays and the workspace
@@ -141,7 +145,7 @@ class CudaCall:
         self.ordinal = kernel.ordinal(block)
         self.order = order_of(a for a, p in zip(block.arguments, kernel.signature.params) if isinstance(p, TensorParam))
         self._kernel, self._words = kernel, kernel.words(block)
-        self._need = kernel.workspace(self._words)
+        self._need, self._cleared = kernel.workspace(self._words), kernel.cleared(self._words)
         # By the address of the workspace: the pool mostly gives the one of the last call.
         self._launches: dict[int, list[CudaLaunch]] = {}
         self._plain = None if self._need else kernel.launches(self._words, self.ordinal)
@@ -168,9 +172,8 @@ class CudaCall:
                     self._launches = {}
                 launches = self._kernel.launches(replace(self._words, workspace=address), self.ordinal)
                 self._launches[address] = launches
-            cleared = self._kernel.emitted.cleared
-            if cleared:
-                clear(self.ordinal, address + self._need - cleared, cleared, stream)
+            if self._cleared:
+                clear(self.ordinal, address + self._need - self._cleared, self._cleared, stream)
             for launch in launches:
                 launch.enqueue(stream)
 

@@ -191,16 +191,15 @@ _PROXIES: tuple[Ordering, ...] = (
         "accesses before and after are ordered for all threads of the device",
         _PTX.format("membar / fence: fence.acq_rel.gpu"),
         litmus=("message_between_workgroups",),
-        judged=False,
     ),
     Ordering(
         "counter.add",
         _CUDA,
         _ANY,
-        "adds to a counter in global memory; what its thread did before is visible to who waits for the sum",
-        _PTX.format("red / atom: .release.gpu"),
+        "adds to a counter in global memory; what its thread did before, and what others did before they joined it, is "
+        "visible to who waits for the sum",
+        _PTX.format("red / atom: .release.gpu; Memory Consistency Model: causality order"),
         litmus=("message_between_workgroups", "grid_of_resident_workgroups"),
-        judged=False,
     ),
     Ordering(
         "counter.wait",
@@ -209,7 +208,14 @@ _PROXIES: tuple[Ordering, ...] = (
         "ends when the counter has reached a number; progress needs the others to be resident, or to have begun before",
         _PTX.format("ld: .acquire.gpu; Memory Consistency Model: causality order"),
         litmus=("message_between_workgroups", "grid_of_resident_workgroups"),
-        judged=False,
+    ),
+    Ordering(
+        "counter.last",
+        _CUDA,
+        _ALL,
+        "`if last`: an agent's threads meet, one adds 1 to a counter and learns its sum, all learn whether it is the "
+        "last one; what those who added before did is visible to it then",
+        _PTX.format("atom: .acq_rel.gpu; Memory Consistency Model: observation order through read-modify-writes"),
     ),
 )
 
@@ -457,6 +463,14 @@ _TASKS: tuple[Ordering, ...] = (
         _ALL,
         "as grid; a workgroup goes through its tasks in the order that the raster says",
         _GUIDE.format("Thread Hierarchy"),
+    ),
+    Ordering(
+        "tickets",
+        _CUDA,
+        _ALL,
+        "a workgroup draws the next number from a counter of the launch until they are used up: each is drawn once, "
+        "and by whom all lower ones were drawn has begun; nothing orders two tasks",
+        _PTX.format("atom: .relaxed.gpu: one indivisible update; red / atom: a total order of the updates of a word"),
     ),
     Ordering(
         "clusters",

@@ -227,7 +227,8 @@ class Sync(Stmt):
     CUDA: mbar.init, mbar.expect, mbar.arrive, mbar.wait, barrier.sync and barrier.arrive (named), fence.proxy.async,
     fence.mbar_init, wgmma.fence, wgmma.commit, wgmma.wait, bulk.commit, bulk.wait, cpasync.commit, cpasync.wait,
     setmaxnreg, cluster.arrive and cluster.wait (all threads of the cluster), grid.sync (all threads of the launch),
-    grid.release and grid.wait (of a launch to the one that depends on it).
+    grid.release and grid.wait (of a launch to the one that depends on it), counter.add and counter.wait (counters in
+    global memory), fence.gpu.
     CPU: amx.config, amx.release. `object` with version; `args` are its numbers (bytes, phase, depth, id,
     threads): `machine.vocabulary.SYNC` lists them by kind.
     """
@@ -277,7 +278,8 @@ class Tasks(Control):
     """The tasks `vars[0] < counts[0], vars[1] < counts[1], ...` are handed to agents, each task to exactly one.
 
     `over`: "workers" (CPU pool), "grid" (one CTA a task), "persistent" (CTAs stride through them), "clusters" (clusters
-    stride through them, all workgroups of a cluster run the same task), "threads", "warps".
+    stride through them, all workgroups of a cluster run the same task), "tickets" (each CTA draws the next number from
+    a counter of the launch until they are used up), "threads", "warps".
     `raster`: the order in which linear task numbers enumerate the product: ("row",) last fastest; ("group", g) as
     panels of g of the first variable, in which the first variable runs fastest; then "reverse" (last task first) and
     "snake" (every second round of a persistent launch dealt in reverse). Order only: tasks are unordered among one
@@ -307,16 +309,30 @@ class Loop(Control):
     unroll: int = 1
 
 
+@dataclass(frozen=True)
+class Last:
+    """All threads of the agent meet (at the named barrier `id` of `threads`), one of them adds 1 to the counter; it
+    was the last arrival if the counter is `of` then. What an agent did before it arrived is visible to the last one."""
+
+    counter: MemRef
+    of: Expr
+    id: Expr
+    threads: int
+
+
 @dataclass(kw_only=True)
 class If(Control):
     """Uniform at `scope` (all agents of it take the same way). `conds`: a conjunction over index expressions; or
     `cond`, a scalar bool fragment that holds a source `if`'s condition (`source` is the number of that `if` in walk
-    order)."""
+    order); or `last`, whether this agent is the last one to arrive at a counter. `enters`, of one that goes on where
+    all arrivals at a counter are over: the instances that it executes (in place of those of the tasks around it)."""
 
     conds: tuple[Constraint, ...] = ()
     cond: str | None = None
     source: int | None = None
     scope: str = "agent"
+    last: Last | None = None
+    enters: tuple[Enter, ...] = ()
     then: Body = field(default_factory=list["Stmt | Control"])
     orelse: Body = field(default_factory=list["Stmt | Control"])
 
@@ -401,6 +417,14 @@ class TensorMap:
     promotion: int = 128
 
 
+@dataclass(frozen=True)
+class Counter:
+    """Words in global memory that count arrivals in one launch: 0 when the call begins."""
+
+    name: str
+    shape: tuple[Expr, ...]
+
+
 @dataclass
 class Kernel:
     """One launch's code."""
@@ -434,7 +458,8 @@ class Launch:
 
 @dataclass
 class Host:
-    """What the host does: extents it computes, workspace it provides, tensor maps it encodes, launches in order.
+    """What the host does: extents it computes, workspace it provides, tensor maps it encodes, counters, launches in
+    order.
 
     `workspace` buffers outlive launches; `versions` are ghost claims about their contents after each launch
     (launch index, statement)."""
@@ -443,6 +468,7 @@ class Host:
     workspace: list[Buffer] = field(default_factory=list[Buffer])
     maps: list[TensorMap] = field(default_factory=list[TensorMap])
     launches: list[Launch] = field(default_factory=list[Launch])
+    counters: list[Counter] = field(default_factory=list[Counter])
 
 
 @dataclass

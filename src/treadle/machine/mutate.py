@@ -127,7 +127,7 @@ def _host(program: MachineProgram, lines: Mapping[int, int]) -> Iterator[Change]
     for i, (name, expr) in enumerate(host.lets.items()):
         for text, new in offsets(expr):
             yield "host", first + i, f"let {name}: {text}", put(lets={**host.lets, name: new})
-    for field in ("workspace", "maps", "launches"):
+    for field in ("workspace", "maps", "counters", "launches"):
         items: list[Any] = getattr(host, field)
         for i, item in enumerate(items):
             for text, new in other_fields(item, skip=("name", "tensor", "kernel", "place", "dtype", "promotion")):

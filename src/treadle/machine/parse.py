@@ -22,12 +22,14 @@ from treadle.machine.form import (
     Body,
     Buffer,
     Control,
+    Counter,
     Enter,
     Frag,
     Host,
     If,
     Invariant,
     Kernel,
+    Last,
     Launch,
     Loop,
     MachineProgram,
@@ -37,7 +39,7 @@ from treadle.machine.form import (
     Tasks,
     TensorMap,
 )
-from treadle.machine.parse_statement import StatementReader
+from treadle.machine.parse_statement import StatementReader, memory_ref
 
 FORMATS = (1,)
 
@@ -190,10 +192,12 @@ class _Parser:
                 host.workspace.append(_buffer(tokens))
             elif tokens.at("map"):
                 host.maps.append(_map(tokens))
+            elif tokens.accept("counter"):
+                host.counters.append(Counter(tokens.name("the counter's name"), _shape(tokens)))
             elif tokens.at("launch"):
                 host.launches.append(_launch(tokens))
             else:
-                raise tokens.error("let, buffer, map or launch")
+                raise tokens.error("let, buffer, map, counter or launch")
             tokens.end()
         return host
 
@@ -279,12 +283,14 @@ class _Parser:
         return loop
 
     def _if(self, tokens: MachineTokens, reader: StatementReader) -> If:
-        words = ("cond", "source", "scope", "origin", "{")
+        words = ("cond", "source", "scope", "enters", "origin", "{")
+        told = tokens.at("last") and tokens.peek(2).text == "["
+        last = _last(tokens) if told else None
         conds = () if any(tokens.at(w) for w in words) else read_constraints(tokens)
         cond = tokens.name("a fragment") if tokens.accept("cond") else None
         source = tokens.integer() if tokens.accept("source") else None
         scope = tokens.name("a scope") if tokens.accept("scope") else "agent"
-        item = If(conds=conds, cond=cond, source=source, scope=scope)
+        item = If(conds=conds, cond=cond, source=source, scope=scope, last=last, enters=_enters(tokens))
         _open_body(item, tokens)
         while True:
             row = self.take()
@@ -297,6 +303,17 @@ class _Parser:
                     row.end()
                 return item
             item.then.append(self._item(row, reader))
+
+
+def _last(tokens: MachineTokens) -> Last:
+    tokens.expect("last")
+    counter = memory_ref(tokens)
+    tokens.expect("of")
+    of = read_expr(tokens)
+    tokens.expect("id")
+    number = read_expr(tokens)
+    tokens.expect("threads")
+    return Last(counter, of, number, tokens.integer("a number of threads"))
 
 
 def _open_body(item: Control, tokens: MachineTokens) -> None:

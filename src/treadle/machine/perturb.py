@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from treadle.algebra.expr import Constraint, Expr, Floor, Max, Min, as_expr, const, floordiv, maximum, minimum
-from treadle.machine.form import FragRef, MemRef
+from treadle.machine.form import FragRef, Last, MemRef
 
 T = TypeVar("T")
 
@@ -52,6 +52,8 @@ def other_numbers(value: Any) -> Iterator[tuple[str, Any]]:
             if version is not None:
                 for text, new in _exprs(version):
                     yield f"version {text}", replace(value, version=new)
+        case Last():
+            yield from other_fields(value, ())
         case FragRef(_, coords):
             for text, new in other_numbers(coords):
                 yield text, replace(value, coords=new)
@@ -171,7 +173,8 @@ _FUNCTIONS = {
 }
 _POOLS = {
     "grid": ["persistent"],
-    "persistent": ["grid"],
+    "persistent": ["grid", "tickets"],
+    "tickets": ["persistent", "grid"],
     "clusters": ["persistent"],
     "threads": ["warps"],
     "warps": ["threads"],
@@ -180,6 +183,7 @@ _KINDS = {
     "barrier.sync": ["barrier.arrive"],
     "barrier.arrive": ["barrier.sync"],
     "cluster.arrive": ["cluster.wait"],
+    "counter.add": ["fence.gpu"],
     "cluster.wait": ["cluster.arrive"],
     "grid.sync": ["cluster.wait"],
     "grid.wait": ["grid.release"],

@@ -22,6 +22,7 @@ from treadle.machine.form import (
     Compute,
     Control,
     Copy,
+    Counter,
     Enter,
     Fold,
     Frag,
@@ -30,6 +31,7 @@ from treadle.machine.form import (
     If,
     Invariant,
     Kernel,
+    Last,
     Launch,
     Let,
     Load,
@@ -105,6 +107,8 @@ class _Printer(Writer):
             self.put(buffer, _buffer(buffer))
         for entry in host.maps:
             self.put(entry, _map(entry))
+        for counter in host.counters:
+            self.put(counter, _counter(counter))
         for launch in host.launches:
             self.put(launch, _launch(launch))
 
@@ -218,9 +222,14 @@ def _head(item: Control) -> str:
             cond = "" if item.cond is None else f" cond {item.cond}"
             source = "" if item.source is None else f" source {item.source}"
             scope = "" if item.scope == "agent" else f" scope {item.scope}"
-            return f"if{conds}{cond}{source}{scope}{origin} {{"
+            last = "" if item.last is None else _last(item.last)
+            return f"if{last}{conds}{cond}{source}{scope}{_enters(item.enters)}{origin} {{"
         case _:
             raise AssertionError(f"a control class without text: {type(item).__name__}")
+
+
+def _last(last: Last) -> str:
+    return f" last {memory(last.counter)} of {show(last.of)} id {show(last.id)} threads {last.threads}"
 
 
 def claim_text(claim: Claim | StoreClaim) -> str:
@@ -379,6 +388,10 @@ def _map(entry: TensorMap) -> str:
     box = _numbers(entry.box)
     layout = f"box {box} swizzle {entry.swizzle} fill {entry.fill} promotion {entry.promotion}"
     return f"map {entry.name} of {entry.tensor} {entry.dtype} {layout}"
+
+
+def _counter(counter: Counter) -> str:
+    return f"counter {counter.name}[{_list(counter.shape)}]"
 
 
 def _launch(launch: Launch) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from treadle.algebra.expr import Expr
 from treadle.base.errors import UserError
 from treadle.ir.guard import Aligned, Injective, Pitch, Unit
-from treadle.machine.form import Body, Buffer, Control, Frag, If, Loop, MachineProgram, Role, Stmt, Tasks
+from treadle.machine.form import Body, Buffer, Control, Frag, If, Last, Loop, MachineProgram, Role, Stmt, Tasks
 from treadle.machine.text import print_machine, statement_lines
 from treadle.machine.verify_names import HostNames, Names, Problem, Source
-from treadle.machine.verify_statement import check_claim, check_statement
+from treadle.machine.verify_statement import check_claim, check_counter, check_statement
 from treadle.machine.vocabulary import DIGITS, FRAGMENT_PLACES, OVER, PLACES, RASTERS, SYMBOLS
 
 
@@ -79,6 +79,13 @@ def _check_host(
             problems.append(Problem(lines[id(entry)], f"no tensor or workspace {entry.tensor}"))
         elif rank != len(entry.box):
             problems.append(Problem(lines[id(entry)], f"a box of {len(entry.box)} axes for {entry.tensor} of {rank}"))
+    for counter in program.host.counters:
+        if counter.name in source.tensors or counter.name in (*host.symbols, *host.workspace, *host.counters):
+            problems.append(Problem(lines[id(counter)], f"{counter.name} is declared twice"))
+        host.counters[counter.name] = counter
+        for expr in counter.shape:
+            for missing in (expr.symbols - host.symbols) | expr.functions:
+                problems.append(Problem(lines[id(counter)], f"{missing} has no value on the host"))
     names = [k.name for k in program.kernels]
     for launch in program.host.launches:
         if names.count(launch.kernel) != 1:
@@ -97,7 +104,7 @@ class KernelForm(Names):
 
     def check(self) -> None:
         """The whole kernel."""
-        taken: set[str] = set(self.source.tensors) | self.host.symbols | set(SYMBOLS)
+        taken: set[str] = set(self.source.tensors) | self.host.symbols | set(SYMBOLS) | set(self.host.counters)
         for declared in (*self.kernel.buffers, *self.kernel.frags, *self.kernel.barriers):
             self.at(declared)
             self.declare(declared.name, taken)
@@ -179,8 +186,12 @@ class KernelForm(Names):
                     self.problem(f"a step of {step}")
                 self._within(role, (item.var,), item, taken, inside_tasks=inside_tasks)
             case If():
-                if not item.conds and item.cond is None:
+                if not item.conds and item.cond is None and item.last is None:
                     self.problem("an `if` without a condition")
+                if item.last is not None:
+                    self._last(item, item.last)
+                for enter in item.enters:
+                    self._enter(enter.region, enter.binds)
                 self.constraints(item.conds, 0)
                 if item.cond is not None and (item.cond not in self.frags or self.frags[item.cond].shape):
                     self.problem(f"{item.cond} is no fragment without axes")
@@ -190,6 +201,15 @@ class KernelForm(Names):
                 self.body(role, item.orelse, taken, inside_tasks=inside_tasks)
             case _:
                 self.problem(f"no control {type(item).__name__}")
+
+    def _last(self, item: If, last: Last) -> None:
+        check_counter(self, last.counter)
+        for expr in (last.of, last.id):
+            self.known(expr, 0)
+        if item.conds or item.cond is not None or item.source is not None or item.orelse:
+            self.problem("the last arrival decides alone, and only what happens then is said")
+        if last.threads < 1 or (last.id.constant is not None and not 0 <= last.id.constant <= 15):
+            self.problem(f"the arrivals meet at barrier {last.id} of {last.threads} threads")
 
     def _within(
         self, role: Role, names: Iterable[str], item: Tasks | Loop, taken: set[str], *, inside_tasks: bool

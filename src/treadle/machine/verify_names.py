@@ -11,7 +11,7 @@ from treadle.dtype.formats import DType
 from treadle.ir.core import If as SourceIf
 from treadle.ir.core import Program, Region, Value
 from treadle.ir.ops.access import Store as SourceStore
-from treadle.machine.form import Barrier, Buffer, Frag, Kernel
+from treadle.machine.form import Barrier, Buffer, Counter, Frag, Kernel
 from treadle.machine.vocabulary import RESERVED
 
 EXISTENTIAL = re.compile(r"e\d+$")
@@ -84,6 +84,7 @@ class HostNames:
     symbols: set[str] = field(default_factory=set[str])
     workspace: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
     maps: dict[str, str] = field(default_factory=dict[str, str])
+    counters: dict[str, Counter] = field(default_factory=dict[str, Counter])
     clusters: dict[str, int] = field(default_factory=dict[str, int])
 
 

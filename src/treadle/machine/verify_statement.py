@@ -323,6 +323,17 @@ def _barrier(names: Names, ref: MemRef, *, whole: bool) -> None:
         _far(names, ref)
 
 
+def check_counter(names: Names, ref: MemRef) -> None:
+    """A counter in global memory."""
+    counter = names.host.counters.get(ref.name)
+    if counter is None:
+        names.problem(f"no counter {ref.name}")
+    elif len(ref.index) != len(counter.shape) or ref.version is not None or ref.rank is not None:
+        names.problem(f"{ref.name} has {len(counter.shape)} axes, and nothing else tells its words apart")
+    for expr in ref.index:
+        names.known(expr, 0)
+
+
 def _sync(names: Names, item: Sync) -> None:
     shape = SYNC.get(item.kind)
     if shape is None:
@@ -330,7 +341,9 @@ def _sync(names: Names, item: Sync) -> None:
         return
     if shape.has_object != (item.object is not None):
         names.problem(f"{item.kind} {'names a barrier' if shape.has_object else 'names nothing'}")
-    if item.object is not None and shape.memory:
+    if item.object is not None and item.kind.startswith("counter."):
+        check_counter(names, item.object)
+    elif item.object is not None and shape.memory:
         _memory(names, item.object, 0)
     elif item.object is not None:
         _barrier(names, item.object, whole=item.kind == "mbar.init")

@@ -41,6 +41,10 @@ SYNC: dict[str, SyncShape] = {
     # The launch that depends on this one may begin; the launch that this one depends on is over.
     "grid.release": SyncShape(whole=True),
     "grid.wait": SyncShape(whole=True),
+    # A counter in global memory: one more, of each executing thread; until it has reached `count`.
+    "counter.add": SyncShape(True, memory=True),
+    "counter.wait": SyncShape(True, ("count",), memory=True),
+    "fence.gpu": SyncShape(),
     "fence.proxy.async": SyncShape(),
     "fence.mbar_init": SyncShape(),
     "wgmma.fence": SyncShape(whole=True),
@@ -80,7 +84,7 @@ ATOMS: tuple[str, ...] = ("fma", "muladd", "ffma", "dpbf16", "dpbssd", "amx", "m
 ASYNC_ATOMS: tuple[str, ...] = ("wgmma",)
 
 GRAINS: tuple[str, ...] = ("", "warp", "elect")
-OVER: tuple[str, ...] = ("workers", "grid", "persistent", "clusters", "threads", "warps")
+OVER: tuple[str, ...] = ("workers", "grid", "persistent", "clusters", "tickets", "threads", "warps")
 PLACES: tuple[str, ...] = ("local", "shared", "workspace")
 FRAGMENT_PLACES: tuple[str, ...] = ("register", "tile")
 DIGITS: tuple[str, ...] = ("slot", "lane", "warp", "replica")
@@ -98,7 +102,7 @@ RESERVED: frozenset[str] = frozenset(
         "where fill by tags origin over at index load store copy fold mma sync version let advance tasks loop if else "
         "invariant role kernel buffer frag barrier host guard program min max enters step raster signal map box onto "
         "axes contract nan true false inf undef effect mask tdm target numerics workspace launch cond source scope "
-        "dist place counters expr within"
+        "dist place counters expr within counter last"
     ).split()
 )
 """Words of the text that no fragment, buffer, barrier, variable or counter may be named."""

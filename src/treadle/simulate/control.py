@@ -10,9 +10,10 @@ from treadle.machine.form import Body, Control, Copy, If, Loop, Mma, Stmt, Sync,
 from treadle.machine.vocabulary import ASYNC_ATOMS, ATOMS, ENGINES
 from treadle.simulate.clocks import Order, Strand
 from treadle.simulate.contractions import contract, issue_contract
+from treadle.simulate.counters import draw, found_last, is_last
 from treadle.simulate.engines import issue_copy
 from treadle.simulate.schedule import Steps, Wait
-from treadle.simulate.sync import synchronise
+from treadle.simulate.sync import HANDLERS, synchronise
 from treadle.simulate.tape import Forked
 from treadle.simulate.thread import Thread
 
@@ -68,6 +69,9 @@ def _control(thread: Thread, item: Control) -> Steps:
                 thread.line = line
                 yield from run_body(thread, item.body)
             thread.env.pop(item.var, None)
+        case If() if item.last is not None:
+            yield from is_last(thread, item, HANDLERS["barrier.sync"])
+            yield from run_body(thread, item.then if found_last(thread, item) else item.orelse)
         case If():
             yield from run_body(thread, item.then if _holds(thread, item) else item.orelse)
         case Tasks():
@@ -127,6 +131,8 @@ def _tasks(thread: Thread, item: Tasks) -> Steps:
 def _share(thread: Thread, item: Tasks, total: int) -> Iterator[int]:
     """The linear numbers of this workgroup's tasks."""
     me, grid = thread.group.number, thread.world.grid
+    if item.over == "tickets":
+        return draw(thread, item, total)
     if item.over == "clusters":
         each = len(thread.group.cluster.groups)
         me, grid = me // each, grid // each

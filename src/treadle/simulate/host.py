@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.algebra.expr import Expr
@@ -19,7 +19,7 @@ from treadle.simulate.memory import View
 from treadle.simulate.schedule import Scheduler, Steps, Wait
 from treadle.simulate.tape import Tape
 from treadle.simulate.thread import Thread
-from treadle.simulate.world import Cluster, Ended, Workgroup, World
+from treadle.simulate.world import Cell, Cluster, Ended, Workgroup, World
 
 
 @dataclass
@@ -36,6 +36,7 @@ class Host:
     scheduler: Scheduler
     workers: int
     tape: Tape | None = None
+    cells: dict[tuple[str, tuple[int, ...]], Cell] = field(default_factory=lambda: dict[Any, Cell]())
 
     def run(self) -> None:
         """Extents, workspace, then every launch after the one before has ended, or may be followed."""
@@ -113,6 +114,7 @@ class Host:
             if buffer.place == "workspace" and buffer.name not in self.memory:
                 self.provide(buffer)
         world.grid = self.number(launch.grid, "the grid") if world.cuda else 1
+        world.cells = self.cells
         world.meeting = Cluster(threads=world.grid * sum(r.agents * r.threads for r in kernel.roles))
         if world.cuda and sum(r.agents * r.threads for r in kernel.roles) != launch.threads:
             text = f"the roles of {kernel.name} do not make {launch.threads} threads"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from treadle.machine.form import Sync
 from treadle.machine.vocabulary import SYNC
 from treadle.simulate.barriers import Groups, Named
+from treadle.simulate.counters import add, await_count
 from treadle.simulate.engines import phased
 from treadle.simulate.schedule import Steps, Wait
 from treadle.simulate.tape import Synchronised
@@ -251,6 +252,9 @@ HANDLERS: dict[str, Callable[[Thread, Sync, dict[str, int]], Steps]] = {
     "cpasync.commit": _commit(lambda t: t.cpasync),
     "cpasync.wait": _cpasync_wait,
     "setmaxnreg": _registers,
+    "counter.add": add,
+    "counter.wait": await_count,
+    "fence.gpu": _nothing,
     "prefetch": _nothing,
     "amx.config": _amx(True),
     "amx.release": _amx(False),

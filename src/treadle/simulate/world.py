@@ -22,6 +22,14 @@ class Ended(Protocol):
 
 
 @dataclass
+class Cell:
+    """One word of a counter, and what those who added to it knew."""
+
+    value: int = 0
+    known: Order = field(default_factory=Order)
+
+
+@dataclass
 class World:
     """One launch: its number, the one before that may still run, its workgroups and threads."""
 
@@ -45,6 +53,8 @@ class World:
     groups: list[Workgroup] = field(default_factory=lambda: list[Workgroup]())
     threads: list[Ended] = field(default_factory=lambda: list[Ended]())
     grid: int = 1
+    tickets: int = 0  # the next number that a workgroup draws
+    cells: dict[tuple[str, tuple[int, ...]], Cell] = field(default_factory=lambda: dict[Any, Cell]())
     meeting: Cluster = field(default_factory=lambda: Cluster())  # the barrier of all workgroups
     frags: dict[str, Frag] = field(default_factory=dict[str, Frag])
     barriers: dict[str, Barrier] = field(default_factory=dict[str, Barrier])
@@ -120,7 +130,8 @@ class Cluster:
 @dataclass
 class Workgroup:
     """One workgroup: its shared memory and its barriers; its cluster, the strands of its threads as they began, what
-    others of the cluster did to its memory (strand, count, line), and what its ended threads knew."""
+    others of the cluster did to its memory (strand, count, line), and what its ended threads knew; the tickets that it
+    drew, and whether its agents were the last to arrive at a counter."""
 
     number: int
     views: dict[str, View] = field(default_factory=dict[str, View])
@@ -132,4 +143,6 @@ class Workgroup:
     cluster: Cluster = field(default_factory=Cluster)
     born: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     reached: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    drawn: list[int] = field(default_factory=list[int])
+    found: dict[tuple[str, int, int], bool] = field(default_factory=dict[tuple[str, int, int], bool])
     known: Order = field(default_factory=Order)

@@ -7,7 +7,16 @@ From the bottom: `prelude` holds the device functions, `index` writes index expr
 puts statements in order; `program` is the whole, `launch` what a call needs.
 """
 
-from treadle.targets.cuda.emit.launch import Call, PreparedLaunch, prepare, workspace_bytes
+from treadle.targets.cuda.emit.launch import Call, PreparedLaunch, cleared_bytes, prepare, workspace_bytes
 from treadle.targets.cuda.emit.program import EmittedCuda, KernelLaunchSpec, emit
 
-__all__ = ["Call", "EmittedCuda", "KernelLaunchSpec", "PreparedLaunch", "emit", "prepare", "workspace_bytes"]
+__all__ = [
+    "Call",
+    "EmittedCuda",
+    "KernelLaunchSpec",
+    "PreparedLaunch",
+    "cleared_bytes",
+    "emit",
+    "prepare",
+    "workspace_bytes",
+]

@@ -43,7 +43,7 @@ from treadle.targets.cuda.emit.mentions import expressions, fragments_named
 from treadle.targets.cuda.emit.names import cname
 from treadle.targets.cuda.emit.runs import Run, gathered
 from treadle.targets.cuda.emit.scope import Scope
-from treadle.targets.cuda.emit.syncs import sync
+from treadle.targets.cuda.emit.syncs import arrives_last, sync
 from treadle.targets.cuda.emit.warps import warp_contract
 
 MOST_COPIES = 512
@@ -101,11 +101,13 @@ class Bodies:
             return True
         if isinstance(item, Stmt):
             return item.by == "elect"
+        if any(isinstance(s, If) and s.last is not None for s in walk([item])):
+            return False
         leaves = [s for s in walk([item]) if isinstance(s, Stmt)]
         return all(
             s.by == "elect" or isinstance(s, Version | Let) or (isinstance(s, Advance) and s.counter in self.private)
             for s in leaves
-        ) and not any(isinstance(s, Tasks) and s.over in ("threads", "warps") for s in walk([item]))
+        ) and not any(isinstance(s, Tasks) and s.over in ("threads", "warps", "tickets") for s in walk([item]))
 
     def _elects(self, item: Stmt | Control) -> bool:
         return any(isinstance(s, Stmt) and s.by == "elect" for s in walk([item]))
@@ -161,9 +163,12 @@ class Bodies:
         tests = [t for t in (scope.symbols.condition(c) for c in stmt.conds) if t is not None]
         if stmt.cond is not None:
             tests.append(scope.read(stmt.cond, 0).text)
+        if stmt.last is not None:
+            tests.append(arrives_last(scope, stmt.last))
         inner = scope.child()
         condition = " && ".join(f"({t})" if len(tests) > 1 else t for t in tests) or "true"
         with inner.block(f"if ({condition}) {{", "} else {" if stmt.orelse else "}"):
+            _enter(inner, stmt.enters)
             self.emit(inner, stmt.then)
         if stmt.orelse:
             other = scope.child()
@@ -272,6 +277,9 @@ class Bodies:
                 fetch([x for loads in early.values() for x in loads], "first", start)
             inner.line("#pragma unroll 1")
             with inner.block(opening):
+                if stmt.over == "tickets":
+                    inner.line(f"const int {number} = {_drawn(scope, number)};")
+                    inner.line(f"if ({number} >= {whole}) break;")
                 if "snake" in stmt.raster and stmt.over in _STAY:
                     mine, all_ = _STAY[stmt.over]
                     turned = f"({number}r / {all_} & 1) ? {all_} - 1 - {mine} : {mine}"
@@ -332,6 +340,8 @@ def _as(kind: str, known: Known) -> str:
 def _dealing(stmt: Tasks, kind: str, number: str, whole: str) -> str:
     """The head of the loop over this executor's tasks."""
     start, step = _start(stmt, kind), _step(stmt, kind)
+    if stmt.over == "tickets":
+        return f"for (u32 {number}r = 0;; {number}r++) {{"
     if stmt.over == "grid":
         step = whole
     elif stmt.over in _STAY and step is None:
@@ -339,8 +349,18 @@ def _dealing(stmt: Tasks, kind: str, number: str, whole: str) -> str:
     return f"for ({kind} {number} = {start}; {number} < {whole}; {number} += {step}) {{"
 
 
+def _drawn(scope: Scope, number: str) -> str:
+    """The number that the workgroup draws."""
+    tickets = "arrivals + 1"
+    if scope.setting.apart:
+        return f"{scope.use('draw_apart')}({tickets}, {number}r)"
+    return f"{scope.use('draw')}({tickets})"
+
+
 def _start(stmt: Tasks, kind: str) -> str:
     """The executor's first task."""
+    if stmt.over == "tickets":
+        return "0"
     if stmt.over == "grid":
         return "cta"
     if stmt.over in _STAY:
@@ -350,7 +370,7 @@ def _start(stmt: Tasks, kind: str) -> str:
         return mine
     if stmt.over == "warps":
         return f"({mine}) / 32"
-    raise unsupported(f"tasks over {stmt.over}", "tasks over grid, persistent, clusters, threads or warps")
+    raise unsupported(f"tasks over {stmt.over}", "tasks over grid, persistent, clusters, tickets, threads or warps")
 
 
 def _step(stmt: Tasks, kind: str) -> str | None:

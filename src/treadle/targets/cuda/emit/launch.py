@@ -46,6 +46,11 @@ def workspace_bytes(emitted: EmittedCuda, call: Call) -> int:
     return int(emitted.workspace.evaluate(environment(emitted, call.extents), _functions(call)))
 
 
+def cleared_bytes(emitted: EmittedCuda, call: Call) -> int:
+    """Bytes at the end of the workspace that are zero when the first launch begins: all counters."""
+    return emitted.cleared + int(emitted.counted.evaluate(environment(emitted, call.extents), _functions(call)))
+
+
 def prepare(emitted: EmittedCuda, call: Call) -> list[PreparedLaunch]:
     """The launches of a call in order, those of no workgroups left out.
 
@@ -53,14 +58,15 @@ def prepare(emitted: EmittedCuda, call: Call) -> list[PreparedLaunch]:
     """
     env = environment(emitted, call.extents)
     functions = _functions(call)
-    arrivals = call.workspace + workspace_bytes(emitted, call) - emitted.cleared if emitted.cleared else 0
+    need = workspace_bytes(emitted, call)
+    own = (call.workspace + need - emitted.cleared, call.workspace + need - cleared_bytes(emitted, call))
     found: list[PreparedLaunch] = []
     for spec in emitted.launches:
         grid = int(spec.grid.evaluate(env, functions))
         if grid <= 0:
             continue
         _within(spec, env, functions)
-        arguments = tuple(_argument(a, spec, env, call, arrivals) for a in spec.arguments)
+        arguments = tuple(_argument(a, spec, env, call, own) for a in spec.arguments)
         shape = ((grid, 1, 1), (spec.threads, 1, 1), (spec.cluster, 1, 1))
         geometry = Geometry(*shape, spec.shared, spec.cooperative, spec.dependent)
         found.append(PreparedLaunch(spec.kernel, geometry, arguments))
@@ -89,7 +95,7 @@ def _within(spec: KernelLaunchSpec, env: Mapping[str, int], functions: Mapping[s
 
 
 def _argument(
-    argument: Argument, spec: KernelLaunchSpec, env: Mapping[str, int], call: Call, arrivals: int
+    argument: Argument, spec: KernelLaunchSpec, env: Mapping[str, int], call: Call, own: tuple[int, int]
 ) -> CudaArgument:
     match argument.kind:
         case "map":
@@ -105,7 +111,9 @@ def _argument(
         case "workspace":
             return Pointer(call.workspace)
         case "arrivals":
-            return Pointer(arrivals + ARRIVALS * argument.axis)
+            return Pointer(own[0] + ARRIVALS * argument.axis)
+        case "counted":
+            return Pointer(own[1])
         case _:
             raise AssertionError(argument.kind)
 

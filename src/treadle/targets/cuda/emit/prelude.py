@@ -399,6 +399,99 @@ DEVICE void grid_meet(u32* arrivals, u32 meeting) {
   __syncthreads();
 }""",
 )
+_part("fence_gpu", 'DEVICE void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }')
+_part(
+    "counter_add",
+    """
+// What this thread did, and what others did before they joined it, is visible to who acquires the sum.
+DEVICE void counter_add(u32* at) {
+  asm volatile("red.add.release.gpu.global.u32 [%0], 1;" ::"l"(at) : "memory");
+}""",
+)
+_part(
+    "counter_wait",
+    """
+DEVICE void counter_wait(const u32* at, u32 count) {
+  u32 seen;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(at) : "memory");
+  } while (seen < count);
+}""",
+)
+_part(
+    "arrives_last",
+    """
+// The threads of an agent meet, one adds for all of them, and all learn whether theirs was arrival number `of`.
+DEVICE bool arrives_last(u32* at, u32 of, u32 id, u32 threads, bool single) {
+  u32 seen = 0, last;
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+  if (single) {
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(seen) : "l"(at) : "memory");
+    seen = seen + 1 == of;
+  }
+  asm volatile(
+      "{\\n.reg .pred mine, all;\\n"
+      "setp.ne.u32 mine, %3, 0;\\n"
+      "bar.red.or.pred all, %1, %2, mine;\\n"
+      "selp.u32 %0, 1, 0, all;\\n}"
+      : "=r"(last) : "r"(id), "r"(threads), "r"(seen) : "memory");
+  return last != 0;
+}""",
+)
+_part(
+    "ticket_number",
+    """
+DEVICE int ticket_number(u32* tickets) {
+  u32 drawn;
+  asm volatile("atom.add.relaxed.gpu.global.u32 %0, [%1], 1;" : "=r"(drawn) : "l"(tickets) : "memory");
+  return (int)drawn;
+}""",
+)
+_part(
+    "draw",
+    """
+// The next ticket, for all threads of the workgroup.
+DEVICE int draw(u32* tickets) {
+  __shared__ int drawn;
+  __syncthreads();
+  if (threadIdx.x == 0) drawn = ticket_number(tickets);
+  __syncthreads();
+  return drawn;
+}""",
+    "ticket_number",
+)
+_part(
+    "draw_apart",
+    """
+// Roles run apart: tickets go to them through two slots, each free again when all warps have read it.
+__shared__ u64 tickets_full[2], tickets_free[2];
+__shared__ int tickets_drawn[2];
+DEVICE void draw_begin(u32 warps) {
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2; i++) {
+      barrier_init(shared_address(tickets_full + i), 1);
+      barrier_init(shared_address(tickets_free + i), warps);
+    }
+  }
+  __syncthreads();
+}
+DEVICE int draw_apart(u32* tickets, u32 round) {
+  const u32 slot = round & 1, parity = round >> 1 & 1;
+  const u32 full = shared_address(tickets_full + slot), free = shared_address(tickets_free + slot);
+  if (threadIdx.x == 0) {
+    if (round >= 2) barrier_wait(free, parity ^ 1);
+    tickets_drawn[slot] = ticket_number(tickets);
+    barrier_arrive(full);
+  }
+  __syncwarp();
+  barrier_wait(full, parity);
+  const int drawn = *(volatile int*)(tickets_drawn + slot);
+  __syncwarp();
+  if ((threadIdx.x & 31) == 0) barrier_arrive(free);
+  return drawn;
+}""",
+    *("ticket_number", "shared_address", "barrier_init", "barrier_wait", "barrier_arrive"),
+)
 _part(
     "peer",
     """

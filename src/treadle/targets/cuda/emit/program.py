@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from treadle.algebra.expr import Expr, const, maximum, sym
 from treadle.ir.guard import Bound, Divisible, Guard
 from treadle.machine.form import Copy, Kernel, Launch, MachineProgram, Mma, Role, Store, Sync, Tasks, walk
+from treadle.machine.form import Counter as MachineCounter
 from treadle.machine.vocabulary import BOX_EFFECTS, RANK
 from treadle.math.table import FUNCTIONS
 from treadle.targets.cuda.emit.arith import Arith
@@ -44,13 +45,16 @@ MOST_EXTENT = 1 << 30
 
 
 ARRIVALS = 16
-"""Bytes of the counter of one launch whose workgroups meet."""
+"""Bytes of what one launch has for itself: the counter of its meetings, and the next ticket."""
+WORD = 4
+"""Bytes of a counter's word."""
 
 
 @dataclass(frozen=True)
 class Argument:
-    """A kernel parameter: a tensor map, a tensor's address, a stride or extent, a scalar, the workspace's address, or
-    that of the counter of a launch whose workgroups meet. Units: `size` in bytes; strides in elements."""
+    """A kernel parameter: a tensor map, a tensor's address, a stride or extent, a scalar, the workspace's address, that
+    of a launch's own counters ("arrivals"), or that of the text's ("counted"). Units: `size` in bytes; strides in
+    elements."""
 
     kind: str
     name: str
@@ -99,7 +103,8 @@ class KernelLaunchSpec:
 @dataclass(frozen=True)
 class EmittedCuda:
     """CUDA C++ for `arch`, the launches in order, names for extents that the host computes, and the workspace's
-    bytes, of which the last `cleared` are zero when the first launch begins."""
+    bytes, of which the last `counted + cleared` are zero when the first launch begins: the counters of the text, and
+    those that launches have for themselves."""
 
     source: str
     arch: str
@@ -107,6 +112,7 @@ class EmittedCuda:
     lets: dict[str, Expr]
     workspace: Expr
     cleared: int = 0
+    counted: Expr = const(0)
 
 
 def emit(program: MachineProgram) -> EmittedCuda:
@@ -137,9 +143,20 @@ def emit(program: MachineProgram) -> EmittedCuda:
     spread = [made[x.kernel].spread_bytes(x) for x in program.host.launches]
     workspace = fixed + maximum(*spread, const(0), const(0))
     cleared = ARRIVALS * max((a.axis + 1 for x in launches for a in x.arguments if a.kind == "arrivals"), default=0)
-    if cleared:
-        workspace = (workspace + (ARRIVALS - 1)) // ARRIVALS * ARRIVALS + cleared
-    return EmittedCuda(prelude.text() + "\n" + body, arch, launches, lets, workspace, cleared)
+    words: Expr = const(0)
+    for counter in program.host.counters:
+        words = words + _words(counter)
+    counted = (WORD * words + (ARRIVALS - 1)) // ARRIVALS * ARRIVALS
+    if cleared or program.host.counters:
+        workspace = (workspace + (ARRIVALS - 1)) // ARRIVALS * ARRIVALS + counted + cleared
+    return EmittedCuda(prelude.text() + "\n" + body, arch, launches, lets, workspace, cleared, counted)
+
+
+def _words(counter: MachineCounter) -> Expr:
+    total: Expr = const(1)
+    for extent in counter.shape:
+        total = total * extent
+    return total
 
 
 def _by_hardware(ledger: Sequence[str], words: str) -> frozenset[str]:
@@ -190,6 +207,13 @@ class _Kernel:
             met = (s for s in kernel.roles[0].body if isinstance(s, Sync) and s.kind == "grid.sync")
             self.setting.meetings = {id(s): i for i, s in enumerate(met, 1)}
         statements = [s for r in kernel.roles for s in walk(r.body)]
+        self.setting.counters = {c.name: c for c in program.host.counters}
+        drawn = [s for s in statements if isinstance(s, Tasks) and s.over == "tickets"]
+        self.setting.apart = bool(drawn) and len(kernel.roles) > 1
+        if len(drawn) > len(kernel.roles):
+            raise unsupported("several nests of tasks that are drawn", "one a role")
+        if self.setting.apart:
+            self.setting.need_hopper("tickets for several roles")
         self.setting.unsigned = not_negative(statements)
         self.setting.unwritten = frozenset(self.unwritten)
         engines = [s for s in statements if isinstance(s, Copy)]
@@ -346,6 +370,8 @@ class _Kernel:
         for name, text in numbers:
             if re.search(rf"\b{name}\b", branches):
                 lines.append(f"  const int {name} = {text};")
+        if self.setting.apart:
+            lines.append(f"  draw_begin({-(-self.launch.threads // 32)});")
         text = branches
         chosen: list[str] = []
         for name, line in reversed(lets):
@@ -358,6 +384,12 @@ class _Kernel:
                 offset = symbols.text(storage.start).text
                 kind = element_type(storage)
                 chosen.append(f"  {kind}* const {storage.pointer} = ({kind}*)(workspace + {offset});  // {name}")
+        before: Expr = const(0)
+        for counter in self.program.host.counters:
+            pointer = cname(counter.name, "c_")
+            if re.search(rf"\b{pointer}\b", text):
+                chosen.append(f"  u32* const {pointer} = counted + {symbols.text(before).text};  // {counter.name}")
+            before = before + _words(counter)
         return "\n".join([*lines, *chosen, branches])
 
     @property
@@ -497,6 +529,8 @@ class _Kernel:
             # A counter for each launch of the program: `axis` is the launch's number.
             number = next(i for i, x in enumerate(self.program.host.launches) if x.kernel == self.kernel.name)
             found.append(("u32* const arrivals", Argument("arrivals", "", number)))
+        if used("counted"):
+            found.append(("u32* const counted", Argument("counted", "")))
         self.arguments = tuple(a for _, a in found)
         return ", ".join(text for text, _ in found)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from treadle.algebra.expr import ZERO, Constraint, Expr, Fn, lt, sym
 from treadle.dtype.formats import DType
+from treadle.machine.form import Counter as MachineCounter
 from treadle.machine.form import Frag, Stmt
 from treadle.targets.cuda.emit.arith import Arith
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
@@ -63,6 +64,10 @@ class KernelSetting:
     """Tensors that no kernel of the program writes, nor anything that overlaps them."""
     cluster: int = 1
     """Workgroups of a cluster."""
+    counters: dict[str, MachineCounter] = field(default_factory=dict[str, MachineCounter])
+    """Counters in global memory, whose address is a variable of the kernel."""
+    apart: bool = False
+    """Whether several roles run the tasks that a workgroup draws."""
     meetings: dict[int, int] = field(default_factory=dict[int, int])
     """`id` of a meeting of all workgroups -> its number in the launch, from 1."""
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from treadle.algebra.expr import Expr
-from treadle.machine.form import MemRef, Sync
+from treadle.algebra.expr import Expr, const
+from treadle.machine.form import Last, MemRef, Sync
 from treadle.targets.cuda.emit.copies import barrier
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
+from treadle.targets.cuda.emit.names import cname
 from treadle.targets.cuda.emit.scope import Scope, register
 
-_ANYWHERE = ("barrier.sync", "barrier.arrive", "cpasync.commit", "cpasync.wait", "grid.sync")
+_ANYWHERE = (
+    *("barrier.sync", "barrier.arrive", "cpasync.commit", "cpasync.wait", "grid.sync"),
+    *("counter.add", "counter.wait", "fence.gpu"),
+)
 
 
 def sync(scope: Scope, stmt: Sync) -> None:
@@ -42,6 +46,12 @@ def sync(scope: Scope, stmt: Sync) -> None:
         case "cpasync.wait":
             scope.use("copies_wait")
             scope.line(f"copies_wait<{scope.number(args['depth'], 'the depth')}>();")
+        case "counter.add":
+            scope.line(f"{scope.use('counter_add')}({word(scope, stmt.object)});")
+        case "counter.wait":
+            scope.line(f"{scope.use('counter_wait')}({word(scope, stmt.object)}, {scope.text(args['count'])});")
+        case "fence.gpu":
+            scope.line(f"{scope.use('fence_gpu')}();")
         case "grid.sync":
             number = scope.setting.meetings.get(id(stmt))
             if number is None:
@@ -98,6 +108,26 @@ def _phased(scope: Scope, stmt: Sync, args: dict[str, Expr]) -> None:
         scope.line(f"{scope.use('barrier_arrive_many')}({where}, {scope.text(args['count'])});")
     else:
         scope.line(f"{scope.use('barrier_arrive')}({where});")
+
+
+def word(scope: Scope, ref: MemRef | None) -> str:
+    """The address of a counter's word."""
+    found = None if ref is None else scope.setting.counters.get(ref.name)
+    if ref is None or found is None or len(found.shape) != len(ref.index):
+        raise ill_formed(f"the counter {'' if ref is None else ref.name}", "one that the host declares")
+    at: Expr = const(0)
+    for i, extent in zip(ref.index, found.shape):
+        at = at * extent + i
+    return f"{cname(found.name, 'c_')} + {scope.text(at)}"
+
+
+def arrives_last(scope: Scope, last: Last) -> str:
+    """The condition of an `if last`: every thread of the agent goes through it."""
+    if scope.elected or scope.lanes != 32:
+        raise unsupported("an arrival of a part of an agent", "whole warps, all of the agent's")
+    of, number = scope.text(last.of), scope.text(last.id)
+    called = scope.use("arrives_last")
+    return f"{called}({word(scope, last.counter)}, {of}, {number}, {last.threads}, {scope.single})"
 
 
 def _far_arrival(scope: Scope, ref: MemRef, where: str, count: str) -> None:

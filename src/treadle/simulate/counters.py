@@ -1,0 +1,93 @@
+"""Counters in global memory: arrivals from all workgroups of a launch, waits for them, and tickets.
+
+An arrival releases what its thread knows to whoever finds it counted (at the scope of the device); a ticket tells only
+a number. Who arrives last, and who draws which number, is up to the schedule: what is done hangs on the order of steps,
+so nothing of it is replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from treadle.machine.form import If, MemRef, Sync, Tasks
+from treadle.simulate.schedule import Steps, Wait
+from treadle.simulate.thread import Thread
+from treadle.simulate.world import Cell
+
+
+def cell_of(thread: Thread, ref: MemRef) -> Cell:
+    """The word of a reference. Fatal outside of the counter."""
+    world = thread.world
+    shape = next((c.shape for c in world.program.host.counters if c.name == ref.name), None)
+    if shape is None or len(shape) != len(ref.index):
+        raise thread.fatal("form", f"no counter {ref.name} of {len(ref.index)} axes")
+    index = tuple(thread.number(e) for e in ref.index)
+    for axis, (i, extent) in enumerate(zip(index, shape)):
+        if not 0 <= i < thread.number(extent):
+            raise thread.fatal("bounds", f"{ref.name} axis {axis}: {i} is outside")
+    _not_replayed(thread)
+    return world.cells.setdefault((ref.name, index), Cell())
+
+
+def _not_replayed(thread: Thread) -> None:
+    if thread.strand.log is not None:
+        thread.strand.log.tape.whole = False
+
+
+def add(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
+    """`counter.add`."""
+    assert item.object is not None
+    cell = cell_of(thread, item.object)
+    cell.value += 1 if item.by in ("elect", "warp") else thread.lanes
+    cell.known.join(thread.strand.release())
+    yield None
+
+
+def await_count(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
+    """`counter.wait`."""
+    assert item.object is not None
+    cell, count = cell_of(thread, item.object), numbers["count"]
+    yield Wait(lambda: cell.value >= count, f"{item.object.name} to reach {count}", thread.line)
+    thread.strand.order.join(cell.known)
+
+
+Meet = Callable[[Thread, Sync, dict[str, int]], Steps]
+
+
+def is_last(thread: Thread, item: If, meet: Meet) -> Steps:
+    """Goes through the arrival of an `if last`, whose threads `meet` before and behind it; what it found stands in the
+    workgroup then, for every thread."""
+    last = item.last
+    assert last is not None
+    numbers = {"id": thread.number(last.id), "threads": last.threads}
+    barrier = Sync(kind="barrier.sync")
+    key = (thread.role.name, thread.agent, id(item))
+    yield from meet(thread, barrier, numbers)
+    if thread.warp == 0:
+        cell = cell_of(thread, last.counter)
+        cell.value += 1
+        cell.known.join(thread.strand.release())
+        thread.strand.order.join(cell.known)
+        thread.group.found[key] = cell.value == thread.number(last.of)
+        yield None
+    yield from meet(thread, barrier, numbers)
+
+
+def found_last(thread: Thread, item: If) -> bool:
+    """What the arrival found."""
+    return thread.group.found[thread.role.name, thread.agent, id(item)]
+
+
+def draw(thread: Thread, item: Tasks, total: int) -> Iterator[int]:
+    """The numbers that the thread's workgroup draws: each by the first of its threads that comes to it."""
+    _not_replayed(thread)
+    drawn = thread.group.drawn
+    at = 0
+    while True:
+        if at == len(drawn):
+            drawn.append(thread.world.tickets)
+            thread.world.tickets += 1
+        if drawn[at] >= total:
+            return
+        yield drawn[at]
+        at += 1
