@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.algebra.expr import Constraint, Expr, const, floordiv, maximum, minimum, sym
+from treadle.algebra.expr import Constraint, Expr, Fn, const, floordiv, maximum, minimum, of, sym
 from treadle.targets.cuda.emit.index import FAR, Symbols, symbol
 
 RANGES = {"a": (0, 40, 1), "b": (-7, 9, 1), "n": (1, 1 << 40, 8), "z": (-FAR, FAR, 1)}
@@ -29,7 +31,16 @@ NAMES = {
     "most": max,
     "floor_div": lambda a, b: a // b,
     "floor_mod": lambda a, b: a % b,
+    "held_add": lambda a, b: held(a + b),
+    "held_sub": lambda a, b: held(a - b),
+    "held_times": lambda a, b: held(a * b),
 }
+
+
+def held(number: int) -> int:
+    """The nearest number of 64 bits."""
+    return max(-(1 << 63), min((1 << 63) - 1, number))
+
 
 leaves = st.one_of(st.integers(-30, 30).map(const), st.sampled_from(sorted(RANGES)).map(sym))
 
@@ -84,3 +95,41 @@ def test_remainders_are_written_as_remainders() -> None:
     found = symbols()
     assert found.text(sym("b") % 4).text == "(b & 3)"
     assert found.text(64 * sym("a") - 64 * floordiv(sym("a"), 8) * 8).text == "64 * (a & 7)"
+
+
+ANY = (-(1 << 63), -(1 << 63) + 1, -5, 0, 3, 70, (1 << 62) + 1, (1 << 63) - 2, (1 << 63) - 1)
+
+
+@pytest.mark.parametrize("how", ["least", "blocks", "difference", "many"])
+def test_sums_with_any_number_do_not_wrap(how: str) -> None:
+    """Where they are compared: each intermediate result is one that 64 bits hold, and decides as the sum does."""
+    first, second, a = of(Fn("first", ())), of(Fn("second", ())), sym("a")
+    expr = {
+        "least": minimum(first - a + 15, 256),
+        "blocks": maximum(minimum(floordiv(first - a + 15, 16), sym("n")), 0),
+        "difference": maximum(minimum(first - second + a, 256), -256),
+        "many": maximum(minimum(3 * first + a - 7, 300), -300),
+    }[how]
+    found = symbols()
+    found.element = lambda fn: symbol(fn.name, -FAR, FAR)
+    known = found.text(expr)
+    condition = found.condition(Constraint(expr - 5))
+    assert condition is not None
+    for x, y, b in product(ANY, ANY, SAMPLES["a"]):
+        env = {"first": x, "second": y, "a": b, "n": 64}
+        names = {**NAMES, **env, "least": smallest, "most": largest}
+        want = expr.evaluate(env, {"first": lambda x=x: x, "second": lambda y=y: y})
+        assert eval(python(known.text), names) == held(want)
+        assert eval(python(condition), names) == (want >= 5)
+
+
+def smallest(a: int, b: int) -> int:
+    """The smaller one of two numbers that 64 bits hold."""
+    assert held(a) == a and held(b) == b
+    return min(a, b)
+
+
+def largest(a: int, b: int) -> int:
+    """The larger one."""
+    assert held(a) == a and held(b) == b
+    return max(a, b)

@@ -127,8 +127,9 @@ class Symbols:
         """The expression as C++."""
         return self.render(self.resolve(expr))
 
-    def render(self, expr: Expr) -> Known:
-        """As `text`, of a resolved expression."""
+    def render(self, expr: Expr, held: bool = False) -> Known:
+        """As `text`, of a resolved expression; `held`: of a sum with an element that may be any number, and that 64
+        bits do not hold, the nearest number that they hold. Sums of extents and loop variables do not overflow."""
         value = expr.constant
         if value is not None:
             return literal(value)
@@ -136,10 +137,19 @@ class Symbols:
         parts: list[Known] = []
         while found := self._remainder(terms):
             parts.append(found)
+        any_number: list[tuple[Known, int]] = []
         for monomial, c in sorted(terms.items(), key=lambda t: (t[0] == (), t[1] < 0)):
-            parts.append(self._term(monomial, c))
-        if not parts:
-            return literal(0)
+            if held and any(isinstance(a, Fn) for a in monomial):
+                product = self._term(monomial, 1, held)
+                if product.lo <= -FAR or product.hi >= FAR:
+                    any_number.append((product, c))
+                    continue
+            parts.append(self._term(monomial, c, held))
+        if any_number:
+            return _held(any_number, self._total(parts) if parts else None)
+        return self._total(parts) if parts else literal(0)
+
+    def _total(self, parts: list[Known]) -> Known:
         parts.sort(key=lambda p: p.text.startswith("-") or p.number is not None)
         total = parts[0]
         for part in parts[1:]:
@@ -175,18 +185,18 @@ class Symbols:
             return Known(f"({_unsigned(x)} % {d}u)" if x.small else f"({x.text} % {d})", 0, d - by, by, x.wide)
         return Known(f"floor_mod({x.text}, {_sized(d, x)})", 0, d - by, by, x.wide)
 
-    def _term(self, monomial: Monomial, c: int) -> Known:
-        total: Known | None = None if c != 1 or not monomial else self._atom(monomial[0])
+    def _term(self, monomial: Monomial, c: int, held: bool = False) -> Known:
+        total: Known | None = None if c != 1 or not monomial else self._atom(monomial[0], held)
         if total is None:
             total = literal(c)
             rest = monomial
         else:
             rest = monomial[1:]
         for atom in rest:
-            total = _times(total, self._atom(atom))
+            total = _times(total, self._atom(atom, held))
         return total
 
-    def _atom(self, atom: Atom) -> Known:
+    def _atom(self, atom: Atom, held: bool = False) -> Known:
         match atom:
             case Sym(name):
                 known = self.known.get(name)
@@ -196,12 +206,13 @@ class Symbols:
                     )
                 return known
             case Floor(num, den):
-                return self._floor(self.render(num), self.render(den))
+                return self._floor(self.render(num, held), self.render(den, held))
             case Min(args) | Max(args):
+                # Held: the least of `n() - t + 15` and 256 is right also where n() is the largest number of its dtype.
                 verb = "least" if isinstance(atom, Min) else "most"
-                total = self.render(args[0])
+                total = self.render(args[0], held=True)
                 for arg in args[1:]:
-                    total = _extremum(verb, total, self.render(arg))
+                    total = _extremum(verb, total, self.render(arg, held=True))
                 return total
             case Fn():
                 if self.element is None:
@@ -249,8 +260,8 @@ class Symbols:
         positive = Expr(tuple((m, c) for m, c in expr.terms if c > 0))
         negative = -Expr(tuple((m, c) for m, c in expr.terms if c < 0))
         if self._mixed(expr):
-            return f"{value.text} >= 0"
-        left, right = self.render(negative), self.render(positive)
+            return f"{self.render(expr, held=True).text} >= 0"
+        left, right = self.render(negative, held=True), self.render(positive, held=True)
         return f"{left.text} <= {right.text}"
 
     def _mixed(self, expr: Expr) -> bool:
@@ -297,6 +308,30 @@ def _sum(a: Known, b: Known) -> Known:
     if b.number is not None and b.number < 0:
         right = f" - {-b.number}{'ll' if b.wide else ''}"
     return Known(f"{left}{right}", lo, hi, gcd(a.by, b.by), wide)
+
+
+def _held(terms: list[tuple[Known, int]], rest: Known | None) -> Known:
+    """Multiples of numbers of which nothing is known, positive and negative ones in turn so that they cancel before
+    they are held, and the `rest`."""
+    plus, minus = ([t for t in terms if (t[1] > 0) == way] for way in (True, False))
+    ordered = [t for i in range(len(terms)) for t in (*plus[i : i + 1], *minus[i : i + 1])]
+    total: Known | None = None
+    for product, c in ordered:
+        text = product.text if abs(c) == 1 else f"held_times({product.text}, {abs(c)}ll)"
+        corners = sorted(_clamp(abs(c) * x) for x in (product.lo, product.hi))
+        one = Known(text, corners[0], corners[1], product.by * abs(c), True)
+        total = _joined(total, one, c > 0)
+    assert total is not None
+    return total if rest is None else _joined(total, rest, True)
+
+
+def _joined(a: Known | None, b: Known, plus: bool) -> Known:
+    if a is None and plus:
+        return b
+    a = literal(0) if a is None else a
+    ends = (a.lo + b.lo, a.hi + b.hi) if plus else (a.lo - b.hi, a.hi - b.lo)
+    text = f"{'held_add' if plus else 'held_sub'}({a.text}, {b.text})"
+    return Known(text, _clamp(ends[0]), _clamp(ends[1]), 1, True)
 
 
 def _times(a: Known, b: Known) -> Known:

@@ -46,6 +46,32 @@ template <class T> DEVICE T floor_mod(T a, T b) {
 }""",
 )
 
+# Sums with numbers that a run tells: the nearest number that 64 bits hold.
+_part(
+    "held_add",
+    """
+DEVICE i64 held_add(i64 a, i64 b) {
+  const i64 s = (i64)((u64)a + (u64)b);
+  return ((a ^ s) & (b ^ s)) < 0 ? (a >> 63) ^ 0x7fffffffffffffffll : s;
+}""",
+)
+_part(
+    "held_sub",
+    """
+DEVICE i64 held_sub(i64 a, i64 b) {
+  const i64 s = (i64)((u64)a - (u64)b);
+  return ((a ^ b) & (a ^ s)) < 0 ? (a >> 63) ^ 0x7fffffffffffffffll : s;
+}""",
+)
+_part(
+    "held_times",
+    """
+DEVICE i64 held_times(i64 a, i64 b) {
+  const i64 p = (i64)((u64)a * (u64)b);
+  return __mul64hi(a, b) != (p >> 63) ? ((a ^ b) >> 63) ^ 0x7fffffffffffffffll : p;
+}""",
+)
+
 # ---- values
 
 _part(
@@ -729,7 +755,7 @@ class Prelude:
 
     def scan(self, text: str) -> None:
         """Has those parts in the text whose names occur in it."""
-        for name in ("least", "most", "floor_div", "floor_mod", "shared_address"):
+        for name in ("least", "most", "floor_div", "floor_mod", "held_add", "held_sub", "held_times", "shared_address"):
             if f"{name}(" in text:
                 self.use(name)
 
