@@ -29,9 +29,9 @@ def as_strided(strides: tuple[int, int]) -> Any:
 
 
 def platform(patch: Patch) -> None:
-    patch.setattr(host.platform, "system", lambda: "Darwin")
-    patch.setattr(host.platform, "machine", lambda: "arm64")
-    host.require_pool_platform()
+    patch.setattr(host.platform, "system", lambda: "Plan9")
+    patch.setattr(host.platform, "machine", lambda: "mips")
+    host.pool_system()
 
 
 def no_native_code(patch: Patch) -> None:

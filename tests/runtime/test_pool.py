@@ -14,7 +14,7 @@ from treadle.runtime.cpu import LoadedObject
 from treadle.runtime.errors import NativeCodeMissing, WorkersInvalid
 
 if not host._is_linux_x86():
-    pytest.skip("the worker pool is written for Linux on x86-64", allow_module_level=True)
+    pytest.skip("the tasks are text for x86-64", allow_module_level=True)
 
 TASKS = """
 declare void @llvm.x86.sse2.pause()
@@ -197,9 +197,9 @@ def test_a_warm_cache_needs_no_compiler(workers: pool.Pool, monkeypatch: pytest.
         raise AssertionError(f"{name} was compiled again")
 
     # Another test may have cleared the cache since the pool was loaded: make the entry, if it is gone, first.
-    native.load_native("treadle_pool", pool.POOL_IR, ["treadle_pool_threads"])
+    native.load_native("treadle_pool", pool.pool_ir(host.pool_system()), ["treadle_pool_threads"])
     monkeypatch.setattr(native, "_compiler", [never])
-    again = native.load_native("treadle_pool", pool.POOL_IR, ["treadle_pool_threads"])
+    again = native.load_native("treadle_pool", pool.pool_ir(host.pool_system()), ["treadle_pool_threads"])
     assert again.addresses["treadle_pool_threads"] != 0
     monkeypatch.setattr(native, "_compiler", [])
     with pytest.raises(NativeCodeMissing):

@@ -53,4 +53,4 @@ os.register_at_fork(after_in_child=_new_lock)
 
 def compile_native(text: str, name: str) -> bytes:
     """The compiler of the runtime's own machine code, loaded on first use."""
-    return room("llvm").compile_ir(text, cpu_features="", name=name).object
+    return room("llvm").baseline_object(text, name)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import struct
+import platform
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,13 +22,13 @@ import llvmlite.binding
 
 from treadle.runtime.errors import HostLacksFeatures, ObjectUnusable, SymbolMissing
 from treadle.runtime.host import host_features, require_tiles
+from treadle.runtime.objects import KINDS, kind_of
 
 llvm: Any = llvmlite.binding  # ships without types
 
 ENTRY_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 """The C type of a kernel's entry. ctypes releases the GIL around its calls."""
 
-_ELF64_X86 = struct.Struct("<4sBB10xHH")
 _numbers = itertools.count()
 
 
@@ -101,15 +101,15 @@ def load_object(
 
 
 def _check_header(code: bytes, name: str) -> None:
-    """LLVM may abort on bytes that are no object; a relocatable 64-bit little-endian x86-64 ELF file is one."""
-    if len(code) >= 64:
-        magic, width, order, kind, machine = _ELF64_X86.unpack_from(code)
-        if (magic, width, order, kind, machine) == (b"\x7fELF", 2, 1, 1, 62):
-            return
+    """LLVM may abort on bytes that are no object: they must be one of this system and processor."""
+    here = (platform.system(), platform.machine())
+    found = kind_of(code)
+    if found is not None and found == KINDS.get(here):
+        return
     raise ObjectUnusable(
         doing=f"loading the compiled {name}",
         found=f"{len(code)} bytes that begin with {code[:8].hex(' ') or 'nothing'}",
-        expected="a relocatable ELF file for x86-64",
+        expected="a relocatable " + (" file for ".join(KINDS[here]) if here in KINDS else "file of a known system"),
         hint="clear the cache: treadle cache clear",
         pass_name="runtime.load_object",
     )

@@ -16,6 +16,7 @@ from typing import Any
 import llvmlite.binding
 
 from treadle.runtime.errors import PlatformUnsupported, TilesRefused
+from treadle.runtime.pool_systems import SYSTEMS, System
 
 llvm: Any = llvmlite.binding  # ships without types
 
@@ -95,23 +96,81 @@ def _is_linux_x86() -> bool:
     return platform.system() == "Linux" and platform.machine() in ("x86_64", "AMD64")
 
 
-def require_pool_platform() -> None:
-    """Be on a platform that the worker pool is written for. Errors: runtime/platform."""
-    if not _is_linux_x86():
+def pool_system() -> System:
+    """The platform of the worker pool that this is. Errors: runtime/platform."""
+    found = SYSTEMS.get((platform.system(), platform.machine()))
+    if found is None:
         raise PlatformUnsupported(
             doing="starting the worker pool",
             found=f"{platform.system()} on {platform.machine()}",
-            expected="Linux on x86_64",
+            expected=", ".join(f"{system} on {machine}" for system, machine in SYSTEMS),
             hint="run with one worker: TREADLE_WORKERS=1",
         )
+    return found
+
+
+_GROUP = 64
+"""The most CPUs that a thread's mask has on Windows."""
+
+
+def _calling_thread() -> frozenset[int]:
+    """The CPUs on which the calling thread may run, where the system tells; else all."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    every = frozenset(range(os.cpu_count() or 1))
+    if platform.system() != "Windows":
+        return every
+    allowed, there = ctypes.c_size_t(), ctypes.c_size_t()
+    kernel: Any = vars(ctypes)["WinDLL"]("kernel32")  # a name of ctypes on Windows only
+    kernel.GetCurrentProcess.restype = ctypes.c_void_p
+    process = ctypes.c_void_p(kernel.GetCurrentProcess())
+    # The masks are 0 for a process with threads in several groups.
+    fine = kernel.GetProcessAffinityMask(process, ctypes.byref(allowed), ctypes.byref(there))
+    if len(every) > _GROUP or not fine or not allowed.value:
+        return every
+    return frozenset(i for i in range(_GROUP) if allowed.value >> i & 1)
+
+
+_AT_IMPORT = _calling_thread()
+_BINDS = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+
+
+def allowed_cpus() -> frozenset[int]:
+    """The CPUs on which this process may run.
+
+    The calling thread's, but for a thread that an OpenMP library has bound to a part of them (`OMP_PROC_BIND` and its
+    kin are set): then those that it had when this room was loaded, and those of all threads of the process.
+    """
+    mine = _calling_thread()
+    bound = os.environ.get("OMP_PROC_BIND", "false").lower() != "false" or any(name in os.environ for name in _BINDS)
+    if not bound or not hasattr(os, "sched_getaffinity"):
+        return mine
+    return mine.union(_AT_IMPORT, *(_of_thread(name) for name in _threads()))
+
+
+def _threads() -> list[str]:
+    try:
+        return os.listdir("/proc/self/task")
+    except OSError:
+        return []
+
+
+def _of_thread(name: str) -> set[int]:
+    try:
+        return os.sched_getaffinity(int(name))
+    except OSError:
+        return set()  # it has ended
+
+
+def can_place(cpus: frozenset[int], workers: int) -> bool:
+    """Whether the pool keeps its threads off the caller's CPU: there must be another one, and one for each worker."""
+    few = platform.system() != "Windows" or max(cpus) < _GROUP
+    return pool_system().places and few and len(cpus) > 1 and workers <= len(cpus)
 
 
 def available_cores() -> int:
     """How many cores this process may use at once: its affinity mask, and its control group's quota rounded up."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:
-        cores = os.cpu_count() or 1
+    cores = len(allowed_cpus())
     quota = _quota()
     return max(1, min(cores, quota) if quota is not None else cores)
 

@@ -6,6 +6,7 @@ whose cache is warm runs without.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterable
 
 from treadle.runtime.cache import content_key, default_cache
@@ -13,7 +14,7 @@ from treadle.runtime.cpu import LoadedObject, load_object
 from treadle.runtime.errors import NativeCodeMissing
 
 ObjectCompiler = Callable[[str, str], bytes]
-"""`(LLVM IR text, name) -> object bytes` for the x86-64 baseline."""
+"""`(LLVM IR text, name) -> object bytes` for the baseline of this platform."""
 
 _compiler: list[ObjectCompiler] = []
 
@@ -25,7 +26,7 @@ def install_compiler(compiler: ObjectCompiler) -> None:
 
 def native_key(name: str, text: str) -> str:
     """The cache key of the object made from `text`."""
-    return content_key("runtime", "x86_64", name, text)
+    return content_key("runtime", platform.system(), platform.machine(), name, text)
 
 
 def load_native(name: str, text: str, symbols: Iterable[str]) -> LoadedObject:

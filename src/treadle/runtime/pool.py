@@ -4,6 +4,10 @@
 threads, the caller among them, and returns when all are done. `worker` is below `workers`; no two tasks run at once
 under one number. How the pool works is written in `pool_ir.py`.
 
+**On every platform** (`pool_systems.SYSTEMS`): at most `TREADLE_WORKERS` workers, else one for each CPU of the
+process's affinity mask or control group's quota (macOS has no masks: one for each CPU), never more than these. Threads
+are kept off the caller's CPU on Linux and Windows. A child of a fork has a pool of its own.
+
 Tasks must not wait for one another: a second caller, a nested call and a thread that woke too late all have their
 tasks run one after the other. What must be ordered goes into two jobs.
 """
@@ -14,12 +18,14 @@ import atexit
 import ctypes
 import os
 import threading
+from collections.abc import Callable
 
 from treadle.runtime import host
 from treadle.runtime.cpu import LoadedObject
 from treadle.runtime.errors import WorkersInvalid
 from treadle.runtime.native import load_native
-from treadle.runtime.pool_ir import MASK_BYTES, MAX_WORKERS, POOL_IR, SYMBOLS
+from treadle.runtime.pool_ir import SYMBOLS, pool_ir
+from treadle.runtime.pool_systems import MASK_BYTES, MAX_WORKERS
 
 SPIN_THREAD = 6000
 """Pauses (10 to 40 ns each) for which a thread without work stays awake: waking it later costs 40 µs and more."""
@@ -33,6 +39,12 @@ _CONFIGURE_TYPE = ctypes.CFUNCTYPE(
 )
 _PLAIN_TYPE = ctypes.CFUNCTYPE(None)
 _COUNT_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32)
+
+
+def _after_fork(act: Callable[[], None]) -> None:
+    """Has a child of a fork do something first; Windows has no fork."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=act)
 
 
 class Pool:
@@ -53,18 +65,17 @@ class Pool:
         self._stop = loaded.function("treadle_pool_stop", _PLAIN_TYPE)
         self._forget = loaded.function("treadle_pool_forget", _PLAIN_TYPE)
         self.configure(limit)
-        os.register_at_fork(after_in_child=self._forget)
+        _after_fork(self._forget)
         atexit.register(self.stop)
 
     def configure(self, limit: int, *, spin_thread: int = SPIN_THREAD, spin_join: int = SPIN_JOIN) -> None:
         """Use at most `limit` workers from the next job on. Units: the spins are in processor pauses."""
-        allowed = os.sched_getaffinity(0)
+        allowed = host.allowed_cpus()
         mask = bytearray(MASK_BYTES)
         for cpu in allowed:
             if cpu < MASK_BYTES * 8:
                 mask[cpu >> 3] |= 1 << (cpu & 7)
-        place = len(allowed) > 1 and limit <= len(allowed)
-        self._configure(limit, int(place), spin_thread, spin_join, bytes(mask))
+        self._configure(limit, int(host.can_place(allowed, limit)), spin_thread, spin_join, bytes(mask))
 
     def run(self, fn: int, arg: int, tasks: int, workers: int, *, static: bool = False) -> None:
         """Run one job: `fn` and `arg` are addresses."""
@@ -96,7 +107,7 @@ def _forget_lock() -> None:
     _state.lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_lock)
+_after_fork(_forget_lock)
 
 
 def workers() -> int:
@@ -148,11 +159,11 @@ def pool() -> Pool:
     Errors: runtime/platform, runtime/no-native-code.
     """
     if _state.pool is None:
-        host.require_pool_platform()
+        text = pool_ir(host.pool_system())
         # Tile registers must be permitted before threads start: one permission then serves all of them.
         host.amx_permission()
         limit = workers()
         with _state.lock:
             if _state.pool is None:
-                _state.pool = Pool(load_native("treadle_pool", POOL_IR, SYMBOLS), limit)
+                _state.pool = Pool(load_native("treadle_pool", text, SYMBOLS), limit)
     return _state.pool

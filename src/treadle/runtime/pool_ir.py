@@ -12,23 +12,21 @@ Both steps out of `posted` are compare-and-exchange, so exactly one happens. The
 thread that sleeps: when its own tasks are done it revokes what nobody took. With dynamic hand-out the tasks are then
 all gone already; with static hand-out the caller runs the revoked worker's tasks, under that worker's number.
 
-**Sleeping.** A thread spins on its state, then says `asleep`, reads the state again and waits on it (futex). The
+**Sleeping.** A thread spins on its state, then says `asleep`, reads the state again and sleeps on it. The
 caller posts, then reads `asleep`, and wakes. Each side writes its own word before it reads the other's, both
 sequentially consistent, so a post cannot be missed. The joining caller does the same with `joining`.
 
 **Placement.** When the caller has moved to another CPU since the last job, the threads are forbidden that CPU (the
 kernel otherwise keeps a woken thread on the waker's CPU for milliseconds). Switched off with one CPU.
 
+**Systems.** How threads start, sleep, wake and are placed is the system's: `pool_systems.py`.
+
 **One job at a time.** A second caller, or a task that calls `run`, finds the lock taken and runs its tasks itself.
 """
 
 from __future__ import annotations
 
-MAX_WORKERS = 256
-"""Slots, so most workers that can ever be."""
-
-MASK_BYTES = 128
-"""Size of an affinity mask: 1024 CPUs."""
+from treadle.runtime.pool_systems import MASK_BYTES, MAX_WORKERS, SLOT_BYTES, System
 
 SYMBOLS = (
     "treadle_pool_run",
@@ -39,16 +37,21 @@ SYMBOLS = (
     "treadle_pool_threads",
 )
 
-POOL_IR = f"""
-; state, asleep, joining, thread id; 128 bytes so that neighbouring slots share no line pair
-%slot = type {{ i32, i32, i32, i32, [112 x i8] }}
+
+def pool_ir(system: System) -> str:
+    """The whole text of the pool for a system."""
+    return system.text + _POOL
+
+
+_POOL = f"""
+; state, asleep, joining
+%slot = type {{ i32, i32, i32, [{SLOT_BYTES - 12} x i8] }}
 %job = type {{ ptr, ptr, i64, i64, i64, [88 x i8] }}
 
 @slots = internal global [{MAX_WORKERS} x %slot] zeroinitializer, align 128
 @job = internal global %job zeroinitializer, align 128
 @next = internal global [16 x i64] zeroinitializer, align 128
 @lock = internal global [32 x i32] zeroinitializer, align 128
-@threads = internal global [{MAX_WORKERS} x i64] zeroinitializer, align 128
 @started = internal global i32 0, align 4
 @limit = internal global i32 0, align 4
 @home = internal global i32 -1, align 4
@@ -57,25 +60,9 @@ POOL_IR = f"""
 @spin_join = internal global i32 0, align 4
 @allowed = internal global [{MASK_BYTES} x i8] zeroinitializer, align 64
 
-declare i32 @pthread_create(ptr, ptr, ptr, ptr)
-declare i32 @pthread_join(i64, ptr)
-declare i32 @pthread_sigmask(i32, ptr, ptr)
-declare i32 @sched_getcpu()
-declare i64 @syscall(i64, ...)
-declare void @llvm.x86.sse2.pause()
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i64 @llvm.smin.i64(i64, i64)
-
-define internal void @futex_wait(ptr %word, i32 %value) noinline {{
-  %r = call i64 (i64, ...) @syscall(i64 202, ptr %word, i64 128, i32 %value, ptr null, ptr null, i64 0)
-  ret void
-}}
-
-define internal void @futex_wake(ptr %word) noinline {{
-  %r = call i64 (i64, ...) @syscall(i64 202, ptr %word, i64 129, i32 1, ptr null, ptr null, i64 0)
-  ret void
-}}
 
 ; The tasks of one worker. Static: worker, worker + workers, ... Dynamic: whatever is next.
 define internal void @portion(i64 %worker) {{
@@ -130,11 +117,6 @@ done:
   ret void
 }}
 
-define internal void @forbid(i32 %tid, ptr %mask) noinline {{
-  %r = call i64 (i64, ...) @syscall(i64 203, i32 %tid, i64 {MASK_BYTES}, ptr %mask)
-  ret void
-}}
-
 ; Where the caller runs now is no place for the threads.
 define internal void @settle() {{
 entry:
@@ -143,7 +125,7 @@ entry:
   %off = icmp eq i32 %on, 0
   br i1 %off, label %done, label %look
 look:
-  %cpu = call i32 @sched_getcpu()
+  %cpu = call i32 @here()
   %home = load atomic i32, ptr @home monotonic, align 4
   %same = icmp eq i32 %cpu, %home
   br i1 %same, label %done, label %move
@@ -157,12 +139,8 @@ each:
   %more = icmp sle i32 %i, %n
   br i1 %more, label %one, label %done
 one:
-  %tid.p = getelementptr [{MAX_WORKERS} x %slot], ptr @slots, i64 0, i32 %i, i32 3
-  %tid = load atomic i32, ptr %tid.p seq_cst, align 4
-  %known = icmp ne i32 %tid, 0
-  br i1 %known, label %set, label %each.end
-set:
-  call void @forbid(i32 %tid, ptr %mask)
+  %i.64 = zext i32 %i to i64
+  call void @move(i64 %i.64, ptr %mask)
   br label %each.end
 each.end:
   %i.next = add i32 %i, 1
@@ -171,24 +149,21 @@ done:
   ret void
 }}
 
-define internal ptr @thread(ptr %number) {{
+; What a thread of the pool does, from its start to its end.
+define internal void @serve(i64 %worker) {{
 entry:
   %mask = alloca [{MASK_BYTES} x i8], align 64
-  %worker = ptrtoint ptr %number to i64
   %state = getelementptr [{MAX_WORKERS} x %slot], ptr @slots, i64 0, i64 %worker, i32 0
   %asleep = getelementptr [{MAX_WORKERS} x %slot], ptr @slots, i64 0, i64 %worker, i32 1
   %joining = getelementptr [{MAX_WORKERS} x %slot], ptr @slots, i64 0, i64 %worker, i32 2
-  %tid.p = getelementptr [{MAX_WORKERS} x %slot], ptr @slots, i64 0, i64 %worker, i32 3
-  %tid.64 = call i64 (i64, ...) @syscall(i64 186)
-  %tid = trunc i64 %tid.64 to i32
-  store atomic i32 %tid, ptr %tid.p seq_cst, align 4
+  call void @arrive(i64 %worker)
   %on = load i32, ptr @place
   %placed = icmp ne i32 %on, 0
   br i1 %placed, label %settle.self, label %begin
 settle.self:
   %home = load atomic i32, ptr @home seq_cst, align 4
   call void @mask_without(ptr %mask, i32 %home)
-  call void @forbid(i32 %tid, ptr %mask)
+  call void @move(i64 %worker, ptr %mask)
   br label %begin
 begin:
   %most = load i32, ptr @spin_thread
@@ -203,7 +178,7 @@ idle:
   %tired = icmp sge i32 %n, %most
   br i1 %tired, label %sleep, label %spin.on
 spin.on:
-  call void @llvm.x86.sse2.pause()
+  call void @pause()
   br label %spin
 sleep:
   store atomic i32 1, ptr %asleep seq_cst, align 4
@@ -211,7 +186,7 @@ sleep:
   %still = icmp eq i32 %again, 0
   br i1 %still, label %wait, label %woken
 wait:
-  call void @futex_wait(ptr %state, i32 0)
+  call void @sleep_on(ptr %state, i32 0)
   br label %woken
 woken:
   store atomic i32 0, ptr %asleep seq_cst, align 4
@@ -227,21 +202,19 @@ work:
   %wake = icmp ne i32 %waited, 0
   br i1 %wake, label %tell, label %begin
 tell:
-  call void @futex_wake(ptr %state)
+  call void @wake(ptr %state)
   br label %begin
 leave:
-  ret ptr null
+  ret void
 }}
 
 ; Have at least `%want` threads, if the system gives them. Signals stay with the caller's threads.
 define internal void @grow(i32 %want) noinline {{
 entry:
-  %cpu = call i32 @sched_getcpu()
+  %cpu = call i32 @here()
   store atomic i32 %cpu, ptr @home seq_cst, align 4
-  %all = alloca [128 x i8], align 16
   %old = alloca [128 x i8], align 16
-  call void @llvm.memset.p0.i64(ptr %all, i8 -1, i64 128, i1 false)
-  %b = call i32 @pthread_sigmask(i32 2, ptr %all, ptr %old)
+  call void @quiet(ptr %old)
   br label %check
 check:
   %n = load i32, ptr @started
@@ -250,16 +223,14 @@ check:
 make:
   %number = add i32 %n, 1
   %number.64 = zext i32 %number to i64
-  %number.p = inttoptr i64 %number.64 to ptr
-  %handle = getelementptr [{MAX_WORKERS} x i64], ptr @threads, i64 0, i64 %number.64
-  %status = call i32 @pthread_create(ptr %handle, ptr null, ptr @thread, ptr %number.p)
+  %status = call i32 @begin(i64 %number.64)
   %failed = icmp ne i32 %status, 0
   br i1 %failed, label %done, label %made
 made:
   store atomic i32 %number, ptr @started release, align 4
   br label %check
 done:
-  %r = call i32 @pthread_sigmask(i32 2, ptr %old, ptr null)
+  call void @loud(ptr %old)
   ret void
 }}
 
@@ -340,7 +311,7 @@ wake.one:
   %must = icmp ne i32 %sleeps, 0
   br i1 %must, label %wake.it, label %wake.end
 wake.it:
-  call void @futex_wake(ptr %w.state)
+  call void @wake(ptr %w.state)
   br label %wake.end
 wake.end:
   %j.next = add i64 %j, 1
@@ -391,7 +362,7 @@ busy:
   %tired = icmp sge i32 %n, %most
   br i1 %tired, label %say, label %spin.on
 spin.on:
-  call void @llvm.x86.sse2.pause()
+  call void @pause()
   br label %spin
 say:
   store atomic i32 1, ptr %joining seq_cst, align 4
@@ -401,7 +372,7 @@ look:
   %over = icmp eq i32 %t, 0
   br i1 %over, label %awake, label %wait
 wait:
-  call void @futex_wait(ptr %state, i32 %t)
+  call void @sleep_on(ptr %state, i32 %t)
   br label %look
 awake:
   store atomic i32 0, ptr %joining seq_cst, align 4
@@ -424,6 +395,13 @@ define void @treadle_pool_run_static(ptr %fn, ptr %arg, i64 %tasks, i64 %workers
 define void @treadle_pool_configure(i32 %limit, i32 %place, i32 %spin.thread, i32 %spin.join, ptr %allowed) {{
 entry:
   call void @acquire()
+  %n = load i32, ptr @started
+  %fresh = icmp eq i32 %n, 0
+  br i1 %fresh, label %make, label %keep
+make:
+  call void @renew()
+  br label %keep
+keep:
   %most = icmp sgt i32 %limit, {MAX_WORKERS}
   %kept = select i1 %most, i32 {MAX_WORKERS}, i32 %limit
   store atomic i32 %kept, ptr @limit seq_cst, align 4
@@ -444,7 +422,7 @@ try:
   %free = extractvalue {{ i32, i1 }} %swap, 1
   br i1 %free, label %done, label %again
 again:
-  call void @llvm.x86.sse2.pause()
+  call void @pause()
   br label %try
 done:
   ret void
@@ -452,7 +430,8 @@ done:
 
 ; In the child of a fork: the threads are not there, and the lock may have been held by one that is not either.
 define void @treadle_pool_forget() {{
-  call void @llvm.memset.p0.i64(ptr @slots, i8 0, i64 {MAX_WORKERS * 128}, i1 false)
+  call void @llvm.memset.p0.i64(ptr @slots, i8 0, i64 {MAX_WORKERS * SLOT_BYTES}, i1 false)
+  call void @renew()
   store atomic i32 0, ptr @started seq_cst, align 4
   store atomic i32 -1, ptr @home seq_cst, align 4
   store atomic i32 0, ptr @lock seq_cst, align 4
@@ -472,10 +451,9 @@ each:
 one:
   %state = getelementptr [{MAX_WORKERS} x %slot], ptr @slots, i64 0, i32 %i, i32 0
   %old = atomicrmw xchg ptr %state, i32 3 seq_cst, align 4
-  call void @futex_wake(ptr %state)
-  %handle = getelementptr [{MAX_WORKERS} x i64], ptr @threads, i64 0, i32 %i
-  %id = load i64, ptr %handle
-  %r = call i32 @pthread_join(i64 %id, ptr null)
+  call void @wake(ptr %state)
+  %i.64 = zext i32 %i to i64
+  call void @finish(i64 %i.64)
   %i.next = add i32 %i, 1
   br label %each
 gone:

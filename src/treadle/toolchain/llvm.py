@@ -93,6 +93,23 @@ def compile_here(
     return CompiledObject(name, bytes(code), flags, llvm_version(), asm, seconds)
 
 
+def baseline_object(text: str, name: str, triple: str | None = None) -> bytes:
+    """Object code of an LLVM IR text of this house for every processor of a platform, by default of this one.
+
+    `triple` is LLVM's name of the platform, which need not be this one. The text may use what the platform's baseline
+    has and is not read for features first.
+    Errors: toolchain/ir-rejected.
+    """
+    _initialize()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(triple or llvm.get_process_triple())
+    machine = target.create_target_machine(opt=3, reloc="pic", codemodel="small")
+    module = _parse(text, name, machine)
+    _optimise(module, machine, 3, False)
+    return bytes(machine.emit_object(module))
+
+
 _initialized = threading.Event()
 
 
