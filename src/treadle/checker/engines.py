@@ -24,8 +24,12 @@ from treadle.ir.guard import Aligned, Divisible, Pitch, Unit
 from treadle.machine.form import Buffer, Copy, MachineProgram, MemRef, Store, StoreClaim, walk
 from treadle.machine.vocabulary import BOX_EFFECTS, RANK
 
+ROWS = (128, 64, 32)
+"""Bytes of the inner extent of a swizzled box: those of its mode; the pattern of addresses repeats after eight of them.
+*Source*: PTX ISA 9.0, "Tensors": swizzling modes."""
+
 SPAN = 128
-"""Bytes of the inner extent of a swizzled box. *Source*: PTX ISA 9.0, "Tensors": swizzling modes."""
+"""Bytes that boxes without a swizzle begin at multiples of."""
 
 
 CHUNK = 16
@@ -115,7 +119,7 @@ class Engines:
             raise Refused("J7", f"the tensor map {m.name} of {len(m.box)} axes, boxes {m.box}, fill {m.fill}", {})
         unit = self.unit(far) if isinstance(far, Tensor) else rank - 1
         inner = m.box[unit] * far.dtype.itemsize
-        if m.swizzle and (m.swizzle != SPAN or inner != SPAN) or inner % 16:
+        if (m.swizzle and (m.swizzle not in ROWS or inner != m.swizzle)) or inner % 16:
             raise Refused(
                 "J7", f"the tensor map {m.name}: {inner} inner bytes with swizzle {m.swizzle}", {"bytes": inner}
             )
@@ -192,7 +196,7 @@ class Engines:
         size = buffer.dtype.itemsize
         for n in tail:
             size *= n or 1
-        if size % (8 * SPAN if buffer.swizzle else SPAN):
+        if size % (8 * buffer.swizzle or SPAN):
             raise Refused("J4", f"boxes of {size} bytes in {buffer.name} are not aligned", {"bytes": size})
         return here, there
 

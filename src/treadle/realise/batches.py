@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treadle.algebra.dims import Part
+from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Constraint, Expr, const, lt, minimum, sym
 from treadle.hardware.atoms import Atom, warpgroup_atom
 from treadle.ir.core import Value
+from treadle.ir.ops.access import Load
 from treadle.machine import form
-from treadle.machine.form import Claim, FragRef, Invariant, MemRef, Sync
+from treadle.machine.form import Claim, FragRef, Invariant, MemRef, Number, Sync
 from treadle.realise.carried import Holder
 from treadle.realise.closing import contracted
-from treadle.realise.feeding import Fed, Ring
+from treadle.realise.feeding import Fed, Ring, columns
 from treadle.realise.frame import Frame, Got, ends, positions
 from treadle.realise.items import Item
 from treadle.realise.lanes import Spot
-from treadle.realise.ring import Contraction, Tile, depth_of_atom, phase, row_of
+from treadle.realise.ring import Contraction, Tile, depth_of_atom, phase
 from treadle.realise.turns import others, own, turn
+
+STRETCH = 2
+"""Instructions whose operand is made in registers at a time: enough loads to be under way together."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +110,18 @@ class Batches(Fed):
         self.clear(number, frame)
         if self.feeding.turns and number:
             frame.body.append(turn("barrier.sync", own(self.me)))
-        frame.body.append(Sync(kind="wgmma.fence"))
-        for m in made:
-            self.multiply_steps(m, frame)
-        frame.body.append(Sync(kind="wgmma.commit"))
+        if any(m.one.raw for m in made):
+            self.convert_and_multiply(made, frame)
+        else:
+            frame.body.append(Sync(kind="wgmma.fence"))
+            for m in made:
+                self.multiply_steps(m, frame)
+            frame.body.append(Sync(kind="wgmma.commit"))
         if self.feeding.turns and not number:
             frame.body.append(turn("barrier.arrive", others(self.me)))
         flight = self.feeding.flight
         frame.body.append(Sync(kind="wgmma.wait", args=(("depth", const(flight)),)))
+        self.read_by_all([r for r in used if r.last == number], frame)
         for ring in used:
             if ring.last != number:
                 continue
@@ -140,7 +148,7 @@ class Batches(Fed):
     def clear_tile(self, tile: Tile, part: Part, frame: Frame) -> None:
         """Zeros beyond the end of a slot's part, 16 swizzled rows at a time: 16 bytes a thread."""
         name, dtype = self.slots_of_tiles[id(tile)], tile.value.type.dtype
-        outer, inner, row = self.extent(tile.outer), self.extent(tile.inner), row_of(dtype)
+        outer, inner, row = self.extent(tile.outer), self.extent(tile.inner), self.row(tile)
         if outer % 16 or self.feeding.consumers > 1:
             raise self.refusal(f"zeros in slots of {outer} rows, for {self.feeding.consumers} consumers")
         ring = next(r for r in self.rings if tile in r.tiles)
@@ -187,6 +195,7 @@ class Batches(Fed):
 
     def emptied(self, frame: Frame) -> None:
         """After the last iteration: the slots still held."""
+        self.read_by_all([r for r in self.rings if not r.streamed], frame)
         for ring in self.rings:
             if not ring.streamed:
                 frame.body += [self.release(ring, sym(ring.counter)), form.Advance(counter=ring.counter)]
@@ -213,8 +222,12 @@ class Batches(Fed):
 
     def in_registers(self, one: Contraction, frame: Frame) -> str | None:
         """The left operand where it is computed, zero beyond the end of the contraction."""
-        if one.left_tile is not None:
+        if one.left_tile is not None or one.raw:
             return None
+        return self.left_operand(one, frame)
+
+    def left_operand(self, one: Contraction, frame: Frame) -> str:
+        """The left operand in registers, where this frame stands."""
         at = {p.dim: self.coords([p], frame)[0] for p in (one.rows, one.deep)}
         coords = tuple(at[d] for d in one.left.type.dims)
         order = [self.slots_of([at[p.dim]], frame)[0] for p in (one.rows, one.deep)]
@@ -226,6 +239,68 @@ class Batches(Fed):
         if lane is not None:
             self.masked(got, one.left, coords, [lane], 0.0, frame)
         return got.name
+
+    # ---- operands made in registers
+
+    def read_by_all(self, rings: list[Ring], frame: Frame) -> None:
+        """Slots that threads read themselves: the values have come to all of a consumer before one gives slots back."""
+        if any(id(t.load) in self.loaded for r in rings for t in r.tiles):
+            frame.body.append(Sync(kind="fence.proxy.async"))
+            frame.body.append(Sync(kind="barrier.sync", args=(("id", sym(self.me) + 1), ("threads", const(128)))))
+
+    def convert_and_multiply(self, made: list[Issued], frame: Frame) -> None:
+        """A stretch of the depth after the other: the next one is made in registers while products are under way."""
+        depth = self.extent(made[0].one.deep)
+        each = depth_of_atom(made[0].one.right.type.dtype)
+        size = each * (STRETCH if depth % (each * STRETCH) == 0 else 1)
+        for m in made:
+            if depth % each or self.extent(m.one.deep) != depth or self.instruction(m.one) is None:
+                raise self.refusal(f"a contraction of {depth} into {self.extent(m.one.cols)} columns")
+            if m.one.left_tile is None and not m.one.raw:
+                raise self.refusal(f"{m.one.left} and an operand made of a tile in one batch")
+        for start in range(0, depth, size):
+            at = self.stretch(made[0].one, start, size, frame)
+            held = [self.left_operand(m.one, at) if m.one.raw else None for m in made]
+            frame.body.append(Sync(kind="wgmma.fence"))
+            for m, left in zip(made, held, strict=True):
+                for step in range(start, start + size, each):
+                    frame.body.append(self.atom(m, const(step), frame, (left, start)))
+            frame.body.append(Sync(kind="wgmma.commit"))
+
+    def stretch(self, one: Contraction, start: int, size: int, frame: Frame) -> Frame:
+        """A frame that stands at a stretch of the contractions' depth."""
+        key = self.key(one.deep, frame)
+        inner = frame.child(frame.body)
+        inner.lanes = tuple(x for x in frame.lanes if x.part != key)
+        _, lo, hi = self.span(one.deep, frame)
+        known = [e for e in ends(hi) if e == lo + self.extent(one.deep)]
+        lane = self.new_lane(key, lo + start, size, inner, known)
+        self.spots[lane.slot] = columns(size)
+        return inner
+
+    def load(
+        self, value: Value, op: Load, coords: tuple[Expr, ...], at: dict[Dim, Expr], frame: Frame, pad: Number | None
+    ) -> Got:
+        tile = self.loaded.get(id(op))
+        if tile is None:
+            return super().load(value, op, coords, at, frame, pad)
+        slots = self.slots_of(coords, frame)
+        outer, inner = (at[p.dim] - self.start_of(p, frame) for p in (tile.outer, tile.inner))
+        row = self.row(tile)
+        place = (outer, inner)
+        if self.extent(tile.inner) != row:
+            chunk = inner.substitute(dict.fromkeys(slots, 0)) // row
+            place = (chunk, outer, inner - chunk * row)
+        ring = next(r for r in self.rings if tile in r.tiles)
+        dst = self.fragment(value.hint or value.name, value.type.dtype, slots, frame)
+        names = positions(slots)
+        stmt = form.Load(
+            dst=dst,
+            src=MemRef(self.slots_of_tiles[id(tile)], tuple(e.substitute(names) for e in place), sym(ring.counter)),
+            claim=self.claim(value, coords, slots, frame.live(slots)),
+            origin=self.line(op),
+        )
+        return self.append(stmt, dst, value.type.dtype, slots, frame)
 
     def multiply_steps(self, made: Issued, frame: Frame) -> None:
         """The atoms of one contraction, 32 bytes of the depth each."""
@@ -256,16 +331,18 @@ class Batches(Fed):
         fits = width % 8 == 0 and 8 <= width <= 256
         return warpgroup_atom(one.left.type.dtype.name, one.right.type.dtype.name, width) if fits else None
 
-    def atom(self, made: Issued, at: Expr, frame: Frame) -> form.Mma:
-        """The atom that contracts from `at` on; the first of a fresh accumulator adds to nothing."""
+    def atom(self, made: Issued, at: Expr, frame: Frame, held: tuple[str | None, int] = (None, 0)) -> form.Mma:
+        """The atom that contracts from `at` on; the first of a fresh accumulator adds to nothing. `held`: the fragment
+        that has its left operand's depth from there on."""
         one = made.one
-        each, row = depth_of_atom(one.right.type.dtype), row_of(one.right.type.dtype)
+        each, row = depth_of_atom(one.right.type.dtype), self.row(one.right_tile)
         instruction = self.instruction(one)
         assert instruction is not None
         rows = sym(self.me) * 64 + sym("$0") if self.feeding.consumers > 1 else sym("$0")
         a: FragRef | MemRef
-        if made.left is not None:
-            a = FragRef(made.left, (sym("$0"), at + sym("$2")))
+        left, first = held if held[0] is not None else (made.left, 0)
+        if left is not None:
+            a = FragRef(left, (sym("$0"), at - first + sym("$2")))
         else:
             assert one.left_tile is not None
             a = self.slot_ref(one.left_tile, one.rows, rows, sym(self.me), at)
@@ -298,7 +375,7 @@ class Batches(Fed):
     def slot_ref(self, tile: Tile, part: Part, coord: Expr, chunk: Expr, at: Expr) -> MemRef:
         """An operand of an atom in a slot: `coord` along its kept axis, `at` + `$2` along the contracted one."""
         ring = next(r for r in self.rings if tile in r.tiles)
-        inner, row = self.extent(tile.inner), row_of(tile.value.type.dtype)
+        inner, row = self.extent(tile.inner), self.row(tile)
         deep = at + sym("$2")
         index: tuple[Expr, ...]
         if tile.outer == part:

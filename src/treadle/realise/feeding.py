@@ -18,7 +18,7 @@ from treadle.realise.closing import passing
 from treadle.realise.clusters import ALONE, Cluster
 from treadle.realise.frame import Frame, Lane, PartKey, ends
 from treadle.realise.lanes import Agent, LaneLowering, Spot
-from treadle.realise.ring import Stream, Tile, row_of, slot_shape
+from treadle.realise.ring import Stream, Tile, row_in, slot_shape
 
 WARPGROUP = Agent(((3, "lane", 4), (4, "lane", 8), (5, "warp", 4)))
 ROWS = (Spot(1, "slot", 2, 8), Spot(4, "lane", 8, 1), Spot(5, "warp", 4, 16))
@@ -113,6 +113,8 @@ class Fed(LaneLowering):
         self.stage: str | None = None
         self.stage_counter: str | None = None
         self.joined = {id(c.op): (number, c) for number, batch in enumerate(stream.batches) for c in batch}
+        self.loaded = {id(t.load): t for c in stream.contractions for t in c.raw}
+        """Loads of which an operand is made in registers -> the tiles that engines bring for them."""
 
     @cached_property
     def passing(self) -> list[tuple[Tile, Part]]:
@@ -179,14 +181,15 @@ class Fed(LaneLowering):
         for tile in tiles:
             outer, inner = self.extent(tile.outer), self.extent(tile.inner)
             dtype = tile.value.type.dtype
-            row = row_of(dtype)
-            if inner % row or outer > 256 or outer % 8:
+            row = row_in(dtype, inner)
+            if not row or outer > 256 or outer % 8:
                 raise self.refusal(f"a block of {outer} x {inner} elements of {tile.tensor}")
             name = self.parts.fresh(f"{tile.tensor}s")
             shape = tuple(const(n) for n in slot_shape(outer, inner, row))
-            self.parts.buffers.append(Buffer(name, dtype, shape, "shared", 1024, versions, 128))
+            width = row * dtype.bits // 8
+            self.parts.buffers.append(Buffer(name, dtype, shape, "shared", 1024, versions, width))
             self.slots_of_tiles[id(tile)] = name
-            self.map_of(self.place_of(tile), dtype, self.box_of(tile))
+            self.map_of(self.place_of(tile), dtype, self.box_of(tile), width)
             ring.bytes += outer * inner * dtype.bits // 8
         self.barriers.append(Barrier(ring.full, 1, versions, tx=True))
         ring.shared = any(self.shared(t) for t in tiles)
@@ -200,20 +203,24 @@ class Fed(LaneLowering):
 
     def box_of(self, tile: Tile) -> tuple[int, ...]:
         """The box of a tile, one swizzled row wide."""
-        outer, row = self.slice_of(tile), row_of(tile.value.type.dtype)
+        outer, row = self.slice_of(tile), self.row(tile)
         if tile.tensor in self.moved:
             return outer, row
         box = [1] * len(tile.source.subs)
         box[tile.axes[0]], box[tile.axes[1]] = outer, row
         return tuple(box)
 
-    def map_of(self, tensor: str, dtype: DType, box: tuple[int, ...]) -> str:
+    def row(self, tile: Tile) -> int:
+        """Elements of a swizzled row of a tile's slot."""
+        return row_in(tile.value.type.dtype, self.extent(tile.inner))
+
+    def map_of(self, tensor: str, dtype: DType, box: tuple[int, ...], swizzle: int = 128) -> str:
         """The tensor map with this box."""
         for name, entry in self.maps.items():
             if entry.tensor == tensor and entry.box == box:
                 return name
         name = self.parts.fresh(f"map_{tensor}")
-        self.maps[name] = TensorMap(name, tensor, dtype, box, 128, promotion=256)
+        self.maps[name] = TensorMap(name, tensor, dtype, box, swizzle, promotion=256)
         return name
 
     # ---- where tiles lie
@@ -246,7 +253,7 @@ class Fed(LaneLowering):
         Shifted coordinates have no end: a load with fill has elements everywhere."""
         outer, inner = self.extent(tile.outer), self.extent(tile.inner)
         at = {tile.outer.dim: sym("$0"), tile.inner.dim: sym("$1")}
-        row = row_of(tile.value.type.dtype)
+        row = self.row(tile)
         if inner != row:
             at = {tile.outer.dim: sym("$1"), tile.inner.dim: sym("$0") * row + sym("$2")}
         where: list[Constraint] = []

@@ -9,7 +9,7 @@ from treadle.machine.form import Body, MemRef, Sync
 from treadle.realise.batches import Batches
 from treadle.realise.feeding import Ring
 from treadle.realise.frame import Frame
-from treadle.realise.ring import Tile, phase, row_of
+from treadle.realise.ring import Tile, phase
 
 
 class Producing(Batches):
@@ -66,7 +66,7 @@ class Producing(Batches):
     def copy_tile(self, tile: Tile, ring: Ring, frame: Frame) -> None:
         """The boxes of one tile."""
         inner, box = self.extent(tile.inner), self.box_of(tile)
-        row = row_of(tile.value.type.dtype)
+        row, dtype = self.row(tile), tile.value.type.dtype
         axes = (0, 1) if tile.tensor in self.moved else tile.axes
         first, second = (sym(f"${a}") for a in axes)
         body = frame.body
@@ -101,7 +101,7 @@ class Producing(Batches):
                 box=box,
                 multicast=self.feeding.cluster.everyone() if shared else 0,
                 signal=MemRef(ring.full, (), number),
-                map=self.map_of(self.place_of(tile), tile.value.type.dtype, box),
+                map=self.map_of(self.place_of(tile), dtype, box, row * dtype.bits // 8),
                 by="elect",
                 origin=self.line(tile.source),
             )

@@ -30,6 +30,12 @@ def row_of(dtype: DType) -> int:
     return 1024 // dtype.bits
 
 
+def row_in(dtype: DType, inner: int) -> int:
+    """Elements of the widest swizzled row (128, 64 or 32 bytes) of which blocks of `inner` are made; 0: none fits."""
+    rows = (8 * width // dtype.bits for width in (128, 64, 32))
+    return next((row for row in rows if inner and inner % row == 0), 0)
+
+
 def depth_of_atom(dtype: DType) -> int:
     """Contracted elements of one instruction: 32 bytes of them."""
     return 256 // dtype.bits
@@ -71,7 +77,8 @@ class Tile:
 class Contraction:
     """A contraction with the rows of its result on the warps: `left` has the rows, `right` the columns.
 
-    An operand without a tile is a value in registers.
+    An operand without a tile is a value in registers: of the results of other contractions, or (`raw`) of the elements
+    of these tiles, one by one, and of what is constant along its rows or its depth.
     """
 
     op: Mma
@@ -82,6 +89,7 @@ class Contraction:
     right: Value
     left_tile: Tile | None
     right_tile: Tile
+    raw: tuple[Tile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -274,7 +282,7 @@ class _Finder:
             raise Refusal("one contraction needs the result of another along the whole of a dimension")
         for number, batch in enumerate(stream.batches):
             for one in batch:
-                for tile in (one.left_tile, one.right_tile):
+                for tile in (one.left_tile, one.right_tile, *one.raw):
                     if tile is not None:
                         tile.last = number
         stream.tiles = list(self.tiles.values())
@@ -312,7 +320,8 @@ class _Finder:
         left_tile = self.tile(left, stream, number)
         if self.computed and (left_tile is None or cols == stream.step):
             raise Refusal(f"{op.result} is part of a chain of contractions")
-        if left_tile is None and (stream.loop is None or stream.walked):
+        raw = () if self.computed or left_tile is not None else self.raw(left, {rows, deep}, stream, number)
+        if left_tile is None and not raw and (stream.loop is None or stream.walked):
             raise Refusal(f"{left} is not a block of a tensor (shifted coordinates are, where a load has `fill=0`)")
         if left_tile is None and set(left.type.axes) != {rows, deep}:
             raise Refusal(f"{left} does not have the rows and the depth of {op.result}")
@@ -329,7 +338,29 @@ class _Finder:
                 if tile.offsets != (ZERO, ZERO):
                     raise Refusal(f"{tile.tensor} of {left.type.dtype} is not contiguous along {deep.dim}")
                 tile.outer, tile.inner, tile.axes = tile.inner, tile.outer, (tile.axes[1], tile.axes[0])
-        return Contraction(op, rows, cols, deep, left, right, left_tile, right_tile)
+        return Contraction(op, rows, cols, deep, left, right, left_tile, right_tile, raw)
+
+    def raw(self, value: Value, axes: set[Part], stream: Stream, number: int) -> tuple[Tile, ...]:
+        """The tiles of which a value is made element by element; none where it hangs on other contractions."""
+        if set(value.type.axes) != axes:
+            return ()
+        todo, seen, found = [value], {s.value.name for s in self.program.scalars}, list[Tile]()
+        while todo:
+            one = todo.pop(0)
+            op = self.uses.definition.get(one.name)
+            if one.name in seen:
+                continue
+            seen.add(one.name)
+            if not isinstance(op, PURE):
+                return ()
+            if isinstance(op, Load) and set(one.type.axes) == axes:
+                tile = self.tile(one, stream, number)
+                if tile is None:
+                    return ()
+                found.append(tile)
+            elif not isinstance(op, Load):
+                todo += self.uses.direct(op)
+        return tuple(dict.fromkeys(found))
 
     def refuse_formats(self, op: Mma, left: DType, right: DType) -> None:
         """Refuses operands that no instruction contracts into such an accumulator, or not without a permission."""

@@ -122,15 +122,21 @@ def chain(rng: Random) -> Drawn:
         "causal": "S[0 : min(S, q.stop)]",
         "near": "S[max(0, 64*((q.start - 69) // 64)) : max(0, 64*((q.start - 69) // 64), min(S, q.stop))]",
     }[ahead]
-    body = ["%x: bf16[q, D] = load X[b, q, D]", "%o0: f32[q, D] = full 0.0", "%m0: f32[q] = full -9.0"]
+    body = ["%x: bf16[q, D] = load X[b, q, D]", "%o0: f32[q, D] = full 0.0", "%m0: f32[q] = full 0.0"]
     carry = "%m: f32[q] = %m0, %o: f32[q, D] = %o0"
     body.append(f"region R1 pipeline (k in {keys}) carry ({carry}) -> (%mf, %of)")
     inner = ["%y: bf16[k, D] = load Y[b, k, D]", "%v: bf16[k, D] = load Z[b, k, D]", "%s0: f32[q, k] = full 0.0"]
     inner += ["%s: f32[q, k] = mma %x, %y, %s0"]
     score = "%s"
     if ahead:
+        # A peak is at least 0, and zero is what a masked score adds: how many are masked is the cut's own affair.
         inner += ["%qi: i64[q] = coords q", "%ki: i64[k] = coords k", "%live: bool[q, k] = ge %qi, %ki"]
-        inner += ["%none: f32[] = full 0.0", "%t: f32[q, k] = where %live, %s, %none"]
+        live = "%live"
+        if ahead == "near":
+            inner += ["%far: i64[] = full 69", "%first: i64[q] = sub %qi, %far", "%in: bool[q, k] = le %first, %ki"]
+            inner += ["%both: bool[q, k] = and %live, %in"]
+            live = "%both"
+        inner += ["%none: f32[] = full 0.0", f"%t: f32[q, k] = where {live}, %s, %none"]
         score = "%t"
     inner += [f"%top: f32[q] = reduce max {score} over S", "%mn: f32[q] = maximum %m, %top"]
     inner += ["%h: f32[] = full 0.25", f"%p: f32[q, k] = mul {score}, %h", "%pb: bf16[q, k] = cast %p"]
@@ -215,6 +221,7 @@ def _program(name: str, dims: list[str], tensors: list[str], args: str, body: li
 GRAPHS = {
     "streams": (product, product, chain, window),
     "blocks": (product,),
+    "warps": (product,),
     "rows": (rows,),
     "universal": (product, rows),
 }

@@ -12,6 +12,7 @@ from math import ceil, inf, prod
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint
 from treadle.analysis.uses import flat_subs
+from treadle.dtype.formats import DType
 from treadle.ir.core import Block
 from treadle.ir.guard import Bound
 from treadle.ir.ops.elementwise import Cast, Elementwise
@@ -20,7 +21,7 @@ from treadle.plan.cost import CostVector
 from treadle.plan.family import Point
 from treadle.realise.closing import closing, contracted, passing
 from treadle.realise.clusters import Cluster
-from treadle.realise.ring import Stream, row_of
+from treadle.realise.ring import Stream, row_in, row_of
 from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape
 from treadle.targets.cuda.stream_clusters import MEETINGS, SPARED, cluster_of, later
@@ -80,13 +81,20 @@ Span = str | int
 
 @dataclass(frozen=True)
 class Slot:
-    """A tile: its spans, bits of an element, elements of a swizzled row, whether each iteration has another."""
+    """A tile: its spans, its format, whether its depth is contiguous, whether each iteration has another."""
 
     outer: Span
     inner: Span
-    bits: int
-    row: int
+    dtype: DType
+    deep: bool
     streamed: bool
+
+    def fits(self, sizes: dict[str, int]) -> bool:
+        """Whether blocks are made of swizzled rows: of 128 bytes, or narrower ones along the depth."""
+        inner = size(self.inner, sizes)
+        return size(self.outer, sizes) <= 256 and (
+            row_in(self.dtype, inner) > 0 if self.deep else inner % row_of(self.dtype) == 0
+        )
 
 
 class StreamCost:
@@ -97,9 +105,7 @@ class StreamCost:
         self.rate = rates(shape.facts)
         self.shared = target(shape.facts).shared_bytes
         self.slots = [
-            Slot(
-                self.span(t.outer), self.span(t.inner), t.value.type.dtype.bits, row_of(t.value.type.dtype), t.streamed
-            )
+            Slot(self.span(t.outer), self.span(t.inner), t.value.type.dtype, t.inner == stream.step, t.streamed)
             for t in stream.tiles
         ]
         self.products = [
@@ -253,7 +259,7 @@ class StreamCost:
         shared = SLACK + (16384 * consumers if point["staged"] else 0) + 512
         for slot in self.slots:
             shared += slot_bytes(slot, sizes) * (int(point["versions"]) if slot.streamed else 1)
-            if size(slot.outer, sizes) > 256 or size(slot.inner, sizes) % slot.row:
+            if not slot.fits(sizes):
                 return True
             if cluster.size > 1 and size(slot.outer, sizes) % (8 * cluster.size):
                 return True
@@ -297,7 +303,7 @@ def size(span: Span, sizes: dict[str, int]) -> int:
 
 def slot_bytes(slot: Slot, sizes: dict[str, int]) -> int:
     """Bytes of a slot."""
-    return slot.bits * size(slot.outer, sizes) * size(slot.inner, sizes) // 8
+    return slot.dtype.bits * size(slot.outer, sizes) * size(slot.inner, sizes) // 8
 
 
 def total(operations: Sequence[tuple[float, Sequence[Span]]], sizes: dict[str, int]) -> float:

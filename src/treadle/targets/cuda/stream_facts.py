@@ -30,8 +30,8 @@ def varying(stream: Stream) -> bool:
 
 
 def chained(stream: Stream) -> bool:
-    """Whether a contraction's operand is computed in registers."""
-    return any(c.left_tile is None for c in stream.contractions)
+    """Whether a contraction's operand is computed in registers of another's results."""
+    return any(c.left_tile is None and not c.raw for c in stream.contractions)
 
 
 def ledger(stream: Stream) -> tuple[str, ...]:

@@ -87,6 +87,12 @@ class Streams:
         """The names of the others."""
         return frozenset()
 
+    def form(self, shape: Shape) -> Stream | str:
+        """The form as the program has its results, or with columns for rows, where an operand is made in registers."""
+        plain = self.stream(shape)
+        other = self.stream(shape, turned=True) if isinstance(plain, str) else plain
+        return plain if isinstance(other, str) else other
+
     def chosen(self, shape: Shape, point: Point) -> Stream:
         """The form of a point."""
         stream = self.stream(shape, bool(point.get("turned", False)))
@@ -100,7 +106,7 @@ class Streams:
             return reasons
         if find_atom(facts.target, "wgmma.m64n64k16.bf16") is None:
             return [f"{facts.target} has no asynchronous contraction of warpgroups"]
-        stream = self.stream(shape)
+        stream = self.form(shape)
         if isinstance(stream, str):
             return [stream]
         reasons = [str(f) for f in self.tile_facts(stream, copied(stream, shape)) if not holds(f, shape)]
@@ -135,7 +141,8 @@ class Streams:
 
     def steps(self, stream: Stream) -> tuple[int, ...]:
         """Block sizes of the ordered region: swizzled rows where it is only the depth, wide where it is columns too."""
-        row = max(row_of(t.value.type.dtype) for t in stream.tiles)
+        made = {id(t) for c in stream.contractions for t in c.raw}
+        row = max(row_of(t.value.type.dtype) for t in stream.tiles if id(t) not in made)
         if stream.loop is not None and stream.block is None and not stream.walked:
             return (whole_extent(stream.step, stream.program) or 0,)
         wide = any(c.cols == stream.step for c in stream.contractions)
@@ -151,10 +158,12 @@ class Streams:
         return list(dict.fromkeys(found))
 
     def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
-        stream = self.stream(shape_of(program, facts))
+        shape = shape_of(program, facts)
+        stream, plain = self.form(shape), self.stream(shape)
         assert isinstance(stream, Stream)
-        other = self.stream(shape_of(program, facts), turned=True)
+        other = self.stream(shape, turned=True)
         turns = isinstance(other, Stream) and not chained(other) and stream.columns is not None
+        ways = (False,) if not turns else (False, True) if isinstance(plain, Stream) else (True,)
         wide = (256, 128, 64) if stream.columns is not None else (0,)
         uneven = varying(stream)
         return [
@@ -166,7 +175,7 @@ class Streams:
             Axis("turns", (False, True) if chained(stream) else (False,)),
             Axis("staged", (True, False)),
             Axis("raster", ("heavy first", "row") if uneven else ("panels", "row")),
-            Axis("turned", (False, True) if turns else (False,)),
+            Axis("turned", ways),
             Axis("cluster", clusters(stream)),
         ]
 

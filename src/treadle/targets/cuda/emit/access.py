@@ -293,7 +293,7 @@ def _load_run(
     if run.condition is None:
         scope.line(f"const {kind} {name} = {address};")
     else:
-        words = _to_words([fill] * len(run.slots), scope) if size >= 4 else [_plain(fill, scope)]
+        words = _to_words([fill] * len(run.slots), scope)
         start = words[0] if len(words) == 1 else "{" + ", ".join(words) + "}"
         scope.line(f"{kind} {name} = {start};")
         scope.line(f"if ({run.condition}) {name} = {address};")
@@ -302,8 +302,6 @@ def _load_run(
         for i, word in enumerate(words):
             scope.line(f"{register(made.frag.name)}[{run.slots[0] // 2 + i}] = {word};")
         return
-    if size < 4:
-        raise unsupported(f"a vector of {size} bytes", "whole words")
     for slot, value in zip(run.slots, _from_words(words, len(run.slots), pointer.memory)):
         loose[slot] = value
 

@@ -1,0 +1,134 @@
+"""Operands made in registers: elements that engines brought are read by threads, changed one by one, and contracted.
+
+Which operand that is decides what lies along the rows; slots are given back only when every thread has its elements.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.targets.cuda.cuda_kit import clean, tried
+
+import treadle as td
+from treadle import bf16, f8e4m3, f16, f32, i8
+from treadle.checker import check
+from treadle.driver.plan import Plan
+from treadle.machine.form import FragRef, Mma, Sync, nested
+from treadle.targets.cuda.families import families
+
+TARGET = "cuda:sm_90a"
+M, N, K, G, R = td.dims("M N K G R")
+GR = td.product(G, R)
+SMALL = {"M": 72, "N": 40, "K": 144}
+
+
+@td.kernel
+def rectified(X: td.Tensor[M, K], W: td.Tensor[K, N], Y: td.Out[M, N] = None):
+    for m, n in td.parallel(M, N):
+        s = td.zeros(m, n, dtype=f32)
+        for k in td.reduce(K):
+            s = td.mma(td.maximum(X[m, k], 0.0).to(X.dtype), W[k, n], s)
+        Y[m, n] = s.to(Y.dtype)
+
+
+@td.kernel
+def widened(X: td.Tensor[M, K], W: td.Tensor[N, K], scale: td.Tensor[N], Y: td.Out[M, N] = None):
+    for m, n in td.parallel(M, N):
+        s = td.zeros(m, n, dtype=f32)
+        for k in td.reduce(K):
+            s = td.mma(X[m, k], (W[n, k].to(f32) * scale[n]).to(X.dtype), s)
+        Y[m, n] = s.to(Y.dtype)
+
+
+@td.kernel
+def across(X: td.Tensor[M, K], W: td.Tensor[K, N], scale: td.Tensor[N], Y: td.Out[M, N] = None):
+    """The operand that is made in registers does not lie along the depth."""
+    for m, n in td.parallel(M, N):
+        s = td.zeros(m, n, dtype=f32)
+        for k in td.reduce(K):
+            s = td.mma(X[m, k], (W[k, n].to(f32) * scale[n]).to(X.dtype), s)
+        Y[m, n] = s.to(Y.dtype)
+
+
+@td.kernel
+def shifted(X: td.Tensor[M, K], W: td.Tensor[N, K], Y: td.Out[M, N] = None):
+    """Zeros beyond the end become infinite on their way."""
+    for m, n in td.parallel(M, N):
+        s = td.zeros(m, n, dtype=f32)
+        for k in td.reduce(K):
+            s = td.mma((1.0 / (X[m, k].to(f32) + 4.0) - 0.125).to(bf16), W[n, k], s)
+        Y[m, n] = s
+
+
+def planned(kernel: Any, left: Any, right: Any, sizes: dict[str, int], out: Any = bf16) -> Plan:
+    m, n, k = sizes.values()
+    other = (k, n) if kernel in (rectified, across) else (n, k)
+    scale = (td.like(f32, n, align=256),) if kernel in (widened, across) else ()
+    given = td.like(left, m, k, align=256), td.like(right, *other, align=256), *scale, td.like(out, m, n, align=256)
+    return kernel.plan(*given, target=TARGET)
+
+
+CASES = {
+    "relu": (rectified, bf16, bf16),
+    "relu f16": (rectified, f16, f16),
+    "bytes": (widened, bf16, i8),
+    "fp8": (widened, bf16, f8e4m3),
+    "bytes across": (across, bf16, i8),
+    "16 bits across": (across, bf16, bf16),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_planned_verified_simulated_and_assembled(name: str) -> None:
+    kernel, left, right = CASES[name]
+    small = planned(kernel, left, right, SMALL)
+    assert small.decisions.family == "streams" and small.check().status == "verified"
+    products = [s for s in small.program.statements() if isinstance(s, Mma)]
+    assert products and all(isinstance(s.a, FragRef) for s in products)
+    tried(small.program, small.program.program, SMALL)
+    large = planned(kernel, left, right, {"M": 4096, "N": 4096, "K": 4096})
+    assert large.decisions.family == "streams"
+    clean(large.program)
+
+
+def test_elements_beyond_the_end_are_zero_after_they_were_changed() -> None:
+    plan = planned(shifted, bf16, bf16, {"M": 72, "N": 40, "K": 72}, f32)
+    assert plan.decisions.family == "streams" and plan.check().status == "verified"
+    tried(plan.program, plan.program.program, {"M": 72, "N": 40, "K": 72}, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["fence.proxy.async", "barrier.sync"])
+def test_slots_are_given_back_when_all_threads_have_read(kind: str) -> None:
+    machine = planned(widened, bf16, i8, SMALL).program
+    role = machine.kernels[-1].roles[-1]
+    for body in nested(role.body):
+        arrivals = [i for i, s in enumerate(body) if isinstance(s, Sync) and s.kind == "mbar.arrive"]
+        if arrivals:
+            last = max(i for i, s in enumerate(body) if isinstance(s, Sync) and s.kind == kind and i < arrivals[0])
+            del body[last]
+            break
+    verdict = check(machine)
+    assert verdict.status == "rejected" and "J2" in str(verdict)
+
+
+def test_every_width_of_a_swizzled_row() -> None:
+    """Blocks of 32 bytes along the depth are boxes too, in the mode of their width."""
+
+    @td.kernel
+    def stretches(X: td.Tensor[M, GR], W: td.Tensor[N, GR], a: td.Tensor[M, G], Y: td.Out[M, N] = None, *, size=32):
+        td.let(R, size)
+        for m, n in td.parallel(M, N):
+            acc = td.zeros(m, n, dtype=f32)
+            for g in td.reduce(G.each):
+                acc = acc + td.dot(X[m, g, R], W[n, g, R], over=R, dtype=f32) * a[m, g]
+            Y[m, n] = acc
+
+    family = next(f for f in families() if f.name == "streams")
+    for size, width in ((64, 128), (32, 64), (16, 32)):
+        given = td.like(bf16, 72, 6 * size, align=256), td.like(bf16, 40, 6 * size, align=256)
+        plan = stretches.plan(*given, td.like(f32, 72, 6), td.like(f32, 72, 40), size=size, target=TARGET)
+        assert plan.decisions.family == family.name, plan.explain()
+        assert {m.swizzle for m in plan.program.host.maps} == {width}
+        tried(plan.program, plan.program.program, {"M": 72, "N": 40, "G": 6, "R": size})
+        clean(plan.program)
