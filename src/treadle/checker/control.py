@@ -75,7 +75,9 @@ class Walk(Invariants):
 
     def stored(self, place: Place, shape: tuple[int, ...], claim: StoreClaim, op: access.Store, stored: Stored) -> None:
         """Notes a store to a tensor."""
-        event = StoreEvent(op, place.frames, stored, shape, self.position)
+        nests = [f.control.over for f in place.frames if isinstance(f.control, Tasks)]
+        single = all(r.threads == 1 for r in place.kernel.roles) or nests[-1:] == ["threads"]
+        event = StoreEvent(op, place.frames, stored, shape, self.position, not single, isinstance(self.at, Copy))
         self.coverage.add(claim.store, event)
         self.accesses.store(event)
 
@@ -170,7 +172,7 @@ class Walk(Invariants):
                 for name in self.handover.publishes[id(stmt)]:
                     self._publish(place, name)
             case Sync() if place.target.kind == "cuda" and find_ordering(stmt.kind, "cuda") is not None:
-                pass  # ordering is judged role by role: `gpu` and `rings`
+                pass  # ordering is judged role by role: `between` and `rings`
             case Sync():
                 raise Unsure(
                     "J2", f"the synchronisation {stmt.kind}", missing=f"a rule for {stmt.kind} on {place.target.name}"

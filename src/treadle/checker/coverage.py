@@ -27,13 +27,15 @@ from treadle.ir.ops import access
 
 @dataclass
 class StoreEvent:
-    """A store, resolved, with the controls around it and the position in its body."""
+    """A store, resolved, with the controls around it and the position in its body; who executes it."""
 
     op: access.Store
     frames: tuple[Frame, ...]
     stored: Stored
     shape: tuple[int, ...]
     position: int
+    spread: bool = False  # over threads, each with slots of its own
+    engine: bool = False
 
 
 @dataclass

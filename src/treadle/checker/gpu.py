@@ -1,19 +1,13 @@
-"""CUDA kernels: shapes of launches and roles, distributions of fragments, and shared memory between barriers (J2,
-J4, J5).
-
-The statements of an agent of several threads are executed by all of them without lock step: what one thread wrote to
-memory another may read only after a barrier of the whole agent, and may be overwritten only after a barrier too.
-"""
+"""CUDA kernels: shapes of launches and roles, distributions of fragments, named barriers, places in shared memory (J4,
+J5), and which of its parts an agent keeps to (J2). What its threads do to shared memory between barriers: `between`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
-from treadle.algebra.expr import Atom, Constraint, Expr, Max, Min, ge, of, sym
+from treadle.algebra.expr import Atom, Expr, Max, Min, ge, of, sym
 from treadle.algebra.sets import Facts
-from treadle.checker.source import Source
+from treadle.checker.threads import expressions
 from treadle.checker.verdict import Refused, Unsure, require
 from treadle.hardware.memory_model import find_ordering
 from treadle.hardware.targets import Target
@@ -25,6 +19,7 @@ from treadle.machine.form import (
     If,
     Kernel,
     Launch,
+    Let,
     Load,
     Loop,
     MachineProgram,
@@ -36,7 +31,6 @@ from treadle.machine.form import (
     Store,
     Sync,
     Tasks,
-    Version,
     walk,
 )
 
@@ -153,6 +147,8 @@ def _named(kernel: Kernel, everyone: int, target: Target) -> None:
                 continue
             args = dict(s.args)
             number, threads = args["id"], args["threads"].constant
+            if (threads or 1) % target.warp:
+                raise Refused("J5", f"barrier {number} joins {threads} threads, no number of warps", {})
             if number.constant is not None and number.constant in between:
                 taken.setdefault(number.constant, ("", ""))  # `handover` has looked
                 if not 1 <= number.constant < target.named_barriers:
@@ -323,115 +319,6 @@ def _shared(kernel: Kernel, launch: Launch, target: Target) -> None:
         )
 
 
-# ---- memory between barriers
-
-
-@dataclass
-class Pending:
-    """Accesses to one memory since the last barrier of the agent."""
-
-    read: bool = False
-    written: bool = False
-    older: bool = False  # written, and a new version begun since
-    readers: set[Any] = field(default_factory=set[Any])
-    writers: set[Any] = field(default_factory=set[Any])
-
-    def copy(self) -> Pending:
-        """A state of its own."""
-        return Pending(self.read, self.written, self.older, set(self.readers), set(self.writers))
-
-
-@dataclass
-class Between:
-    """The walk that finds accesses of different threads with no barrier between them."""
-
-    kernel: Kernel
-    role: Role
-    source: Source
-    everyone: int
-    workspace: tuple[Buffer, ...] = ()
-    skip: frozenset[str] = frozenset()  # buffers that a ring protocol guards
-    at: object = None
-    memories: set[str] = field(default_factory=set[str])
-    declared: dict[str, Frag] = field(default_factory=dict[str, Frag])
-    state: dict[str, Pending] = field(default_factory=dict[str, Pending])
-    views: dict[str, str] = field(default_factory=dict[str, str])  # loaded tensors that are a view of a stored one
-
-    def run(self) -> None:
-        """*Errors*: refused, J2."""
-        alone = any(isinstance(s, Tasks) and s.over == "threads" for s in self.role.body) or self.role.threads == 1
-        if alone:
-            return  # every agent is one thread, which sees its own accesses in order
-        self.declared = {f.name: f for f in self.kernel.frags}
-        buffers = {b.name for b in self.workspace} | {b.name for b in self.kernel.buffers if b.place != "local"}
-        stored, loaded = self.source.stored, self.source.loaded
-        self.views = {n: s for s in stored for n in loaded - stored if self.source.meet(s, n) == "same"}
-        self.memories = (buffers - self.skip) | (stored & loaded) | self.views.keys() | set(self.views.values())
-        self.body(self.role.body)
-
-    def body(self, body: Body) -> None:
-        for stmt in body:
-            self.at = stmt
-            if isinstance(stmt, Loop | Tasks):
-                self.body(stmt.body)
-                if isinstance(stmt, Tasks):  # of other tasks' elements of tensors, `order` knows that they are others
-                    self.state = {n: p for n, p in self.state.items() if n not in self.source.stored}
-                self.body(stmt.body)  # once more, behind what an iteration leaves
-            elif isinstance(stmt, If):
-                before = {k: v.copy() for k, v in self.state.items()}
-                self.body(stmt.then)
-                after, self.state = self.state, before
-                self.body(stmt.orelse)
-                for name, p in after.items():
-                    q = self.state.setdefault(name, Pending())
-                    q.read, q.written, q.older = q.read or p.read, q.written or p.written, q.older or p.older
-                    q.readers |= p.readers
-                    q.writers |= p.writers
-            else:
-                self.statement(stmt)
-
-    def statement(self, stmt: object) -> None:
-        if isinstance(stmt, Sync) and stmt.kind == "barrier.sync":
-            if joins_whole(stmt, self.role, self.everyone):
-                self.state = {}
-            return
-        if isinstance(stmt, Version):
-            p = self.state.get(stmt.buffer)
-            if p is not None and p.written:
-                p.older = True
-            return
-        if isinstance(stmt, Stmt):
-            for ref, writes in accesses(stmt):
-                if ref.name in self.memories:
-                    where = stmt.where if isinstance(stmt, Load | Store) else ()
-                    self.access(ref, writes, where, self._held(stmt))
-
-    def _held(self, stmt: Stmt) -> tuple[Mode, ...]:
-        """How the fragment of an access lies on the threads."""
-        name = stmt.dst if isinstance(stmt, Load) else stmt.src.name if isinstance(stmt, Store) else ""
-        return self.declared[name].dist if name in self.declared else ()
-
-    def access(self, ref: MemRef, writes: bool, where: tuple[Constraint, ...], dist: tuple[Mode, ...]) -> None:
-        name = self.views.get(ref.name, ref.name)
-        p = self.state.setdefault(name, Pending())
-        # The same index, mask and distribution: the same element by the same thread. Of a tensor, where every
-        # element is stored once (`coverage`), no other thread can mean that element; of a buffer one could.
-        # Not so where several threads hold the element, or where the index is a value that may change in between.
-        single = bool(dist) and all(m.axis is not None or m.size == 1 for m in dist)
-        fixed = not any(e.functions for e in (*ref.index, *(c.expr for c in where)))
-        own = (ref.index, where, dist) if name in self.source.stored and single and fixed else None
-        if writes:
-            if p.older or (p.read and (own is None or p.readers != {own})):
-                raise Refused("J2", f"{name} is overwritten with no barrier after other threads' accesses", {})
-            p.written = True
-            p.writers.add(own)
-        else:
-            if p.written and (own is None or p.writers != {own}):
-                raise Refused("J2", f"{name} is read with no barrier after other threads wrote it", {})
-            p.read = True
-            p.readers.add(own)
-
-
 def joins_whole(stmt: Sync, role: Role, everyone: int) -> bool:
     """Whether a barrier joins all threads that execute this role's agent."""
     args = dict(stmt.args)
@@ -490,23 +377,18 @@ def check_parts(kernel: Kernel, guarded: frozenset[str], workspace: tuple[Buffer
 
 
 def uniform(role: Role, frags: dict[str, Frag]) -> None:
-    """Loops and `if`s take the same way in all threads of an agent. *Errors*: unsure, J5."""
+    """Loops and `if`s take the same way in all threads of an agent, and what is said to all of them (names, copies,
+    synchronisation) is the same for each. *Errors*: unsure, J5."""
     for s in walk(role.body):
-        exprs: list[Expr] = []
-        if isinstance(s, Loop):
-            exprs = [s.lo, s.hi, s.step]
-        elif isinstance(s, Tasks):
-            exprs = list(s.counts)
-        elif isinstance(s, If):
-            exprs = [c.expr for c in s.conds]
-        for e in exprs:
-            for name in e.functions:
-                if name in frags and not replicated(frags[name], "elect"):
-                    raise Unsure(
-                        "J5",
-                        f"control hangs on {name}, which differs from thread to thread",
-                        missing="a replicated fragment",
-                    )
+        if isinstance(s, Loop | Tasks | If | Let | Copy | Sync):
+            for e in expressions(s):
+                for name in e.functions:
+                    if name in frags and not replicated(frags[name], "elect"):
+                        raise Unsure(
+                            "J5",
+                            f"control hangs on {name}, which differs from thread to thread",
+                            missing="a replicated fragment",
+                        )
 
 
 def touched(stmt: object, name: str) -> bool:

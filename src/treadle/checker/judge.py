@@ -12,6 +12,8 @@ from dataclasses import replace
 from treadle.algebra.expr import Constraint, Expr, const, eq, ge, sym
 from treadle.algebra.sets import Facts, SetError, fresh_budget
 from treadle.base.errors import InternalError
+from treadle.checker.between import Between
+from treadle.checker.boxed import Boxed
 from treadle.checker.chunks import Chunks
 from treadle.checker.clusters import Clusters
 from treadle.checker.compare import Compare
@@ -22,7 +24,7 @@ from treadle.checker.cuts import Range
 from treadle.checker.dependent import Dependent
 from treadle.checker.engines import Engines
 from treadle.checker.folds import Folds
-from treadle.checker.gpu import Between, check_parts, touched, uniform
+from treadle.checker.gpu import check_parts, touched, uniform
 from treadle.checker.handover import Handover
 from treadle.checker.host import check_host
 from treadle.checker.inflight import InFlight, check_staging
@@ -212,7 +214,7 @@ class Judge:
         rings = Rings(kernel, self.facts.also(*lets), cluster=self.cluster)
         clusters = Clusters(kernel, self.cluster)
         handover = self.walk.handover = Handover(kernel, rings)
-        judge: Handover | Rings | Clusters | InFlight | Between | Locality | Reuse = rings
+        judge: Handover | Rings | Clusters | InFlight | Between | Boxed | Locality | Reuse = rings
         try:
             judge = clusters
             clusters.check(self.source, self.program.host.workspace)
@@ -243,9 +245,12 @@ class Judge:
                 if loose is not None and any(touched(s, loose) for s in walk(role.body)):
                     raise Unsure("J2", f"{loose} has versions and no protocol", missing="a ring or staging slots")
                 judge = reuse = Reuse(kernel, role, self._index_facts(role, rings.facts), everyone)
-                apart = frozenset(staged) | reuse.run() | handover.buffers
-                judge = between = Between(kernel, role, self.source, everyone, workspace, apart)
+                apart = rings.of_buffer.keys() | reuse.run()
+                known = self._index_facts(role, rings.facts)
+                judge = between = Between(kernel, role, self.source, everyone, workspace, frozenset(apart), known)
                 between.run()
+                judge = boxed = Boxed(kernel, role, everyone)
+                boxed.run()
         except Finding:
             self.walk.at = judge.at if isinstance(judge.at, Stmt | Control) else None
             raise

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from treadle.algebra.monoids import MONOIDS
 from treadle.algebra.sets import Facts, Inexpressible
 from treadle.checker.coverage import StoreEvent, common_prefix
 from treadle.checker.dependence import Access, Pair
@@ -100,7 +101,7 @@ class Accesses:
             raise Unsure("J2", f"two roles of one launch access {first.tensor}", missing="one role, or two launches")
         alone = not self.cuda or first.launch in self.single or all(_alone(a) for a in (first, second))
         # Threads side by side: barriers between loads and stores are judged in `gpu`; stores must not meet at all.
-        timed = alone or not (first.stores and second.stores) or _merge(first.op, second.op)
+        timed = alone or not (first.stores and second.stores) or _commute(first.op, second.op)
         if timed and self._plain(first, second):
             return
         # Two views of one array: `gpu` takes their accesses for those of one memory, in the order of the text.
@@ -168,9 +169,11 @@ def _outside_in(regions: list[Region], frames: tuple[Frame, ...]) -> bool:
     return True
 
 
-def _merge(a: Op, b: Op) -> bool:
-    """Whether two stores merge by one atomic effect."""
-    return isinstance(a, access.Store) and isinstance(b, access.Store) and a.effect == b.effect != "set"
+def _commute(a: Op, b: Op) -> bool:
+    """Whether two stores merge by one atomic effect, and nobody can tell or asks which of them came first."""
+    if not (isinstance(a, access.Store) and isinstance(b, access.Store) and a.effect == b.effect != "set"):
+        return False
+    return MONOIDS[a.effect].exact(a.tensor.dtype) or a.order == b.order == "unordered"
 
 
 def _alone(a: Access) -> bool:

@@ -243,6 +243,8 @@ class Rings:
             self._releases(role, ring, step)
         for s in walk(role.body):
             self.at = s
+            if isinstance(s, Copy) and s.signal is not None:
+                raise Refused("J3", f"a copy signals {s.signal.name} outside the steps of a ring", {})
             if isinstance(s, Stmt):
                 for ref, _ in accesses(s):
                     ring = self.of_buffer.get(ref.name)

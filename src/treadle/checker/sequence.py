@@ -2,8 +2,9 @@
 
 The source's order of the contributions of one store is that of its instances, region by region and argument by
 argument as written, then of its coordinates. The machine's is that of its loops; tasks, agents and the slots of one
-statement have none. A pair of contributions that may meet in an element and that the source orders must be ordered
-alike. Subscripts that are no index arithmetic may be equal for any two contributions.
+statement have none, nor have iterations of a loop for elements that different threads hold, or for engines. A pair of
+contributions that may meet in an element and that the source orders must be ordered alike. Subscripts that are no index
+arithmetic may be equal for any two contributions.
 
 Where merging is exact (integers, extrema) and no old value is handed back, no order can be told from another, and
 nothing is asked.
@@ -40,6 +41,8 @@ def check_sequence(source: Source, op: access.Store, events: list[StoreEvent], f
     if len(events) > 1:
         raise Unsure("J6", f"{len(events)} statements share an ordered store to {op.tensor}", missing="one statement")
     for event in events:
+        if event.engine:
+            raise Unsure("J6", f"boxes merged into {op.tensor} in an order", missing="stores of threads")
         try:
             _check(source, op, event, facts)
         except Inexpressible as term:
@@ -78,8 +81,8 @@ def _steps(event: StoreEvent) -> tuple[Steps, list[Constraint]]:
         if len(f.alternatives) == 1:
             inside += f.alternatives[0]
     slots = tuple(f"${i}" for i in range(len(event.shape)))
-    if slots:
-        steps.append((slots, False))
+    if slots:  # of one thread a slot's executions are in order, of several only if the slot is the same
+        steps.insert(0 if event.spread else len(steps), (slots, False))
     return steps, [*inside, *box(slots, event.shape), *event.stored.where]
 
 

@@ -59,7 +59,11 @@ class Locality:
     def run(self) -> None:
         """*Errors*: findings of J5."""
         if any(isinstance(s, Tasks) and s.over == "threads" for s in self.role.body) or self.role.threads == 1:
-            return  # an agent is one thread, which holds everything
+            for s in walk(self.role.body):  # an agent is one thread, which holds everything
+                self.at = s
+                if isinstance(s, Mma) and s.atom in WARP_ATOMS:
+                    raise Refused("J5", f"{s.atom} is executed by a warp, not by one thread", {"threads": 1})
+            return
         self.frags = {f.name: f for f in self.kernel.frags}
         for s in walk(self.role.body):
             self.at = s

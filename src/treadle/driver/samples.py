@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from treadle.ir.core import Program
+from treadle.ir.ops.access import Store
 from treadle.runtime.memory import empty
 
 PRIMES = (17, 23, 29, 11, 13, 19, 7, 31)
@@ -27,7 +28,8 @@ def default_extents(program: Program, given: Mapping[str, int]) -> dict[str, int
 
 
 def arguments(program: Program, extents: Mapping[str, int], seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arrays by tensor name (outputs poisoned, hidden ones cleared) and scalars by name.
+    """Arrays by tensor name (outputs poisoned, unless something is merged into them; hidden ones cleared) and scalars
+    by name.
 
     Floats are small integers; integers are non-negative and below every extent, so that they can be indices: along a
     rank-1 integer tensor they never decrease, so that they can be offsets.
@@ -35,12 +37,13 @@ def arguments(program: Program, extents: Mapping[str, int], seed: int) -> tuple[
     random = np.random.default_rng(seed)
     least = max(1, min((n for n in extents.values() if n > 0), default=1))
     arrays: dict[str, Any] = {}
+    merged = {op.tensor.name for op in program.body.walk() if isinstance(op, Store) and op.effect != "set"}
     for tensor in program.tensors:
         shape = tuple(int(d.extent.evaluate(extents)) for d in tensor.dims)
         array = empty(shape, tensor.dtype.name)
         if tensor.hidden:
             array[...] = 0
-        elif tensor.out:
+        elif tensor.out and tensor.name not in merged:
             array[...] = poison(array)
         elif tensor.dtype.is_float:
             array[...] = random.integers(-4, 5, shape).astype(tensor.dtype.numpy)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from treadle.ir.core import Program, Tensor
 from treadle.ir.extents import told_extents
 from treadle.ir.guard import Absent, Bound, Disjoint, Divisible, Guard, Injective, Pitch, Same, Unit
-from treadle.ir.ops.access import Load
+from treadle.ir.ops.access import Load, Store
 from treadle.simulate.expression import evaluate, holds
 from treadle.simulate.findings import Findings, WrongArguments
 from treadle.simulate.memory import DEFINED, Arena, View, granule_of
@@ -123,8 +123,9 @@ def _base(array: Array) -> Array:
 
 
 def views(program: Program, args: Mapping[str, Any], written: frozenset[str], findings: Findings) -> dict[str, View]:
-    """Private memory under every argument. Outputs that the program never loads are poisoned."""
+    """Private memory under every argument. Outputs that the program neither loads nor merges into are poisoned."""
     loaded = {op.tensor.name for op in program.body.walk() if isinstance(op, Load)}
+    loaded |= {op.tensor.name for op in program.body.walk() if isinstance(op, Store) and op.effect != "set"}
     roots: dict[int, list[tuple[str, Array]]] = {}
     for tensor in program.tensors:
         array = args.get(tensor.name)
