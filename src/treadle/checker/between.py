@@ -144,6 +144,9 @@ class Between:
             if met or joins_whole(stmt, self.role, self.everyone):
                 self.state = {}
             return
+        if isinstance(stmt, Sync) and stmt.kind == "cluster.wait" and len(self.kernel.roles) == self.role.agents == 1:
+            self.state = {}  # all threads of the cluster have arrived (`clusters`: just before)
+            return
         if isinstance(stmt, Version):
             p = self.state.get(stmt.buffer)
             if p is not None and p.written:

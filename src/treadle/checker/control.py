@@ -21,6 +21,7 @@ from treadle.checker.gpu import replicated
 from treadle.checker.handover import Handover
 from treadle.checker.invariants import Invariants, number
 from treadle.checker.order import Accesses
+from treadle.checker.peers import MEETING
 from treadle.checker.reading import Loaded
 from treadle.checker.rings import Rings
 from treadle.checker.scopes import View, argument_symbols
@@ -54,6 +55,7 @@ from treadle.machine.form import (
     Tasks,
     Version,
 )
+from treadle.machine.vocabulary import RANK
 
 
 class Walk(Invariants):
@@ -68,6 +70,8 @@ class Walk(Invariants):
         self.chunks: Chunks | None = None
         self.handover: Handover | None = None
         self.meanwhile: Mapping[int, Meanwhile] = {}
+        self.shared: frozenset[str] = frozenset()  # memory of the whole cluster
+        self.cluster = 1
         self.rings: Rings | None = None
         self.published: dict[str, tuple[tuple[str, ...], Pieces]] = {}
 
@@ -168,6 +172,8 @@ class Walk(Invariants):
                 pass
             case Sync() if stmt.kind in ("amx.config", "amx.release"):
                 self.configure(place, stmt)
+            case Sync() if stmt.kind == MEETING and place.target.kind == "cuda":
+                self.met(place)
             case Sync() if self.handover is not None and id(stmt) in self.handover.publishes:
                 for name in self.handover.publishes[id(stmt)]:
                     self._publish(place, name)
@@ -187,6 +193,14 @@ class Walk(Invariants):
                 raise Unsure("J2", type(stmt).__name__, missing=f"a rule for it on {place.target.name}")
             case _:
                 raise Unsure("J1", type(stmt).__name__, missing="a rule for this statement")
+
+    def met(self, place: Place) -> None:
+        """The cluster has met: what each of its workgroups has written to memory of the cluster, all have."""
+        for name in self.shared:
+            known = place.contents[name].by_all(RANK, self.cluster)
+            if len(known.layers) != len(place.contents[name].layers):
+                raise Unsure("J1", f"versions of {name} hang on the workgroup", missing="one claim for all of them")
+            place.contents[name] = known
 
     def _grain(self, place: Place, stmt: Stmt) -> None:
         """A statement by one lane of each warp or by one thread: what it needs, that thread holds."""

@@ -29,6 +29,7 @@ from treadle.checker.handover import Handover
 from treadle.checker.host import check_host
 from treadle.checker.inflight import InFlight, check_staging
 from treadle.checker.order import Accesses
+from treadle.checker.peers import Apart, Peers
 from treadle.checker.permissions import check_permissions
 from treadle.checker.phases import Phases
 from treadle.checker.reuse import Reuse
@@ -170,8 +171,9 @@ class Judge:
             self.accesses.launch = number
             if launch.grid.constant == 1 and launch.threads == 1:
                 self.accesses.single.add(number)
+            kernel = self._of_cluster(kernel, launch.cluster)
             place = self._place(kernel, workspace, contents)
-            self.cluster = launch.cluster
+            self.cluster = self.walk.cluster = launch.cluster
             rings = self._protocols(kernel, target) if target.kind == "cuda" else None
             self.walk.rings, self.walk.published = rings, {}
             for role in self._in_order(kernel, rings):
@@ -207,12 +209,23 @@ class Judge:
             self.walk.at = dependent.at or counters.at or phases.at
             raise
 
+    def _of_cluster(self, kernel: Kernel, size: int) -> Kernel:
+        """The kernel with memory of the whole cluster where threads reach other workgroups."""
+        peers = Peers(kernel, size, self.walk.numbers)
+        try:
+            kernel = peers.unfolded()
+        except Finding:
+            self.walk.at = peers.at if isinstance(peers.at, Stmt | Control) else None
+            raise
+        self.walk.shared = peers.names
+        return kernel
+
     def _protocols(self, kernel: Kernel, target: Target) -> Rings:
         """Rings, operations in flight, uniform control, barriers between accesses of several threads to memory."""
         everyone = sum(r.agents * r.threads for r in kernel.roles)
         lets = (eq(sym(name), e) for name, e in self.program.host.lets.items())
         rings = Rings(kernel, self.facts.also(*lets), cluster=self.cluster)
-        clusters = Clusters(kernel, self.cluster)
+        clusters = Clusters(kernel, self.cluster, self.walk.shared)
         handover = self.walk.handover = Handover(kernel, rings)
         judge: Handover | Rings | Clusters | InFlight | Between | Boxed | Locality | Reuse = rings
         try:
@@ -248,6 +261,8 @@ class Judge:
                 apart = rings.of_buffer.keys() | reuse.run()
                 known = self._index_facts(role, rings.facts)
                 judge = between = Between(kernel, role, self.source, everyone, workspace, frozenset(apart), known)
+                between.run()
+                judge = between = Apart(kernel, role, self.source, everyone, facts=known, names=self.walk.shared)
                 between.run()
                 judge = boxed = Boxed(kernel, role, everyone)
                 boxed.run()

@@ -108,10 +108,11 @@ class Contents:
         known."""
 
         def whole(events: tuple[Written, ...]) -> tuple[Written, ...]:
-            return tuple(replace(w, map=_projected(w.map, (name,), box((name,), (agents,)))) for w in events)
+            each = (w.repeated() for w in events)  # what is tested at run time, each tests for itself
+            return tuple(replace(w, map=_projected(w.map, (name,), box((name,), (agents,)))) for w in each)
 
         if any(substituted(layer.pieces, {name: sym(f"{name}'")}) != layer.pieces for layer in self.layers):
-            return self.forgotten("each agent has versions of its own")
+            return replace(self.forgotten("each agent has versions of its own"), layers=())
         layers = tuple(replace(layer, written=whole(layer.written)) for layer in self.layers)
         return replace(self, layers=layers, touched=whole(self.touched))
 

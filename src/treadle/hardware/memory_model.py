@@ -376,10 +376,9 @@ _COPIES: tuple[Ordering, ...] = (
         _CUDA,
         _ANY,
         "a thread reads and writes the shared memory of another workgroup of its cluster, which has begun and has not "
-        "ended; ordered by barriers of the cluster or phased barriers with cluster scope",
+        "ended; ordered by the barrier of the cluster",
         _GUIDE.format("Thread Block Clusters, Distributed Shared Memory; PTX ISA 9.0, mapa, .shared::cluster"),
         litmus=("cluster_barrier",),
-        judged=False,
     ),
 )
 

@@ -1,0 +1,73 @@
+# ruff: noqa: E501 (lines of machine text)
+"""Texts of clusters whose threads read or write the shared memory of other workgroups."""
+
+from __future__ import annotations
+
+from tests.checker.counter_text import SUMS
+
+MEET = "      sync cluster.arrive\n      sync cluster.wait\n"
+HEAD = f"""tdm 1
+target cuda:sm_90a
+numerics "permute %s: sums in lanes, by workgroups"
+program {{
+{SUMS}}}
+guard {{
+  N <= 64
+  unit(X, 1)
+  disjoint(X, Y)
+  injective(Y)
+}}
+host {{
+  launch main grid 2 * max(1, min(M, 2)) threads 64 cluster 2 shared 64
+}}
+kernel main {{
+  buffer S f32[2] shared align 16 @ 0
+  frag x f32[32] dist (lane 32 axis 0 stride 1, warp 2 axis - stride 0)
+  frag p f32[]
+  frag a f32[]
+  frag q f32[]
+  role all agents 1 threads 64 {{
+    sync cluster.arrive
+    sync cluster.wait
+    tasks (t < M) over clusters enters R0(m = t .. t + 1) {{
+"""
+MINE = "0 <= n, n < N, 32*{0} <= n, n < 32*{0} + 32"
+PART = f"""      x = load X[t, 32*cta.rank + $0] where 32*cta.rank + $0 < N fill -0.0 ; %x[t, 32*cta.rank + $0] where 32*cta.rank + $0 < N
+      p = fold add x axes (0) ; %s[t] over (n) : {MINE.format("cta.rank")}
+"""
+FOLD = """      a = copy -0.0
+      loop i = 0 .. 2 step 1 {
+        invariant a ; %s[t] over (n) : 0 <= n, n < N, n < 32*i
+        q = load SLOT ; %s[t] over (n) : 0 <= n, n < N, 32*i <= n, n < 32*i + 32
+        a = fold add q onto a ; %s[t] over (n) : 0 <= n, n < N, n < 32*i + 32
+      }
+      if cta.rank == 0 scope workgroup {
+        store Y[t] = a by elect ; store 0 [t]
+      }
+"""
+TAIL = """    }
+    sync cluster.arrive
+    sync cluster.wait
+  }
+}
+"""
+READ = (
+    HEAD
+    + PART
+    + f"      version S ; %s[t] over (n) : {MINE.format('cta.rank')}\n      store S[0] = p by elect\n"
+    + MEET
+    + FOLD.replace("SLOT", "S@(i)[0]")
+    + MEET
+    + TAIL
+)
+"""Each workgroup leaves its part in its own memory, all read all parts."""
+WRITE = (
+    HEAD
+    + PART
+    + f"      version S ; %s[t] over (n) : {MINE.format('$0')}\n      store S@(0)[cta.rank] = p by elect\n      store S@(1)[cta.rank] = p by elect\n"
+    + MEET
+    + FOLD.replace("SLOT", "S[i]")
+    + MEET
+    + TAIL
+)
+"""Each workgroup leaves its part in the memory of both, all read their own."""
