@@ -5,12 +5,12 @@ from __future__ import annotations
 from treadle.machine.form import MachineProgram
 from treadle.plan.family import Family
 from treadle.targets.cuda.blocks import Blocks
+from treadle.targets.cuda.parted import PartedStreams
 from treadle.targets.cuda.rows import Rows
-from treadle.targets.cuda.streams import Streams
 from treadle.targets.cuda.universal import Universal
 from treadle.targets.cuda.warps import Warps
 
 
 def families() -> list[Family[MachineProgram]]:
     """All families of the CUDA targets."""
-    return [Streams(), Warps(), Blocks(), Rows(), Universal()]
+    return [PartedStreams(), Warps(), Blocks(), Rows(), Universal()]

@@ -1,0 +1,86 @@
+"""Contractions in parts along their depth: several launches of one program, what lies between them, what is chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from re import sub
+
+import pytest
+from tests.realise.texts import program
+from tests.targets.cuda.cuda_kit import clean, tried
+
+import treadle as td
+from treadle.checker import check
+from treadle.checker.derivation import validate_derivation
+from treadle.ir.core import Program
+from treadle.lib.linear import linear
+from treadle.machine.form import MachineProgram
+from treadle.machine.parse import parse_machine
+from treadle.machine.text import print_machine
+from treadle.plan.facts import contiguous
+from treadle.planner.enumerate import choose
+from treadle.targets.cuda.families import families
+from treadle.targets.cuda.parted import PartedStreams
+
+
+def built(source: Program, sizes: dict[str, int], **point: int | str | bool) -> MachineProgram:
+    family, facts = PartedStreams(), contiguous(source, "cuda:sm_90a", sizes)
+    assert family.admits(source, facts) == []
+    whole = {a.name: a.values[0] for a in family.axes(source, facts)} | {"staged": False, "raster": "row"} | point
+    assert family.cost(source, facts, whole).total < 1e-3
+    way = family.derivation(source, facts, whole)
+    assert way is not None and all(v.status == "verified" for v in validate_derivation(way.programs, way.steps))
+    machine = family.build(source, facts, whole, family.guard(source, facts, whole))
+    assert check(machine).status == "verified"
+    return machine
+
+
+@pytest.mark.parametrize(
+    ("sizes", "point"),
+    [
+        ({"M": 136, "N": 72, "K": 648}, {"consumers": 2, "columns": 64, "step": 64, "flight": 1}),
+        ({"M": 9, "N": 136, "K": 600}, {"consumers": 1, "columns": 16, "step": 128, "turned": True}),
+    ],
+)
+def test_parts_are_folded_by_a_launch_of_their_own(sizes: dict[str, int], point: dict[str, int | str | bool]) -> None:
+    source = program("linear_bf16")
+    machine = built(source, sizes, parts=2, versions=2, **point)
+    assert [x.dependent for x in machine.host.launches] == [False, True]
+    assert [len(b.shape) for b in machine.host.workspace] == [3]
+    tried(machine, source, sizes)
+    clean(machine)
+
+
+def test_agents_that_fill_one_place_are_refused() -> None:
+    source = program("linear_bf16")
+    text = print_machine(built(source, {"M": 136, "N": 72, "K": 648}, parts=2, consumers=2, columns=64, step=64))
+    (place,) = [
+        w for line in text.splitlines() if "store b_" in line for w in [line.split("store ")[1].split(" = ")[0]]
+    ]
+    for wrong in (place.replace("64*w", "63*w"), place.replace("t_k", "0*t_k")):
+        assert check(parse_machine(text.replace(f"store {place}", f"store {wrong}"))).status == "rejected"
+    # What only some agents have stored is not there for the launch behind.
+    some = text.replace("where $0 + 128*t_m_1 + 64*w < M, ", "where $0 + 128*t_m_1 + 64*w < M, w < 1, ")
+    assert some != text and check(parse_machine(some)).status == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts"), [((512, 512, 8192), True), ((16, 1024, 8192), True), ((4096, 4096, 4096), False)]
+)
+def test_few_tiles_are_cut_along_the_depth(sizes: tuple[int, int, int], parts: bool) -> None:
+    source = program("linear_bf16")
+    facts = contiguous(source, "cuda:sm_90a", dict(zip("MNK", sizes, strict=True)))
+    best = choose(source, facts, families()).plan
+    assert best.family == "streams" and (int(best.point["parts"]) > 1) == parts
+
+
+def test_such_a_plan_is_judged_explained_saved_and_loaded(tmp_path: Path) -> None:
+    m, n, k = 512, 512, 8192
+    args = (td.like(td.bf16, m, k), td.like(td.bf16, k, n), None, td.like(td.bf16, m, n))
+    plan = linear.plan(*args, target="cuda:sm_90a")
+    assert plan.check().status == "verified"
+    assert f"parts={plan.decisions.point['parts']}" in plan.explain().splitlines()[0]
+    plan.save(tmp_path / "plan.json")
+    again = td.load(tmp_path / "plan.json", linear)
+    assert again.decisions == plan.decisions and again.check().status == "verified"
+    assert sub(r" origin \d+", "", again.machine()) == sub(r" origin \d+", "", plan.machine())
