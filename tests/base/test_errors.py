@@ -6,6 +6,8 @@ import pickle
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from treadle.base.errors import InternalError, LimitError, TreadleError, UserError, registry
 from treadle.base.source import Span, keep_text, shown_path, source_line, underlined
@@ -54,6 +56,33 @@ def test_house_form() -> None:
         "  try:      give the load a fill=",
         "  see docs/errors/test-example.md",
     ]
+
+
+@given(*[st.lists(st.text("ab .,-", max_size=30), max_size=12).map("\n   ".join) for _ in range(4)])
+def test_words_fit(doing: str, found: str, expected: str, hint: str) -> None:
+    """No line is wider than 100 columns but for one word, and no word is lost or moved."""
+    doing = doing.replace("\n", " ") * 3
+    found = found.replace("\n", " ")
+    error = ExampleMistake(doing=doing, found=found, expected=expected, hint=hint, notes=[(None, found)])
+    lines = str(error).splitlines()
+    for line in lines:
+        label = line[:12] if line[:4].strip() and line[11:12] == " " else ""
+        assert len(line) <= 100 or len(line[len(label) :].split()) <= 1, line
+    said = f"{doing} found: {found} expected: {expected} note: {found} try: {hint}".split()
+    assert " ".join(lines).split()[3:-2] == said
+    assert all(not line or line.startswith(" ") for line in lines[1:])
+
+
+def test_what_is_copied_stays_whole() -> None:
+    command, path = (
+        "treadle plan " + "--dim M=1 " * 20 + "end",
+        "the file /a/" + "b" * 60 + " and the file /c/" + "d" * 60,
+    )
+    facts = "the facts " + "; ".join(["disjoint(X, Y)"] * 12)
+    bug = ExampleBug(doing="x", found=path, expected=facts, pass_name="fold", before="ir", replay=command)
+    lines = str(bug).splitlines()
+    assert f"  replay:   {command}" in lines and f"  found:    {path}" in lines
+    assert " ".join(lines).count("disjoint(X, Y)") == 12
 
 
 def test_bug_names_pass_and_replay() -> None:

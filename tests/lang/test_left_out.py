@@ -40,3 +40,19 @@ def test_rows_of_no_segment() -> None:
     assert rows_of_segments.sanitize(x, first, last) == []
     for call in (rows_of_segments, rows_of_segments.reference):
         assert (call(x, first, last)[[1, 3, 4]] == 2 * x[[1, 3, 4]]).all()
+
+
+@td.kernel
+def with_sums(X: td.Tensor[M, N], Y: td.Out[M, N] = None, S: td.Out[M] = None, *, sums=False):
+    Y[M, N] = X[M, N] * 2.0
+    if sums:
+        S[M] = X[M, N].sum(N)
+
+
+def test_stored_where_a_staged_flag_says() -> None:
+    """Without the flag nothing is stored there: what was passed keeps what it held."""
+    for call in (with_sums, with_sums.reference):
+        assert np.array_equal(call(HALF, sums=True)[1], HALF.sum(1))
+        kept = np.full(2, 7, np.float32)
+        assert np.array_equal(call(HALF, S=kept)[0], 2 * HALF)
+        assert (kept == 7).all()

@@ -74,7 +74,7 @@ def inner(X: td.Tensor[N], Z: td.Out[N] = None):
 KERNEL = """
 def k(X: td.Tensor[M, N], I: td.Tensor[M, td.i32], s: td.Scalar[f32], i: td.Scalar[td.i32],
       Y: td.Out[M, N] = None, Z: td.Out[M] = None):
-    Y[M, N] = X[M, N]
+    Y[M, N], Z[M] = X[M, N], 0.0
     for m in td.parallel(M):
         for n in td.serial(N):
 """

@@ -19,6 +19,8 @@ its code; a test requires a page and a snapshot of the exact text for each.
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -26,6 +28,12 @@ from typing import Any, ClassVar
 from treadle.base.source import Span, underlined
 
 Note = tuple[Span | None, str]
+
+COLUMNS = 100
+"""How wide a message is: longer lines go on below. Lines of source, with a path and of a command stay whole."""
+
+_TOGETHER = re.compile(r"\([^()]{,40}\)|\[[^][]{,40}\]")
+_PATH = re.compile(r"(?<!\S)['\"(]?/[^\s/]")
 
 _registry: dict[str, type[TreadleError]] = {}
 registry: Mapping[str, type[TreadleError]] = MappingProxyType(_registry)
@@ -89,7 +97,7 @@ class TreadleError(Exception):
         return (_rebuild, (type(self), self.fields()))
 
     def __str__(self) -> str:
-        lines = [f"{self.code}: {self.family} while {self.doing}"]
+        lines = _wrapped(f"{self.code}: ", f"{self.family} while {self.doing}", "    ")
         if self.span is not None:
             lines += _place(self.span, "  ")
         lines += _labelled("found", self.found) + _labelled("expected", self.expected)
@@ -151,7 +159,7 @@ class InternalError(TreadleError):
         if self.pass_name is not None:
             lines += _labelled("pass", self.pass_name)
         if self.replay is not None:
-            lines += _labelled("replay", self.replay)
+            lines.append(f"  {'replay:':<10}{self.replay}")
         return lines
 
 
@@ -162,7 +170,33 @@ def _rebuild(cls: type[TreadleError], fields: dict[str, Any]) -> TreadleError:
 def _labelled(label: str, text: str) -> list[str]:
     """`label: text`, further lines of the text aligned below its first."""
     first, *rest = text.splitlines() or [""]
-    return [f"  {label + ':':<10}{first}".rstrip()] + [f"  {'':<10}{line}".rstrip() for line in rest]
+    indent = " " * 12
+    lines = _wrapped(f"  {label + ':':<10}", first, indent)
+    for line in rest:
+        words = line.lstrip()
+        deeper = indent + " " * (len(line) - len(words))
+        lines += _wrapped(deeper, words, deeper)
+    return lines
+
+
+def _wrapped(begin: str, words: str, later: str) -> list[str]:
+    """`begin` and the words, in pieces of at most `COLUMNS` of which the later ones begin with `later`.
+
+    Cut at spaces, not between short brackets; what fits stays as it is, spaces and all.
+    """
+    if len(begin) + len(words) <= COLUMNS or _PATH.search(words):
+        return [(begin + words).rstrip()]
+    lines = textwrap.wrap(
+        _TOGETHER.sub(lambda group: group[0].replace(" ", "\0"), words),
+        COLUMNS,
+        initial_indent=begin,
+        subsequent_indent=later,
+        replace_whitespace=False,
+        expand_tabs=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace("\0", " ") for line in lines] or [begin.rstrip()]
 
 
 def _place(span: Span, indent: str) -> list[str]:

@@ -14,6 +14,7 @@ from treadle.base.errors import TreadleError
 from treadle.base.source import Span, source_line
 from treadle.dtype.formats import DType, f32
 from treadle.ir.core import Program, ScalarParam, Tensor, TileType, Value
+from treadle.ir.ops.access import Store
 from treadle.ir.ops.intrinsic import Intrinsic
 from treadle.ir.ranges import large_numbers
 from treadle.ir.rewrite import drop_dead, rename
@@ -30,7 +31,7 @@ from treadle.lang.errors import (
     MissingStaged,
     NoEffect,
 )
-from treadle.lang.inlining import frame_of, inline_kernel
+from treadle.lang.inlining import frame_of, inline_kernel, refuse_unstored
 from treadle.lang.permissions import require_repeatable
 from treadle.lang.source import function_node
 from treadle.lang.specs import Numerics, ScalarSpec, Subscripted, TensorSpec
@@ -315,6 +316,9 @@ class Definition:
                 hint="store the result: Y[m, n] = value",
                 span=self.span,
             )
+        stored = {op.tensor.name for op in program.body.walk() if isinstance(op, Store)}
+        unstored = {p.name for p in self.tensors if p.kind == "out"} - stored
+        refuse_unstored(f"capturing {self.name}", self, function_node(self.fn), unstored)
         order = trail.order(program)
         drop_dead(program)
         used = {op.meaning.name for op in program.body.walk() if isinstance(op, Intrinsic)}

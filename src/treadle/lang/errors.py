@@ -96,7 +96,7 @@ class OutsideKernel(UserError):
 
 
 class NoEffect(UserError):
-    """A kernel that stores nothing."""
+    """A kernel that stores nothing, or never into one of its Outs."""
 
     code = "capture/no-effect"
 

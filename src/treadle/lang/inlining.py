@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import types
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from treadle.dtype.formats import DType, f32
 from treadle.lang import pointwise
 from treadle.lang.capture import Interpreter
 from treadle.lang.context import Context
-from treadle.lang.errors import ArgumentDType, BadArgument, DimConflict, NoSource, WrongRank
+from treadle.lang.errors import ArgumentDType, BadArgument, DimConflict, NoEffect, NoSource, WrongRank
 from treadle.lang.frames import Frame, cell_lookup, local_names
 from treadle.lang.source import function_node
 from treadle.lang.subscript import TensorRef
@@ -19,6 +20,8 @@ from treadle.lang.tile import Tile
 
 if TYPE_CHECKING:
     from treadle.lang.definition import Definition, Parameter
+
+STORING = ("set_at", "add_at", "max_at", "min_at")
 
 
 def frame_of(fn: types.FunctionType, node: Any, names: dict[str, Any]) -> Frame:
@@ -50,7 +53,7 @@ def inline_kernel(interp: Interpreter, definition: Definition, args: list[Any], 
         ctx.stand_ins.append(table)
         try:
             names = {p.name: _passed(ctx, definition, p, given, staged, dtypes) for p in definition.parameters.values()}
-            frame = frame_of(definition.fn, node, names)
+            frame = frame_of(definition.fn, node, dict(names))
             interp.run(frame, node)
         finally:
             ctx.stand_ins.pop()
@@ -63,8 +66,41 @@ def inline_kernel(interp: Interpreter, definition: Definition, args: list[Any], 
         ctx.caches.pop(ctx.builder.block, None)
         ctx.rollback(start)
         dtypes |= wrong
+    refuse_unstored(
+        f"inlining {definition.name}", definition, node, {p.name for p in outs if frame.locals[p.name] is names[p.name]}
+    )
     results = tuple(frame.locals[p.name] for p in outs)
     return None if not results else results[0] if len(results) == 1 else results
+
+
+def refuse_unstored(doing: str, definition: Definition, node: ast.AST, unstored: set[str]) -> None:
+    """Refuses an Out into which the text of the kernel never stores: left out, it would come back as memory was.
+
+    One whose store a staged condition switched off in this specialisation is the author's choice.
+    *Errors*: `capture/no-effect`.
+    """
+    for p in definition.tensors:
+        if p.name in unstored and not _may_store(node, p.name):
+            raise NoEffect(
+                doing=doing,
+                found=f"no store into the Out {p.name}",
+                expected="a store into each Out: one that a call leaves out is allocated without values",
+                hint=f"store into it, {p.name}[...] = value, or annotate what is only read as td.Tensor[...]",
+                span=definition.span,
+            )
+
+
+def _may_store(node: ast.AST, name: str) -> bool:
+    """Whether the text of a function may store into what it calls by the name: by itself or by another name or call."""
+    reads: set[ast.AST] = set()
+    for item in ast.walk(node):
+        if isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load):
+            reads.add(item.value)
+        if isinstance(item, ast.Attribute) and item.attr not in STORING:
+            reads.add(item.value)
+    named = [item for item in ast.walk(node) if isinstance(item, ast.Name) and item.id == name]
+    bound_anew = any(isinstance(item.ctx, ast.Store) for item in named)
+    return not bound_anew and any(item not in reads for item in named)
 
 
 def _stand_in(ctx: Context, definition: Definition, p: Parameter, value: Any, table: dict[Dim, Part]) -> None:
