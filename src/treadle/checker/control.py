@@ -21,7 +21,6 @@ from treadle.checker.gpu import replicated
 from treadle.checker.handover import Handover
 from treadle.checker.invariants import Invariants, number
 from treadle.checker.order import Accesses
-from treadle.checker.peers import MEETING
 from treadle.checker.reading import Loaded
 from treadle.checker.rings import Rings
 from treadle.checker.scopes import View, argument_symbols
@@ -55,7 +54,6 @@ from treadle.machine.form import (
     Tasks,
     Version,
 )
-from treadle.machine.vocabulary import RANK
 
 
 class Walk(Invariants):
@@ -70,8 +68,9 @@ class Walk(Invariants):
         self.chunks: Chunks | None = None
         self.handover: Handover | None = None
         self.meanwhile: Mapping[int, Meanwhile] = {}
-        self.shared: frozenset[str] = frozenset()  # memory of the whole cluster
-        self.cluster = 1
+        self.meeting = ""  # what all members of a cluster or gang come to, who they are, their memory
+        self.member, self.members = "", 1
+        self.shared: frozenset[str] = frozenset()
         self.rings: Rings | None = None
         self.published: dict[str, tuple[tuple[str, ...], Pieces]] = {}
 
@@ -172,7 +171,7 @@ class Walk(Invariants):
                 pass
             case Sync() if stmt.kind in ("amx.config", "amx.release"):
                 self.configure(place, stmt)
-            case Sync() if stmt.kind == MEETING and place.target.kind == "cuda":
+            case Sync() if stmt.kind == self.meeting:
                 self.met(place)
             case Sync() if self.handover is not None and id(stmt) in self.handover.publishes:
                 for name in self.handover.publishes[id(stmt)]:
@@ -195,11 +194,11 @@ class Walk(Invariants):
                 raise Unsure("J1", type(stmt).__name__, missing="a rule for this statement")
 
     def met(self, place: Place) -> None:
-        """The cluster has met: what each of its workgroups has written to memory of the cluster, all have."""
+        """The cluster, or the gang, has met: what each of its members has written to their memory, all have."""
         for name in self.shared:
-            known = place.contents[name].by_all(RANK, self.cluster)
+            known = place.contents[name].by_all(self.member, self.members)
             if len(known.layers) != len(place.contents[name].layers):
-                raise Unsure("J1", f"versions of {name} hang on the workgroup", missing="one claim for all of them")
+                raise Unsure("J1", f"versions of {name} hang on {self.member}", missing="one claim for all of them")
             place.contents[name] = known
 
     def _grain(self, place: Place, stmt: Stmt) -> None:

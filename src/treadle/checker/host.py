@@ -9,6 +9,7 @@ from __future__ import annotations
 from treadle.algebra.expr import ge
 from treadle.algebra.sets import Facts
 from treadle.checker.clusters import check_launch
+from treadle.checker.gangs import is_gang
 from treadle.checker.gpu import check_kernel
 from treadle.checker.source import Source
 from treadle.checker.verdict import Refused, Unsure, require
@@ -26,7 +27,9 @@ def check_host(program: MachineProgram, source: Source, facts: Facts, target: Ta
     for launch in program.host.launches:
         if launch.kernel not in kernels:
             raise Refused("J7", f"a launch of {launch.kernel}, which is no kernel", {})
-        if target.kind == "cpu" and (launch.grid.constant != 1 or launch.threads != 1 or launch.cluster != 1):
+        gang = launch.kernel in kernels and is_gang(kernels[launch.kernel])
+        alone = launch.threads == 1 or gang
+        if target.kind == "cpu" and (launch.grid.constant != 1 or not alone or launch.cluster != 1):
             raise Refused("J7", "a CPU kernel is launched once: tasks spread the work", {})
         if target.kind == "cuda":
             check_kernel(program, kernels[launch.kernel], launch, target, facts)
@@ -50,12 +53,12 @@ def _storage(program: MachineProgram, kernel: Kernel, target: Target) -> None:
     if twice:
         raise Refused("J4", f"the name {min(twice)} is declared twice", {})
     if target.kind == "cpu":
-        if len(kernel.roles) != 1 or kernel.roles[0].agents != 1 or kernel.roles[0].threads != 1:
-            raise Unsure("J5", "a CPU kernel with more than its one role", missing="a rule for gangs")
+        if len(kernel.roles) != 1 or kernel.roles[0].threads != 1:
+            raise Unsure("J5", "a CPU kernel with more than its one role", missing="one role, of one thread an agent")
         if kernel.barriers:
             raise Unsure("J3", "a phased barrier on a CPU", missing="a rule for it")
         for b in kernel.buffers:
-            if b.place != "local" or b.versions or b.swizzle:
+            if b.place not in ("local", *(("shared",) if is_gang(kernel) else ())) or b.versions or b.swizzle:
                 raise Unsure(
                     "J4", f"the buffer {b.name} is {b.place}, a ring or swizzled", missing="a rule for it on CPUs"
                 )

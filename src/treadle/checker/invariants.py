@@ -11,6 +11,7 @@ from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
 from treadle.algebra.maps import box
 from treadle.algebra.sets import Facts, complements
 from treadle.checker.cuts import Range
+from treadle.checker.gangs import POOL as GANGS
 from treadle.checker.gpu import BY_WORKGROUPS
 from treadle.checker.scopes import View, argument_symbols
 from treadle.checker.state import Place
@@ -305,7 +306,7 @@ class Invariants:
         """Buffers that no other task sees while one runs: those of the agent, and those of its workgroup if that
         runs one
         task at a time."""
-        mine = ("local", "shared") if stmt.over in BY_WORKGROUPS else ("local",)
+        mine = ("local", "shared") if stmt.over in (*BY_WORKGROUPS, GANGS) else ("local",)
         return {n for n, b in place.buffers.items() if b.place in mine}
 
 

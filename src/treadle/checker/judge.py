@@ -24,11 +24,14 @@ from treadle.checker.cuts import Range
 from treadle.checker.dependent import Dependent
 from treadle.checker.engines import Engines
 from treadle.checker.folds import Folds
+from treadle.checker.gangs import MEETING as GANG_MEETING
+from treadle.checker.gangs import Gang, is_gang
 from treadle.checker.gpu import check_parts, touched, uniform
 from treadle.checker.handover import Handover
 from treadle.checker.host import check_host
 from treadle.checker.inflight import InFlight, check_staging
 from treadle.checker.order import Accesses
+from treadle.checker.peers import MEETING as CLUSTER_MEETING
 from treadle.checker.peers import Apart, Peers
 from treadle.checker.permissions import check_permissions
 from treadle.checker.phases import Phases
@@ -43,13 +46,14 @@ from treadle.checker.storage import Contents
 from treadle.checker.threads import Locality
 from treadle.checker.turns import check_turns, erased
 from treadle.checker.verdict import Finding, Refused, Spent, Unsure, Verdict
+from treadle.checker.webgpu import of_webgpu
 from treadle.hardware.targets import Target, find_target
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.printer import print_program
 from treadle.ir.verifier import verify
-from treadle.machine.form import Buffer, Control, Kernel, MachineProgram, Role, Stmt, Store, Tasks, walk
+from treadle.machine.form import Buffer, Control, Kernel, Launch, MachineProgram, Role, Stmt, Store, Tasks, walk
 from treadle.machine.verify import form_problems
 from treadle.machine.vocabulary import RANK
 
@@ -84,6 +88,10 @@ def check(program: MachineProgram) -> Verdict:
         program = replace(program, program=meant, captured=None)
     numbers = {id(s): i for i, s in enumerate(program.statements())}
     spent = Spent()
+    try:
+        program = of_webgpu(program, numbers)
+    except Finding as no:
+        return Verdict(no.status, no.judgement, None, None, no.reason, no.counterexample or None, no.missing)
     judge = Judge(program, numbers, spent)
     try:
         judge.run()
@@ -173,8 +181,8 @@ class Judge:
                 self.accesses.single.add(number)
             kernel = self._of_cluster(kernel, launch.cluster)
             place = self._place(kernel, workspace, contents)
-            self.cluster = self.walk.cluster = launch.cluster
-            rings = self._protocols(kernel, target) if target.kind == "cuda" else None
+            self.cluster = launch.cluster
+            rings = self._protocols(kernel, target) if target.kind == "cuda" else self._gang(kernel, launch)
             self.walk.rings, self.walk.published = rings, {}
             for role in self._in_order(kernel, rings):
                 self.walk.role = self.accesses.role = role.name
@@ -217,8 +225,25 @@ class Judge:
         except Finding:
             self.walk.at = peers.at if isinstance(peers.at, Stmt | Control) else None
             raise
+        self.walk.meeting, self.walk.member, self.walk.members = CLUSTER_MEETING, RANK, size
         self.walk.shared = peers.names
         return kernel
+
+    def _gang(self, kernel: Kernel, launch: Launch) -> None:
+        """Workers of a CPU that run tasks together."""
+        self.walk.meeting, self.walk.shared = "", frozenset()
+        if not is_gang(kernel):
+            return
+        gang = Gang(kernel, launch, self.source, tuple(self.program.host.workspace))
+        try:
+            gang.check()
+        except Finding:
+            self.walk.at = gang.at if isinstance(gang.at, Stmt | Control) else None
+            raise
+        (role,) = kernel.roles
+        self.walk.meeting, self.walk.member, self.walk.members = GANG_MEETING, role.index or "", role.agents
+        self.walk.shared = frozenset(b.name for b in kernel.buffers if b.place == "shared")
+        self.accesses.cuda = True  # workers side by side: a text's order is no order of theirs
 
     def _protocols(self, kernel: Kernel, target: Target) -> Rings:
         """Rings, operations in flight, uniform control, barriers between accesses of several threads to memory."""

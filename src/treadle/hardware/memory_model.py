@@ -160,7 +160,6 @@ _MEETING: tuple[Ordering, ...] = (
         "all invocations of the workgroup have arrived under uniform control; their workgroup-memory accesses are "
         "ordered (workgroupBarrier), or their storage accesses within the workgroup (storageBarrier)",
         _WGSL.format("Synchronization Built-in Functions; Uniformity Analysis"),
-        judged=False,
     ),
 )
 
@@ -441,20 +440,29 @@ _TASKS: tuple[Ordering, ...] = (
         "LLVM Language Reference, atomicrmw: the native pool (runtime/pool_ir.py) hands each number out once",
     ),
     Ordering(
-        "gang",
+        "gang.sync",
         _CPU,
         _ALL,
         "the workers of a gang run at the same time and meet at its barrier: all have arrived, accesses are ordered",
         "LLVM Language Reference, memory model: an acquire-release counter of the gang, whose workers have all begun",
         "assumed",
-        judged=False,
+    ),
+    Ordering(
+        "gangs",
+        _CPU,
+        _ALL,
+        "each task is taken by exactly one gang, whose workers all run it, at the same time; nothing orders two tasks "
+        "of different gangs",
+        "LLVM Language Reference, atomicrmw: the number of a task is handed out once; no such pool is emitted yet",
+        "assumed",
     ),
     Ordering(
         "grid",
-        _CUDA,
+        _GPU,
         _ALL,
         "each workgroup of the launch runs once, its threads from the first statement; nothing orders two workgroups",
-        _GUIDE.format("Thread Hierarchy: blocks execute independently, in any order"),
+        "CUDA C++ Programming Guide 13.0, Thread Hierarchy: blocks execute independently, in any order; WebGPU (W3C "
+        "Candidate Recommendation), Compute Pass: dispatch of workgroups",
     ),
     Ordering(
         "persistent",
@@ -488,17 +496,18 @@ _TASKS: tuple[Ordering, ...] = (
     ),
     Ordering(
         "threads",
-        _CUDA,
+        _GPU,
         _ALL,
         "as grid, of threads: nothing orders two threads that do not meet",
-        _GUIDE.format("SIMT Architecture, Independent Thread Scheduling"),
+        "CUDA C++ Programming Guide 13.0, SIMT Architecture, Independent Thread Scheduling; WGSL (W3C Candidate "
+        "Recommendation), Compute Shaders and Workgroups",
     ),
     Ordering(
         "launch",
-        "cpu cuda",
+        "cpu cuda webgpu",
         _ALL,
         "what earlier launches of a stream did is visible to later ones",
-        _GUIDE.format("Streams"),
+        "CUDA C++ Programming Guide 13.0, Streams; WebGPU (W3C Candidate Recommendation), usage scopes of dispatches",
     ),
     Ordering(
         "launch.cooperative",

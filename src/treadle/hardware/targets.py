@@ -1,7 +1,8 @@
 """Targets: their names and the capacities that a machine program must respect.
 
 *Source* of the x86 rows: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapters
-on AVX2, AVX-512 and AMX. Of the CUDA rows: CUDA C++ Programming Guide 13.0, "Compute Capabilities", table "Technical
+on AVX2, AVX-512 and AMX. Of the WebGPU row: WebGPU (W3C Candidate Recommendation), Limits: the defaults that every
+device grants. Of the CUDA rows: CUDA C++ Programming Guide 13.0, "Compute Capabilities", table "Technical
 Specifications per Compute Capability".
 """
 
@@ -60,6 +61,7 @@ TARGETS: dict[str, Target] = {
             cluster=16,
             dependent_launches=True,
         ),
+        Target("webgpu", "webgpu", shared_bytes=16 * 1024, threads_a_workgroup=256),
     )
 }
 """By the name that a machine program states."""

@@ -45,6 +45,10 @@ SYNC: dict[str, SyncShape] = {
     "counter.add": SyncShape(True, memory=True),
     "counter.wait": SyncShape(True, ("count",), memory=True),
     "fence.gpu": SyncShape(),
+    # All invocations of a WebGPU workgroup arrive and wait.
+    "workgroup.barrier": SyncShape(whole=True),
+    # All workers of a gang arrive and wait.
+    "gang.sync": SyncShape(whole=True),
     "fence.proxy.async": SyncShape(),
     "fence.mbar_init": SyncShape(),
     "wgmma.fence": SyncShape(whole=True),
@@ -84,7 +88,7 @@ ATOMS: tuple[str, ...] = ("fma", "muladd", "ffma", "dpbf16", "dpbssd", "amx", "m
 ASYNC_ATOMS: tuple[str, ...] = ("wgmma",)
 
 GRAINS: tuple[str, ...] = ("", "warp", "elect")
-OVER: tuple[str, ...] = ("workers", "grid", "persistent", "clusters", "tickets", "threads", "warps")
+OVER: tuple[str, ...] = ("workers", "grid", "persistent", "clusters", "tickets", "threads", "warps", "gangs")
 PLACES: tuple[str, ...] = ("local", "shared", "workspace")
 FRAGMENT_PLACES: tuple[str, ...] = ("register", "tile")
 DIGITS: tuple[str, ...] = ("slot", "lane", "warp", "replica")

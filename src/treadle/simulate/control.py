@@ -131,7 +131,7 @@ def _tasks(thread: Thread, item: Tasks) -> Steps:
 def _share(thread: Thread, item: Tasks, total: int) -> Iterator[int]:
     """The linear numbers of this workgroup's tasks."""
     me, grid = thread.group.number, thread.world.grid
-    if item.over == "tickets":
+    if item.over in ("tickets", "gangs"):
         return draw(thread, item, total)
     if item.over == "clusters":
         each = len(thread.group.cluster.groups)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.algebra.expr import Expr
-from treadle.machine.form import Buffer, Kernel, Launch, MachineProgram, Role
+from treadle.machine.form import Buffer, Kernel, Launch, MachineProgram, Role, Tasks, walk
 from treadle.machine.vocabulary import RANK
 from treadle.simulate.barriers import Phased
 from treadle.simulate.clocks import Order, Strand, Strands
@@ -113,7 +113,8 @@ class Host:
         for buffer in kernel.buffers:
             if buffer.place == "workspace" and buffer.name not in self.memory:
                 self.provide(buffer)
-        world.grid = self.number(launch.grid, "the grid") if world.cuda else 1
+        gangs = any(isinstance(s, Tasks) and s.over == "gangs" for r in kernel.roles for s in walk(r.body))
+        world.grid = self.number(launch.grid, "the grid") if world.cuda else 2 if gangs else 1
         world.cells = self.cells
         world.meeting = Cluster(threads=world.grid * sum(r.agents * r.threads for r in kernel.roles))
         if world.cuda and sum(r.agents * r.threads for r in kernel.roles) != launch.threads:

@@ -125,6 +125,18 @@ def _cluster_wait(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
     thread.strand.order.join(cluster.released[mine])
 
 
+def _workgroup_barrier(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
+    everyone = sum(r.agents * r.threads for r in thread.world.kernel.roles)
+    yield from _barrier_sync(thread, item, {"id": 0, "threads": everyone})
+
+
+def _gang_sync(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
+    gang = thread.group.named.setdefault(-1, Named("the barrier of the gang", thread.world.findings))
+    mine = gang.arrive(1, thread.role.agents, thread.strand.release(), thread.line)
+    yield Wait(lambda: mine in gang.released, f"the barrier of the gang ({gang.threads} workers)", thread.line)
+    thread.strand.order.join(gang.released[mine])
+
+
 def _grid_sync(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
     world = thread.world
     if not world.launch.cooperative:
@@ -240,6 +252,8 @@ HANDLERS: dict[str, Callable[[Thread, Sync, dict[str, int]], Steps]] = {
     "cluster.arrive": _cluster_arrive,
     "cluster.wait": _cluster_wait,
     "grid.sync": _grid_sync,
+    "gang.sync": _gang_sync,
+    "workgroup.barrier": _workgroup_barrier,
     "grid.release": _grid_release,
     "grid.wait": _grid_wait,
     "fence.proxy.async": _fence_proxy,

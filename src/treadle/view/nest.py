@@ -37,6 +37,9 @@ _POOLS = {
     "workers": "workers of the CPU's pool",
     "grid": "workgroups, one each",
     "persistent": "workgroups that stay, in turn",
+    "tickets": "workgroups, whichever draws the next",
+    "clusters": "clusters of workgroups, in turn",
+    "gangs": "gangs of the CPU's workers",
     "warps": "subgroups (warps)",
     "threads": "single threads",
 }

@@ -221,7 +221,9 @@ class _Program:
         found: list[tuple[Kernel, Role]] = []
         for launch in self.program.host.launches:
             kernel = kernels[launch.kernel]
-            if launch.grid.constant != 1 or len(kernel.roles) != 1 or kernel.roles[0].agents != 1:
+            if any(r.agents > 1 for r in kernel.roles):
+                raise unsupported(f"the gang of {launch.kernel}", "workers that run tasks apart")
+            if launch.grid.constant != 1 or len(kernel.roles) != 1:
                 raise unsupported(f"the launch of {launch.kernel}", "one role with one agent, launched once on the CPU")
             if kernel.barriers or self.program.host.maps:
                 raise unsupported("barriers or tensor maps", "a CPU program, which has none")

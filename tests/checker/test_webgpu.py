@@ -1,0 +1,58 @@
+"""The barrier of a WebGPU workgroup: judged and simulated; nothing is emitted for this target yet."""
+
+from __future__ import annotations
+
+import pytest
+from tests.checker.test_random_machines import PAIR
+
+from treadle.checker import check
+from treadle.driver.samples import arguments
+from treadle.machine.form import MachineProgram
+from treadle.machine.parse import parse_machine
+from treadle.machine.text import print_machine
+from treadle.simulate.run import run_schedules
+
+RIGHT = PAIR.format(meet="sync workgroup.barrier").replace("target cuda:sm_80", "target webgpu")
+RIGHT = RIGHT.replace("  disjoint(X, Y)\n", "  disjoint(X, Y)\n  injective(Y)\n")
+RIGHT = RIGHT.replace("      store Y[$0] = y\n", "      store Y[$0] = y\n      sync workgroup.barrier\n")
+RIGHT = RIGHT.replace("      store S[$0] = x\n", "      version S ; %x[$0]\n      store S[$0] = x\n")
+RIGHT = RIGHT.replace("x = load X[$0]\n", "x = load X[$0] ; %x[$0]\n").replace("= y\n", "= y ; store 0 [$0]\n")
+MEET, STORE = "      sync workgroup.barrier\n", "      store S[$0] = x\n"
+NAMED = "      sync barrier.sync (id = 0, threads = 64)\n"
+
+
+def wrong(machine: MachineProgram) -> list[str]:
+    """What schedules find."""
+    arrays, _ = arguments(machine.program, {"N": 64}, 0)
+    return [w for _, w in run_schedules(machine, arrays, 12, expected={"Y": arrays["X"]}).failures]
+
+
+def test_invocations_that_meet_are_verified() -> None:
+    machine = parse_machine(RIGHT)
+    assert print_machine(parse_machine(print_machine(machine))) == print_machine(machine)
+    verdict = check(machine)
+    assert verdict.status == "verified", str(verdict)
+    assert not wrong(machine)
+
+
+WRONG = {
+    "not met": ((MEET, ""), "rejected", "J2", True),
+    "met too early": ((STORE + MEET, MEET + STORE), "rejected", "J2", True),
+    "another target's barrier": ((MEET, NAMED), "unknown", "J2", False),
+    "one lane of each subgroup": (("store Y[$0] = y", "store Y[$0] = y by warp"), "unknown", "J5", False),
+    "another target": (("target webgpu", "target cuda:sm_80"), "", "", False),
+    "more memory than every device has": (("shared 256", "shared 20000"), "rejected", "J4", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_ones_are_not(name: str) -> None:
+    (old, new), status, judgement, seen = WRONG[name]
+    assert old in RIGHT
+    machine = parse_machine(RIGHT.replace(old, new, 1))
+    verdict = check(machine)
+    assert verdict.status != "verified", str(verdict)
+    if status:
+        assert (verdict.status, verdict.judgement) == (status, judgement), str(verdict)
+    if seen:
+        assert wrong(machine)
