@@ -17,6 +17,7 @@ from treadle.bench.operators import decode_case, int8_case, reduction_cases, rop
 from treadle.bench.operators import linear_case as plain_linear
 from treadle.bench.peers import PEERS, NoPeer, everywhere, peers_of
 from treadle.bench.ports import count, ports, table
+from treadle.bench.selecting import int4_case, pool_case, sort_case, topk_case
 from treadle.bench.stencils import stencil_cases
 from treadle.dtype.formats import bf16, f32
 
@@ -33,6 +34,10 @@ def small() -> Iterator[Case]:
     yield plain_linear(f32, 3, 20, 24, turned=True)
     yield from reduction_cases(6, 32)
     yield int8_case(16, 16, 32)
+    yield sort_case(3, 40)
+    yield topk_case(3, 40)
+    yield pool_case(1, 2, 12)
+    yield int4_case(2, 32, 256)
     yield from stencil_cases(64)
 
 

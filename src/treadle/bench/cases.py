@@ -15,6 +15,7 @@ import numpy as np
 import treadle as td
 from treadle.bench.case import Arrays, Case, aligned, erf
 from treadle.bench.operators import operator_cases
+from treadle.bench.selecting import selecting_cases
 from treadle.dtype.formats import DType, bf16, f32
 from treadle.lib.attention import attention
 from treadle.lib.linear import linear
@@ -33,6 +34,7 @@ def cpu_cases() -> Iterator[Case]:
             for depth in (64, 128):
                 yield attention_case(dtype, 1, 8, 1024, depth, causal)
     yield from operator_cases()
+    yield from selecting_cases()
 
 
 def linear_case(dtype: DType, m: int, n: int, k: int) -> Case:

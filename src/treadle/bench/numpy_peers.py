@@ -87,6 +87,26 @@ def _cross_entropy(a: Arrays, out: Any) -> Run:
     return run
 
 
+def _sort(a: Arrays, out: Any) -> Run:
+    def run() -> None:
+        a["at"][...] = np.argsort(a["x"], -1, kind="stable")
+        out[...] = np.take_along_axis(a["x"], a["at"], -1)
+
+    return run
+
+
+def _topk(a: Arrays, out: Any) -> Run:
+    k = out.shape[-1]
+
+    def run() -> None:
+        some = np.argpartition(a["x"], -k, -1)[:, -k:]
+        order = np.argsort(-np.take_along_axis(a["x"], some, -1), -1, kind="stable")
+        a["at"][...] = np.take_along_axis(some, order, -1)
+        out[...] = np.take_along_axis(a["x"], a["at"], -1)
+
+    return run
+
+
 def _int8(a: Arrays, out: Any) -> Run:
     def run() -> Any:
         exact = a["x"].astype(np.float32) @ a["w"].astype(np.float32)
@@ -144,6 +164,8 @@ NUMPY: dict[str, Make] = {
     "total": lambda a, out: lambda: np.sum(a["x"], out=out),
     "cumsum": lambda a, out: lambda: np.cumsum(a["x"], -1, out=out),
     "argmax": lambda a, out: lambda: np.argmax(a["x"], -1, out=out),
+    "sort": _sort,
+    "topk": _topk,
     "blur": _blur,
     "harris": _harris,
 }

@@ -100,6 +100,26 @@ def _argmax(torch: Any, a: Tensors, out: Any) -> Run:
     return lambda: torch.max(a["x"], -1, out=(a["top"], out))
 
 
+def _pool(torch: Any, a: Tensors) -> Callable[[], Any]:
+    pool = torch.nn.functional.max_pool2d
+
+    def each() -> Any:
+        found, a["at"] = pool(a["x"], 3, 2, 1, return_indices=True)
+        return found
+
+    return each
+
+
+def _int4(torch: Any, a: Tensors) -> Callable[[], Any]:
+    """Weights packed ahead, as torch wants them: 0 to 15 minus 8, a scale and a shift a group, in bf16."""
+    low, high = a["w"] & 15, a["w"] >> 4
+    numbers = torch.stack((low, high), -1).reshape(len(a["w"]), -1).to(torch.int32)
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu((numbers + 8) % 16, 1)
+    scale = a["scale"].T.contiguous()
+    both, group = torch.stack((scale, torch.zeros_like(scale)), -1), numbers.shape[1] // scale.shape[0]
+    return lambda: torch.ops.aten._weight_int4pack_mm_for_cpu(a["x"], packed, group, both)
+
+
 def _softmax(torch: Any, a: Tensors) -> Callable[[], Any]:
     return lambda: torch.softmax(a["x"], -1)
 
@@ -151,6 +171,10 @@ OPERATORS: dict[str, Make] = {
     "linear": _linear,
     "linear-turned": _linear,
     "argmax": _argmax,
+    "sort": lambda torch, a, out: lambda: torch.sort(a["x"], dim=-1, stable=True, out=(out, a["at"])),
+    "topk": lambda torch, a, out: lambda: torch.topk(a["x"], out.shape[-1], out=(out, a["at"])),
+    "max_pool2d": allocating(_pool),
+    "int4_linear": allocating(_int4),
     "rows_sum": lambda torch, a, out: lambda: torch.sum(a["x"], -1, out=out),
     "cumsum": lambda torch, a, out: lambda: torch.cumsum(a["x"], -1, out=out),
 }
