@@ -76,6 +76,17 @@ def test_files_say_what_they_are_for() -> None:
     assert silent == ["algebra/__init__.py"] and (SOURCE / "algebra" / "__init__.py").read_text() == ""
 
 
+def test_public_names_say_what_they_are() -> None:
+    """Functions and classes of a file that other files may use have a docstring."""
+    silent: list[str] = []
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+            if public and not ast.get_docstring(node):
+                silent.append(f"{module_id(path)}: {node.name}")
+    assert silent == []
+
+
 def test_files_have_names_that_say_something() -> None:
     nameless = re.compile(r"(.*/)?(utils?|helpers?|common|misc|new_\w*|\w*_v2)(/__init__)?\.py")
     assert [module_id(p) for p in MODULES if nameless.fullmatch(module_id(p))] == []

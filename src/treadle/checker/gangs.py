@@ -157,4 +157,3 @@ class Meets(Between):
                 raise Refused("J2", f"{ref.name} is read, and the gang has not met since others stored it", {})
             p.read = True
             p.readers.add(own)
-

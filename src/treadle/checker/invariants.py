@@ -311,4 +311,5 @@ class Invariants:
 
 
 def number(value: int) -> Expr:
+    """A number as an expression."""
     return Expr(()) + value

@@ -333,10 +333,12 @@ def after_claim(where: tuple[Constraint, ...], term: Term, computed: Pieces) -> 
 
 
 def is_promised(sub: Sub | tuple[Sub, ...]) -> bool:
+    """Whether a subscript carries the author's word that it is inside."""
     return not isinstance(sub, tuple) and sub.promised
 
 
 def as_claim(claim: Claim | StoreClaim | None) -> Claim:
+    """A statement's claim on a value. *Errors*: unknown where it carries none."""
     if not isinstance(claim, Claim):
         raise Unsure("J1", "the statement carries no claim", missing="a claim")
     return claim

@@ -68,10 +68,12 @@ def run_length(stmt: Copy, axis: int) -> Expr | None:
 
 
 def kind(s: object) -> str:
+    """The kind of a synchronisation; "" of any other statement."""
     return s.kind if isinstance(s, Sync) else ""
 
 
 def touches(s: object, counter: str) -> bool:
+    """Whether a statement names a version of a ring by this counter."""
     refs: list[MemRef | None] = []
     if isinstance(s, Sync):
         refs.append(s.object)
@@ -89,6 +91,7 @@ def is_meeting(s: object, everyone: int, but: frozenset[int] = frozenset()) -> b
 
 
 def bodies(body: Body, path: tuple[Control, ...]) -> Iterator[tuple[tuple[Control, ...], Body]]:
+    """Each body under `body`, itself first, with the control statements around it."""
     yield path, body
     for s in body:
         if isinstance(s, Loop | Tasks):

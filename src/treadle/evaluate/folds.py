@@ -25,6 +25,7 @@ Array = NDArray[Any]
 
 
 def reduce(m: Machine, op: Reduce) -> None:
+    """The fold of a tile along dimensions; the order policies that are exact keep their chain."""
     dims = op.source.type.dims
     array = m.operand(op.source, dims, op)
     axes = tuple(dims.index(d) for d in op.dims)
@@ -37,6 +38,7 @@ def reduce(m: Machine, op: Reduce) -> None:
 
 
 def argreduce(m: Machine, op: ArgReduce) -> None:
+    """The coordinates of first extrema; of nothing, the first coordinate."""
     tile = m.values[op.source.name]
     dims = op.source.type.dims
     array = m.operand(op.source, dims, op)
@@ -62,6 +64,7 @@ def argreduce(m: Machine, op: ArgReduce) -> None:
 
 
 def mma(m: Machine, op: Mma) -> None:
+    """A contraction, whose operands are converted to the accumulator's dtype before they are multiplied."""
     dims = op.result.type.dims
     dtype = op.result.type.dtype
     every = (*dims, *op.contracted)

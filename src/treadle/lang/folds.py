@@ -129,6 +129,7 @@ def fold(
 
 
 def known_word(ctx: Context, doing: str, name: str, value: str, allowed: Sequence[str]) -> None:
+    """Refuses a word that is none of the allowed ones. *Errors*: `capture/argument`."""
     if not is_word(value, allowed):
         raise BadArgument(
             doing=doing,
@@ -324,6 +325,7 @@ def dot(ctx: Context, a: Any, b: Any, over: Any, dtype: Any = None) -> Tile:
 
 
 def dot_dtype(a: DType, b: DType) -> DType:
+    """The dtype of `td.dot` and `@` where none is asked for: f64 or f32 of floats, else an integer wide enough."""
     if f64 in (a, b):
         return f64
     if a.is_float or b.is_float:

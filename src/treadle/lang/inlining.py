@@ -25,6 +25,7 @@ STORING = ("set_at", "add_at", "max_at", "min_at")
 
 
 def frame_of(fn: types.FunctionType, node: Any, names: dict[str, Any]) -> Frame:
+    """A frame in which the body of a function is interpreted, its parameters bound."""
     return Frame(fn.__name__, fn.__code__.co_filename, names, local_names(node), fn.__globals__, cell_lookup(fn))
 
 

@@ -88,6 +88,7 @@ def other_fields(value: T, skip: Sequence[str]) -> Iterator[tuple[str, T]]:
 
 
 def offsets(expr: Expr) -> Iterator[tuple[str, Expr]]:
+    """The expression one more and one less, each with its text."""
     yield f"{expr} + 1", expr + 1
     yield f"{expr} - 1", expr - 1
 

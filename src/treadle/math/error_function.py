@@ -84,6 +84,7 @@ _S = hexes(
 
 
 def erf(b: Ops[V], x: V) -> V:
+    """erf(x)."""
     size = b.min(b.abs(x), b.const_f32(4.0))  # erf(3.93) is 1 in f32
     t, n = reduced_exp(b, b.neg(polynomial(b, size, LARGE)))
     power = power_of_two(b, b.float_to_int(n))
@@ -108,6 +109,7 @@ def erf_by_pieces(b: PickOps[V], x: V) -> V:
 
 
 def normal_cdf(b: Ops[V], x: V) -> V:
+    """(1 + erf(x / sqrt 2)) / 2, which keeps the digits of small results."""
     a = b.min(b.abs(x), b.const_f32(14.5))  # normal_cdf(-14.2) is below half the smallest subnormal
     one, two = b.const_f32(1.0), b.const_f32(2.0)
     below = b.add(a, two)

@@ -46,6 +46,7 @@ def scaled(b: Ops[V], x: V, n: V) -> V:
 
 
 def exp(b: Ops[V], x: V) -> V:
+    """e^x, by exponent and polynomial; subnormal results are rounded once."""
     # exp(-105) is below half the smallest subnormal, exp(89) beyond the largest number.
     bounded = b.max(b.min(x, b.const_f32(89.0)), b.const_f32(-105.0))
     t, n = reduced_exp(b, bounded)
@@ -68,6 +69,7 @@ def _scaled_fast(b: Ops[V], p: V, n: V) -> V:
 
 
 def exp2(b: Ops[V], x: V) -> V:
+    """2^x, whose reduction is exact."""
     bounded = b.max(b.min(x, b.const_f32(129.0)), b.const_f32(-151.0))
     n = b.round_even(bounded)
     r = b.sub(bounded, n)  # exact
@@ -83,6 +85,7 @@ def exp2_of_pair(b: Ops[V], high: V, low: V) -> V:
 
 
 def exp2_fast(b: Ops[V], x: V) -> V:
+    """2^x by one factor, as `exp_fast`."""
     bounded = b.max(b.min(x, b.const_f32(128.0)), b.const_f32(-127.0))
     n = b.round_even(bounded)
     r = b.sub(bounded, n)
@@ -91,6 +94,7 @@ def exp2_fast(b: Ops[V], x: V) -> V:
 
 
 def expm1(b: Ops[V], x: V) -> V:
+    """e^x - 1, which keeps the digits near zero."""
     # Below -18 the result is -1 in f32.
     bounded = b.max(b.min(x, b.const_f32(89.0)), b.const_f32(-18.0))
     t, n = reduced_exp(b, bounded)
@@ -109,6 +113,7 @@ def sigmoid(b: Ops[V], x: V) -> V:
 
 
 def sigmoid_fast(b: Ops[V], x: V) -> V:
+    """1 / (1 + exp(-x)) by `exp_fast`."""
     return _sigmoid(b, x, exp_fast(b, b.neg(b.abs(x))))
 
 

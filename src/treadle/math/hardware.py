@@ -60,6 +60,7 @@ def _split(b: NearOps[V], x: V, slope: float) -> tuple[V, V]:
 
 
 def exp(b: NearOps[V], x: V) -> V:
+    """e^x around the instruction."""
     minus_n, power = _split(b, x, _NATURAL)
     r = b.fma(x, b.const_f32(_LOG2_E), minus_n)
     r = b.add(r, b.fma(x, b.const_f32(_LOG2_E_LOW), b.const_f32(_LIFT)))
@@ -67,6 +68,7 @@ def exp(b: NearOps[V], x: V) -> V:
 
 
 def exp2(b: NearOps[V], x: V) -> V:
+    """2^x around the instruction."""
     minus_n, power = _split(b, x, _BINADES)
     r = b.add(b.add(x, minus_n), b.const_f32(_LIFT))
     return b.mul(b.exp2_near(r), power)

@@ -59,11 +59,13 @@ def _log_of(b: Ops[V], e: V, f: V) -> V:
 
 
 def log(b: Ops[V], x: V) -> V:
+    """ln(x), by exponent and polynomial."""
     e, m = reduced(b, x)
     return _with_poles(b, x, _log_of(b, e, b.sub(m, b.const_f32(1.0))), 0.0)
 
 
 def log_fast(b: Ops[V], x: V) -> V:
+    """ln(x) by a shorter polynomial."""
     e, m = reduced(b, x)
     f = b.sub(m, b.const_f32(1.0))
     result = b.fma(e, b.const_f32(LN2_HI), b.fma(e, b.const_f32(LN2_LO), b.add(f, _tail(b, f, _P_FAST))))
@@ -71,6 +73,7 @@ def log_fast(b: Ops[V], x: V) -> V:
 
 
 def log2(b: Ops[V], x: V) -> V:
+    """log2(x), by exponent and polynomial."""
     e, m = reduced(b, x)
     f = b.sub(m, b.const_f32(1.0))
     scale = b.const_f32(_LOG2_E_HI)
@@ -83,6 +86,7 @@ def log2(b: Ops[V], x: V) -> V:
 
 
 def log2_fast(b: Ops[V], x: V) -> V:
+    """log2(x) by a shorter polynomial."""
     e, m = reduced(b, x)
     f = b.sub(m, b.const_f32(1.0))
     result = b.fma(b.add(f, _tail(b, f, _P_FAST)), b.const_f32(_LOG2_E_HI), e)

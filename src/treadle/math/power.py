@@ -30,5 +30,6 @@ def _log2(b: Ops[V], x: V) -> tuple[V, V]:
 
 
 def pow(b: Ops[V], x: V, y: V) -> V:
+    """x^y, by a logarithm of two words."""
     bounded, low = exponent(b, b.const_f32, y, _log2(b, b.abs(x)), 2.0**40, (-151.0, 129.0))
     return signed_power(b, b.const_f32, x, y, exp2_of_pair(b, bounded, low), b.const_i32(0x80000000))

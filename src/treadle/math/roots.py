@@ -7,6 +7,7 @@ from treadle.math.wide_ops import WideOps
 
 
 def sqrt(b: Ops[V] | WideOps[V], x: V) -> V:
+    """The square root, rounded once."""
     return b.sqrt(x)
 
 
@@ -16,8 +17,10 @@ def rsqrt(b: Ops[V], x: V) -> V:
 
 
 def reciprocal(b: Ops[V], x: V) -> V:
+    """1 / x, rounded once."""
     return b.div(b.const_f32(1.0), x)
 
 
 def rsqrt_wide(b: WideOps[V], x: V) -> V:
+    """1 / sqrt(x) in f64."""
     return b.div(b.const_f64(1.0), b.sqrt(x))

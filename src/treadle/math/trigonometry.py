@@ -101,6 +101,7 @@ def _with_specials(b: Ops[V], x: V, result: V) -> V:
 
 
 def sin(b: Ops[V], x: V) -> V:
+    """sin(x), for every finite x."""
     size = b.abs(x)
 
     def far() -> V:
@@ -115,6 +116,7 @@ def sin(b: Ops[V], x: V) -> V:
 
 
 def cos(b: Ops[V], x: V) -> V:
+    """cos(x), for every finite x."""
     size = b.abs(x)
     one = b.const_i32(1)
 

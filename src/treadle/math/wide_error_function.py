@@ -29,6 +29,7 @@ _LARGE = hexes(
 
 
 def erf(b: WideOps[V], x: V) -> V:
+    """erf(x) in f64."""
     one = b.const_f64(1.0)
     # erf(5.93) is 1 in f64; below 0.84 the polynomial of large arguments is not wanted.
     size = b.max(b.min(b.abs(x), b.const_f64(6.0)), b.const_f64(0.5))

@@ -45,6 +45,7 @@ def scaled(b: WideOps[V], x: V, n: V) -> V:
 
 
 def exp(b: WideOps[V], x: V) -> V:
+    """e^x in f64."""
     # exp(-746) is below half the smallest subnormal, exp(710) beyond the largest number.
     bounded = b.max(b.min(x, b.const_f64(710.0)), b.const_f64(-746.0))
     t, n = reduced_exp(b, bounded)
@@ -52,6 +53,7 @@ def exp(b: WideOps[V], x: V) -> V:
 
 
 def exp2(b: WideOps[V], x: V) -> V:
+    """2^x in f64."""
     bounded = b.max(b.min(x, b.const_f64(1025.0)), b.const_f64(-1077.0))
     return b.select(b.is_nan(x), x, exp2_of_pair(b, bounded, b.const_f64(0.0)))
 
@@ -64,6 +66,7 @@ def exp2_of_pair(b: WideOps[V], high: V, low: V) -> V:
 
 
 def expm1(b: WideOps[V], x: V) -> V:
+    """e^x - 1 in f64, which keeps the digits near zero."""
     # Below -40 the result is -1 in f64.
     bounded = b.max(b.min(x, b.const_f64(710.0)), b.const_f64(-40.0))
     t, n = reduced_exp(b, bounded)
@@ -76,6 +79,7 @@ def expm1(b: WideOps[V], x: V) -> V:
 
 
 def tanh(b: WideOps[V], x: V) -> V:
+    """tanh(x) in f64, as in `exponential`."""
     size = b.min(b.abs(x), b.const_f64(22.0))  # tanh(19.1) is 1 in f64
     t, n = reduced_exp(b, b.add(size, size))
     half = power_of_two(b, b.isub(b.float_to_int(n), b.const_i64(1)))

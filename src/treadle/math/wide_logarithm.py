@@ -67,11 +67,13 @@ def _log_of(b: WideOps[V], e: V, f: V) -> V:
 
 
 def log(b: WideOps[V], x: V) -> V:
+    """ln(x) in f64."""
     e, m = _reduced(b, x)
     return _with_poles(b, x, _log_of(b, e, b.sub(m, b.const_f64(1.0))), 0.0)
 
 
 def log2(b: WideOps[V], x: V) -> V:
+    """log2(x) in f64."""
     e, m = _reduced(b, x)
     f = b.sub(m, b.const_f64(1.0))
     scale = b.const_f64(_LOG2_E)
@@ -111,5 +113,6 @@ def _log2_pair(b: WideOps[V], x: V) -> tuple[V, V]:
 
 
 def pow(b: WideOps[V], x: V, y: V) -> V:
+    """x^y in f64, by a logarithm of two words."""
     bounded, low = exponent(b, b.const_f64, y, _log2_pair(b, b.abs(x)), 2.0**70, (-1077.0, 1025.0))
     return signed_power(b, b.const_f64, x, y, exp2_of_pair(b, bounded, low), b.const_i64(1 << 63))

@@ -117,6 +117,7 @@ def _with_specials(b: WideOps[V], x: V, result: V) -> V:
 
 
 def sin(b: WideOps[V], x: V) -> V:
+    """sin(x) in f64."""
     size = b.abs(x)
 
     def far() -> V:
@@ -130,6 +131,7 @@ def sin(b: WideOps[V], x: V) -> V:
 
 
 def cos(b: WideOps[V], x: V) -> V:
+    """cos(x) in f64."""
     size = b.abs(x)
     one = b.const_i64(1)
 
