@@ -172,6 +172,35 @@ def test_sort_puts_nan_last(descending: bool) -> None:
     assert got["C"][0].tolist() == want
 
 
+def test_what_is_sorted_twice_the_same_way_is_sorted_once() -> None:
+    both = "%y: i64[M, N], %a: i64[M, N] = sort %x over N\n%b: i64[M, N], %c: i64[M, N] = sort %x over N{word}\n"
+    both += "store Y[M, N] = %y\nstore C[M, N] = %c"
+    x = ints((3, 9))
+    for word, loops in (("", 2), (" descending", 4)):  # a loop of passes, and one in it
+        shared = program(both.format(word=word))
+        assert str(print_program(expand(shared))).count("serial") == loops
+        got = agree(shared, x)
+        order = np.argsort(-x if word else x, axis=1, kind="stable")
+        np.testing.assert_array_equal(got["C"], order)
+        np.testing.assert_array_equal(got["Y"], np.sort(x, axis=1))
+
+
+@pytest.mark.parametrize("columns", [3, 4, 9, 40])
+@pytest.mark.parametrize("word", ["", " descending"])
+def test_the_first_few_are_a_list_and_not_a_sort(columns: int, word: str) -> None:
+    text = f"%v: f32[M, T], %c: i64[M, T] = sort %x over N to T{word}\nstore V[M, T] = %v\n"
+    made = program(text + "%first: i64[M] = extract %c[M, 0]\nstore P[M] = %first", "f32")
+    assert "sort_pass" not in print_program(expand(made))
+    rng = np.random.default_rng(columns)
+    x = rng.integers(-3, 4, (6, columns)).astype(np.float32)
+    x[1, ::2], x[2], x[3, 1:] = np.nan, np.nan, -np.inf
+    x[4] = np.sort(x[4])  # every element goes to the front, or none after the first
+    got = agree(made, x)
+    order = np.argsort(-x if word else x, axis=1, kind="stable")[:, :3]
+    np.testing.assert_array_equal(got["V"], np.take_along_axis(x, order, 1))
+    np.testing.assert_array_equal(got["P"], order[:, 0])
+
+
 def test_the_first_of_a_part() -> None:
     text = (
         "%part: i64[M, N[2 : 7]] = extract %x[M, N[2 : 7]]\n"

@@ -7,7 +7,7 @@ machine text embeds by itself. The captured program stays what users and files s
 |---|---|
 | `Fold` | a `serial` region over the coordinates, that carries the state |
 | `Scan` | the same, and an outer tile that gets the state at each coordinate |
-| `Sort` | passes of a merge sort, whose elements find their places by binary search (`ir.sorting`) |
+| `Sort` | passes of a merge sort (`ir.sorting`), one for all that sort a value so; its first few a short list (`ir.selecting`) |
 | `ArgReduce` | the extremum, then the least position of an element that equals it |
 | a region's `merges` | nothing: the region is the exact chain, a `pipeline` |
 | `order fold_right` of a region | a `pipeline` from the last instance to the first |
@@ -19,6 +19,7 @@ machine text embeds by itself. The captured program stays what users and files s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,6 +51,7 @@ from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import Elementwise, Full
 from treadle.ir.ops.fold import ArgReduce, Fold, Scan, Sort
 from treadle.ir.prints import record, recordable
+from treadle.ir.selecting import FEW, select
 from treadle.ir.sorting import sort
 
 FORMS = (Fold, Scan, Sort, ArgReduce, Check)
@@ -89,6 +91,8 @@ class Expander:
         self.program = program
         self.prints = prints
         self.around: list[RegionArg] = []
+        # Of this block and those around it: what was sorted how -> the sorted elements and their coordinates.
+        self.sorted: list[dict[tuple[str, Dim, str, bool], list[Value]]] = [{}]
         taken = [d.name for d in program.dims] + [t.name for t in program.tensors]
         for op in program.body.walk():
             if isinstance(op, Region):
@@ -116,9 +120,11 @@ class Expander:
     def block(self, block: Block) -> Block:
         """The block with its operations rewritten; stages of the region around it are moved by `region`."""
         made = Block()
+        self.sorted.append({})
         with self.b.inside(made):
             for op in block.ops:
                 self.op(op)
+        self.sorted.pop()
         made.yields = block.yields
         return made
 
@@ -146,11 +152,13 @@ class Expander:
         starts: list[int] = []
         made = Block()
         self.around.extend(op.args)
+        self.sorted.append({})
         with self.b.inside(made):
             for inner in op.body.ops:
                 starts.append(len(made.ops))
                 self.op(inner)
         del self.around[len(self.around) - len(op.args) :]
+        self.sorted.pop()
         starts.append(len(made.ops))
         made.yields = op.body.yields
         op.stages = [(name, starts[at]) for name, at in op.stages]
@@ -217,6 +225,14 @@ class Expander:
             region.body.yields = body(region.carried)
         return region
 
+    def instances(
+        self, op: Op, args: Sequence[RegionArg], inits: Sequence[Value], body: Callable[[list[Value]], list[Value]]
+    ) -> Region:
+        """A parallel region whose instances put their own parts into what is carried."""
+        with self.b.region("parallel", args, inits, name=self.names.fresh(f"{op.keyword}_rows")) as region:
+            region.body.yields = body(region.carried)
+        return region
+
     # ---- the rules
 
     def fold(self, op: Fold) -> None:
@@ -265,16 +281,33 @@ class Expander:
         )
 
     def sort(self, op: Sort) -> None:
-        region = sort(self, op)
+        key = (op.source.name, op.dim, str(op.part), op.descending)
+        whole = next((known[key] for known in reversed(self.sorted) if key in known), None)
+        if whole is None and op.to is not None and self.least(op.to.extent) <= FEW:
+            select(self, op, op.to).results = op.results
+            return
+        if whole is None:
+            region = sort(self, op)
+            if op.to is None:
+                region.results = op.results
+            whole = self.sorted[-1][key] = list(region.results)
+        elif op.to is None:
+            true = self.b.full(True, bool_)
+            for made, result in zip(whole, op.results):
+                self.b.block.ops.append(Elementwise(fn="where", args=(true, made, made), results=[result]))
         if op.to is None:
-            region.results = op.results
             return
         place = self.b.elementwise("add", self.b.coords(op.to), self.b.index(op.part.lo - op.to.lo))
-        for made, result in zip(region.results, op.results):
+        for made, result in zip(whole, op.results):
             subs = [Sub(tile=place) if a.dim is op.dim else Sub(part=a) for a in made.type.axes]
             self.b.block.ops.append(
                 Extract(source=made, subs=tuple(subs), fill=self.b.full(0, made.type.dtype), results=[result])
             )
+
+    def least(self, extent: Expr) -> float:
+        """The number that an extent is, if it is told; else infinity."""
+        number = extent.substitute(self.program.lets).constant
+        return math.inf if number is None else number
 
     def argreduce(self, op: ArgReduce) -> None:
         x = op.source

@@ -1,10 +1,9 @@
-"""A stable merge sort written in operations of the IR: every element of every pass is found by itself.
+"""A stable merge sort written in operations of the IR.
 
-Pass p merges neighbouring runs of `w = 2^p` elements. The element at place k of a merged pair takes its value from one
-of the two runs; how many of the k elements before it came from the left run is found by binary search along the
-diagonal of the merge. Elements of a pass read only the pass before: nothing is scattered, so that no promise is needed.
-
-Source: S. Odeh, O. Green, Z. Mwassi, O. Shmueli, Y. Birk, "Merge Path - Parallel Merging Made Simple", 2012, section 3.
+Pass p merges neighbouring runs of `w = 2^p` elements into runs of `2 w`, coordinate by coordinate: an element of a
+merged pair is the first that is left of one of two runs, and how many were taken from the left run is carried from each
+coordinate to the next. Elements of a pass read only the pass before: nothing is scattered, so that no promise is
+needed. n elements take n ceil(log2 n) such steps.
 """
 
 from __future__ import annotations
@@ -35,6 +34,12 @@ class Writer(Protocol):
 
     def conform(self, value: Value, type: TileType) -> Value: ...
 
+    def put(self, tile: Value, arg: RegionArg, value: Value) -> Value: ...
+
+    def instances(
+        self, op: Op, args: Sequence[RegionArg], inits: Sequence[Value], body: Callable[[list[Value]], list[Value]]
+    ) -> Region: ...
+
     def carry(
         self, op: Op, args: Sequence[RegionArg], inits: Sequence[Value], body: Callable[[list[Value]], list[Value]]
     ) -> Region: ...
@@ -45,13 +50,10 @@ def sort(writer: Writer, op: Sort) -> Region:
     b, axes = writer.b, op.source.type.axes
     coordinates = writer.conform(b.coords(op.part), TileType(i64, axes))
     passes = _passes(writer, op.part.extent)
-    steps = writer.count("sort_step", passes + 1)
     arg = writer.each(writer.count("sort_pass", passes).whole(), name="sort_pass")
 
     def body(carried: list[Value]) -> list[Value]:
-        merging = _Pass(writer, op, arg, steps, carried[0])
-        source = merging.source()
-        return [merging.pick(tile, source) for tile in carried]
+        return _Pass(writer, op, arg, carried[0], carried[1]).merged()
 
     return writer.carry(op, [arg], [op.source, coordinates], body)
 
@@ -76,62 +78,49 @@ class _Pass:
     writer: Writer
     op: Sort
     arg: RegionArg
-    steps: Dim
     keys: Value
+    places: Value
 
     def __post_init__(self) -> None:
         self.b = self.writer.b
         self.zero, self.one, self.two = (self.b.full(n, i64) for n in (0, 1, 2))
-        at = self.calc("sub", self.b.coords(self.op.part), self.b.index(self.op.part.lo))
         self.width = self.calc("shl", self.one, self.b.index(self.arg.index))
-        pair = self.calc("mul", self.width, self.two)
-        self.base = self.calc("mul", self.calc("floordiv", at, pair), pair)
-        self.place = self.calc("sub", at, self.base)
-        left = self.calc("sub", self.b.index(self.op.part.extent), self.base)
-        self.lefts = self.calc("minimum", self.width, left)
-        rest = self.calc("maximum", self.calc("sub", left, self.width), self.zero)
-        self.rights = self.calc("minimum", self.width, rest)
+        self.pair = self.calc("mul", self.width, self.two)
 
     def calc(self, fn: str, *args: Value) -> Value:
         return self.b.elementwise(fn, *args)
 
-    def source(self) -> Value:
-        """For each element its offset in the pass before."""
-        axes = TileType(i64, self.keys.type.axes)
-        low = self.calc("maximum", self.zero, self.calc("sub", self.place, self.rights))
-        high = self.calc("minimum", self.place, self.lefts)
-        whole = self.steps.whole()
-        arg = self.writer.each(Part(self.steps, whole.lo, self.arg.index + 1), name="sort_step")
-        region = self.writer.carry(self.op, [arg], [self.writer.conform(v, axes) for v in (low, high)], self.halve)
-        taken = region.results[0]
-        left, right = self.left(taken), self.right(taken)
-        over = self.calc("ge", self.calc("sub", self.place, taken), self.rights)
-        first = self.calc("or", over, self.before(self.key(left), self.key(right)))
-        from_left = self.calc("and", self.calc("lt", taken, self.lefts), first)
-        return self.calc("where", from_left, left, right)
+    def merged(self) -> list[Value]:
+        """Elements and coordinates with runs twice as long."""
+        rest = tuple(a for a in self.keys.type.axes if a.dim is not self.op.dim)
+        self.counts = TileType(i64, rest)
+        self.at = self.writer.each(self.op.part, name="sort_at")
+        tiles = [self.b.full(None, t.type.dtype, t.type.axes) for t in (self.keys, self.places)]
+        none = self.b.full(0, i64, rest)
+        return self.writer.carry(self.op, [self.at], [none, *tiles], self.step).results[1:]
 
-    def halve(self, carried: list[Value]) -> list[Value]:
-        """A step of the search for how many elements come from the left run."""
-        low, high = carried
-        middle = self.calc("floordiv", self.calc("add", low, high), self.two)
-        behind = self.calc("sub", self.right(middle), self.one)
-        more = self.before(self.key(self.left(middle)), self.key(behind))
-        open_ = self.calc("lt", low, high)
-        up = self.calc("and", open_, more)
-        down = self.calc("and", open_, self.calc("not", more))
-        return [
-            self.calc("where", up, self.calc("add", middle, self.one), low),
-            self.calc("where", down, middle, high),
-        ]
-
-    def left(self, taken: Value) -> Value:
-        return self.calc("add", self.base, taken)
-
-    def right(self, taken: Value) -> Value:
-        return self.calc("sub", self.calc("add", self.calc("add", self.base, self.width), self.place), taken)
-
-    def key(self, offset: Value) -> Value:
-        return self.pick(self.keys, offset)
+    def step(self, carried: list[Value]) -> list[Value]:
+        """The element at one coordinate; carried are how many were taken from the left run, and the tiles."""
+        at = self.b.index(self.at.index - self.op.part.lo)
+        place = self.calc("and", at, self.calc("sub", self.pair, self.one))
+        base = self.calc("sub", at, place)
+        behind = self.calc("sub", self.b.index(self.op.part.extent), base)
+        lefts = self.calc("minimum", self.width, behind)
+        rights = self.calc("minimum", self.width, self.calc("sub", behind, self.width))
+        begins = self.calc("eq", place, self.zero)
+        taken = self.calc("where", begins, self.zero, carried[0])
+        left = self.calc("add", base, taken)
+        others = self.calc("sub", place, taken)
+        right = self.calc("add", self.calc("add", base, self.width), others)
+        a, b = self.pick(self.keys, left), self.pick(self.keys, right)
+        over = self.calc("ge", others, rights)
+        first = self.calc("and", self.calc("lt", taken, lefts), self.calc("or", over, before(self.b, self.op, a, b)))
+        more = self.calc("add", taken, self.calc("where", first, self.one, self.zero))
+        chosen = [self.calc("where", first, a, b)]
+        # Both, not the one at a chosen offset: which run is next cannot be foretold, and a branch on it is.
+        chosen.append(self.calc("where", first, self.pick(self.places, left), self.pick(self.places, right)))
+        kept = [self.writer.put(tile, self.at, v) for tile, v in zip(carried[1:], chosen)]
+        return [self.writer.conform(more, self.counts), *kept]
 
     def pick(self, tile: Value, offset: Value) -> Value:
         """The elements of a tile at offsets; outside it a zero that nothing looks at."""
@@ -139,9 +128,10 @@ class _Pass:
         subs = [Sub(tile=place) if a.dim is self.op.dim else Sub(part=a) for a in tile.type.axes]
         return self.b.extract(tile, subs, self.b.full(False if tile.type.dtype == bool_ else 0, tile.type.dtype))
 
-    def before(self, a: Value, b: Value) -> Value:
-        """Whether `a`, of the left run, comes first: ties do, and NaN comes last."""
-        if a.type.dtype in (f16, bf16):
-            a, b = self.b.cast(a, f32), self.b.cast(b, f32)
-        first = self.calc("ge" if self.op.descending else "le", a, b)
-        return self.calc("or", first, self.calc("isnan", b)) if a.type.dtype.is_float else first
+
+def before(b: Builder, op: Sort, first: Value, second: Value) -> Value:
+    """Whether `first`, which is the earlier one, comes first: ties do, and NaN comes last."""
+    if first.type.dtype in (f16, bf16):
+        first, second = b.cast(first, f32), b.cast(second, f32)
+    kept = b.elementwise("ge" if op.descending else "le", first, second)
+    return b.elementwise("or", kept, b.elementwise("isnan", second)) if first.type.dtype.is_float else kept

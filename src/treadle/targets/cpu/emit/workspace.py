@@ -1,7 +1,8 @@
 """Where buffers are: offsets in the workspace, and how large it must be.
 
 The workspace is one block, 64-byte aligned: first what the whole launch shares, then one piece for every worker. Local
-buffers of a task are in its worker's piece; small ones of constant size are in the task's frame instead.
+buffers of a task are in its worker's piece; small ones of constant size are in the task's frame instead, and so are
+those of the workspace that no task of the only launch touches.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ def plan_buffers(program: MachineProgram, lets: Mapping[str, Expr]) -> BufferPla
     shared, worker = ZERO, ZERO
     for buffer in buffers.values():
         local = buffer.place == "local"
-        if local and _in_frame(buffer):
+        # A launch by itself leaves nothing in its workspace for another: small pieces of it can be in registers.
+        alone = len(program.host.launches) == 1 and buffer.name not in inside
+        if (local or alone) and _in_frame(buffer):
             plan.frame.add(buffer.name)
             continue
         if not local or buffer.name in outside:
