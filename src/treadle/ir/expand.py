@@ -7,7 +7,7 @@ machine text embeds by itself. The captured program stays what users and files s
 |---|---|
 | `Fold` | a `serial` region over the coordinates, that carries the state |
 | `Scan` | the same, and an outer tile that gets the state at each coordinate |
-| `Sort` | passes of a merge sort (`ir.sorting`), one for all that sort a value so; its first few a short list (`ir.selecting`) |
+| `Sort` | passes of a merge sort (`ir.sorting`), once for all that sort so; its first few: a list (`ir.selecting`) |
 | `ArgReduce` | the extremum, then the least position of an element that equals it |
 | a region's `merges` | nothing: the region is the exact chain, a `pipeline` |
 | `order fold_right` of a region | a `pipeline` from the last instance to the first |
