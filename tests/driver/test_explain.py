@@ -31,7 +31,7 @@ def test_the_plan_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(build, "check", doubts_the_first)
     second = doubled.plan(x)
-    assert first.decisions.family != second.decisions.family
+    assert first.decisions.line() != second.decisions.line()
     text = second.explain().splitlines()
     assert text[0] == second.decisions.line()
     assert second.decisions.cost is not None and text[1].startswith(f"  predicted {second.decisions.cost};")

@@ -12,6 +12,7 @@ import treadle as td
 from treadle.checker.derivation_plans import validate_plan
 from treadle.driver.rewriting import redecide, rewrite
 from treadle.ir.guard import Bound
+from treadle.ir.printer import print_program
 from treadle.plan.steps import Step
 from treadle.rules import Derivation, fuse_siblings, inline, narrow, split_k, stage, tile
 from treadle.rules.plans import AxisUnknown, decided_by
@@ -92,6 +93,29 @@ def test_decisions_of_a_plan() -> None:
     assert validate_plan(plan.program, Step("hoist", {}), other.program).status == "unknown"
     foreign = kernels.tiles.plan(x).program
     assert validate_plan(plan.program, step, foreign).status == "rejected"
+
+
+T = td.dims("T")
+
+
+@td.kernel
+def total(X: td.Tensor[T], S: td.Out[()] = None):
+    s = td.zeros()
+    for t in td.reduce(T):
+        s = s + X[t].sum(t)
+    S[()] = s
+
+
+def test_decisions_of_a_plan_whose_program_was_derived() -> None:
+    """The family derives another program first: decisions are still those of the captured one."""
+    x = integers(1 << 17)
+    plan = total.plan(x)
+    assert print_program(plan.captured) == plan.source_program() != print_program(plan.program.program)
+    other, step = redecide(plan, "bind", workers=1)
+    assert other.decisions.point == {**plan.decisions.point, "workers": 1}
+    assert print_program(other.captured) == plan.source_program()
+    assert other(x) == x.sum() == plan(x)
+    assert validate_plan(plan.program, step, other.program).status == "verified"
 
 
 def test_a_narrower_guard() -> None:

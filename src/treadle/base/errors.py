@@ -170,12 +170,12 @@ def _rebuild(cls: type[TreadleError], fields: dict[str, Any]) -> TreadleError:
 def _labelled(label: str, text: str) -> list[str]:
     """`label: text`, further lines of the text aligned below its first."""
     first, *rest = text.splitlines() or [""]
-    indent = " " * 12
-    lines = _wrapped(f"  {label + ':':<10}", first, indent)
+    indent, inside = " " * 12, "  " if rest else ""  # where lines are several items, what goes on stands further in
+    lines = _wrapped(f"  {label + ':':<10}", first, indent + inside)
     for line in rest:
         words = line.lstrip()
         deeper = indent + " " * (len(line) - len(words))
-        lines += _wrapped(deeper, words, deeper)
+        lines += _wrapped(deeper, words, deeper + inside)
     return lines
 
 

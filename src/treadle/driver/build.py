@@ -51,11 +51,39 @@ class Built:
     timeline: Timeline = field(default_factory=Timeline)
     extents: Mapping[str, int] = field(default_factory=dict[str, int])  # those that it was planned for
     program: Program | None = None  # as captured, where the plan is of a program derived from it
+    unverified: int = 0  # cheaper plans that the judge did not verify
 
     @property
     def captured(self) -> Program:
         """The program that the plan is for."""
         return self.program or self.machine.captured or self.machine.program
+
+
+class Tried:
+    """What was tried and not taken. A family whose further point is refused for the same reason has no other turn."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.by_judge = 0
+        self._reasons: dict[str, set[str]] = {}
+        self._done: set[str] = set()
+
+    def refused(self, plan: Plan, why: str, reason: str | None = None) -> None:
+        """Notes why; `reason` is the part of it that would be the same for another point."""
+        self.notes.append(f"{plan.line()}: {why}")
+        known = self._reasons.setdefault(plan.family, set())
+        if (reason or why) in known:
+            self._done.add(plan.family)
+        known.add(reason or why)
+
+    def unverified(self, plan: Plan, verdict: Verdict) -> None:
+        """Notes a plan that was realised, and not verified."""
+        self.by_judge += 1
+        self.refused(plan, str(verdict), f"{verdict.status} {verdict.judgement} {verdict.reason}")
+
+    def enough(self, plan: Plan) -> bool:
+        """Whether other points of the plan's family need not be tried."""
+        return plan.family in self._done
 
 
 def choose(
@@ -81,35 +109,36 @@ def choose(
         verify(program, pass_name="capture")
     with timeline.stage("expand"):
         whole = expand(program)
-    notes: list[str] = []
+    tried = Tried()
     refusals: list[str] = []
     with timeline.stage("plan"):
         found = candidates(whole, target, facts, pins, refusals, without, ablate, how)
     for candidate in _timed(whole, found, timeline):
-        if family is not None and candidate.plan.family != family:
+        if tried.enough(candidate.plan) or (family is not None and candidate.plan.family != family):
             continue
         try:
             with timeline.stage("realise"):
                 machine = _shallow(whole, candidate.build)
+            with timeline.stage("judge"):
+                verdict = judged(program, candidate, machine)
         except LimitError as error:
-            notes.append(f"{candidate.plan.line()}: {error.found}")
+            tried.refused(candidate.plan, error.found)
             continue
         except LoweringBroken as error:
             if candidate.universal:
                 raise
             # The user's program has other plans; the note says that this one is a bug of ours.
-            notes.append(f"{candidate.plan.line()}: {error.code}: {error.found}")
+            tried.refused(candidate.plan, f"{error.code}: {error.found}")
             continue
-        with timeline.stage("judge"):
-            verdict = judged(program, candidate, machine)
         if verdict.status == "verified":
-            return Built(candidate, machine, verdict, [*refusals, *notes], timeline, facts.extents, program)
-        notes.append(f"{candidate.plan.line()}: {verdict}")
+            notes = [*refusals, *tried.notes]
+            return Built(candidate, machine, verdict, notes, timeline, facts.extents, program, tried.by_judge)
+        tried.unverified(candidate.plan, verdict)
         if candidate.universal:
             raise _unverified(program, target, machine, verdict)
     raise NoPlan(
         doing=f"planning {program.name} for {target}",
-        found="; ".join([*refusals, *notes]) or "no family",
+        found="; ".join([*refusals, *tried.notes]) or "no family",
         expected="a family that admits the program, or the universal plan",
         hint="look at kernel.plan(...).explain(), or use kernel.reference",
         span=program.span,
@@ -257,6 +286,7 @@ def assemble(built: Built) -> Record:
         "guard": guard_out(machine.guard),
         "notes": built.notes,
         "seconds": dict(built.timeline.seconds),
+        "unverified": built.unverified,
         "late": [],
         **extra,
     }

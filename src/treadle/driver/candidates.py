@@ -27,6 +27,8 @@ from treadle.targets.cpu.families import families as cpu_families
 from treadle.targets.cuda.families import families as cuda_families
 
 UNIVERSAL = "universal"
+AGAIN = 2
+"""How many further points of a family stand for its best where that is refused."""
 _FAMILIES: dict[str, Callable[[], Sequence[Family[MachineProgram]]]] = {"cpu": cpu_families, "cuda": cuda_families}
 
 
@@ -97,9 +99,9 @@ def candidates(
     ablate: str | None = None,
     how: Searching = BY_DEFAULT,
 ) -> Iterator[Candidate]:
-    """The plans to try, in order of predicted time; the universal plan last; none of those in `without`.
+    """The plans to try, in order of predicted time: the best of each family and its next `AGAIN`; universal last.
 
-    Families that refuse the program append their reasons to `refusals`.
+    None of those in `without` is among them. Families that refuse the program append their reasons to `refusals`.
     *Errors*: `plan/pin-refused`, `plan/none`, `plan/unfinished`, `plan/search`, `plan/no-solver`.
     """
     planned = plan_facts(program, target, facts)
@@ -108,10 +110,10 @@ def candidates(
     among = cast("Sequence[Family[MachineProgram]]", left)
     choice = choose(program, planned, among, pins, ablate=ablate, search=how.search, clock=Clock(how.budget))
     refusals += [f"{r.family}: {'; '.join(r.reasons)}" for r in choice.rejected]
-    found = [choice.best, *choice.others]
+    found = [p for c in (choice.best, *choice.others) for p in (c.plan, *c.next[:AGAIN])]
     # The universal plan decides nothing and never loses its right to run: it comes after every other.
-    for one in sorted(found, key=lambda c: c.plan.family == UNIVERSAL):
-        plan = replace(one.plan, guard=in_place(one.plan.guard, facts.same)) if facts.same else one.plan
+    for one in sorted(found, key=lambda p: (p.family == UNIVERSAL, 0.0 if p.cost is None else p.cost.total)):
+        plan = replace(one, guard=in_place(one.guard, facts.same)) if facts.same else one
         plan = replace(plan, extents=planned.extents, unit=planned.unit, aligned=planned.aligned)
         if facts.loose:
             plan = replace(plan, guard=apart_but(plan.guard, program, facts.loose))
@@ -223,7 +225,12 @@ def _whatever_the_call(program: Program, planned: PlanFacts, facts: CallFacts) -
 
 def saved_candidate(plan: Plan, program: Program) -> Candidate:
     """A saved plan as a candidate: its family builds it from its point, its guard and what was known of its call."""
-    facts = PlanFacts(
+    return candidate_of(plan, program, saved_facts(plan))
+
+
+def saved_facts(plan: Plan) -> PlanFacts:
+    """What a saved plan says of the call that it was made for."""
+    return PlanFacts(
         plan.target,
         extents=plan.extents,
         unit=plan.unit | _units(plan.guard),
@@ -232,7 +239,6 @@ def saved_candidate(plan: Plan, program: Program) -> Candidate:
         features=plan.features,
         workers=plan.workers,
     )
-    return candidate_of(plan, program, facts)
 
 
 def _units(guard: Guard) -> frozenset[tuple[str, int]]:

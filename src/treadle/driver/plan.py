@@ -23,6 +23,7 @@ from treadle.driver.specialisation import Specialisation
 from treadle.driver.targets import arrays_elsewhere, host_target, place_of, resolve
 from treadle.driver.variants import Variant
 from treadle.driver.variants import load as load_variant
+from treadle.ir.core import Program
 from treadle.ir.guard import Guard
 from treadle.ir.parser import parse_program
 from treadle.ir.printer import print_program
@@ -51,7 +52,7 @@ class Plan:
         self._special = special
         self._record: Record | None = None
         self._variant: Variant | None = None
-        self._text = print_program(built.captured)
+        self._text = print_program(self.captured)
 
     def __repr__(self) -> str:
         return f"<plan {self.decisions.line()}: {self._built.verdict.status}>"
@@ -59,6 +60,11 @@ class Plan:
     def with_decisions(self, built: Built) -> Plan:
         """Other decisions for the same kernel, realised and judged."""
         return Plan(built, self._kernel, self._special)
+
+    @property
+    def captured(self) -> Program:
+        """The captured program, which the machine program is of or was derived from."""
+        return self._built.captured
 
     @property
     def decisions(self) -> Decisions:

@@ -15,7 +15,7 @@ from treadle.checker.derivation import validate_derivation
 from treadle.checker.derivation_plans import validate_plan
 from treadle.driver.arguments import Call
 from treadle.driver.build import restore
-from treadle.driver.candidates import families
+from treadle.driver.candidates import families, saved_facts
 from treadle.driver.errors import PlanUnverified
 from treadle.driver.kernel import Kernel
 from treadle.driver.plan import Plan
@@ -24,7 +24,6 @@ from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.ir.printer import print_program
 from treadle.lang.definition import Definition
-from treadle.plan.facts import CallFacts as PlanFacts
 from treadle.plan.family import Setting
 from treadle.plan.plan import Plan as Decisions
 from treadle.plan.steps import Step
@@ -142,8 +141,8 @@ def redecide(plan: Plan, kind: str, **settings: Setting) -> tuple[Plan, Step]:
     """
     decisions, step = replan(plan.decisions, kind, **settings)
     machine = plan.program
-    _known(decisions, machine.program, settings)
-    built = restore(decisions, machine.captured or machine.program)
+    _known(decisions, plan.captured, settings)
+    built = restore(decisions, plan.captured)
     verdict = validate_plan(machine, step, built.machine)
     if verdict.status != "verified":
         raise PlanUnverified(
@@ -157,7 +156,7 @@ def redecide(plan: Plan, kind: str, **settings: Setting) -> tuple[Plan, Step]:
 
 def _known(decisions: Decisions, program: Program, settings: Mapping[str, Setting]) -> None:
     """Names among the settings are values of the family's axes. *Errors*: `rules/axis`."""
-    facts = PlanFacts(decisions.target, features=decisions.features, workers=decisions.workers)
+    facts = saved_facts(decisions)
     for family in families(decisions.target):
         for axis in family.axes(expand(program), facts) if family.name == decisions.family else ():
             value = settings.get(axis.name)

@@ -88,11 +88,12 @@ class NoPlan(LimitError):
 
 
 _NUMBER = re.compile(r"\d+(?=, not (\d+)$)")
-_SHOWN = 3
+_SHOWN = 12
 
 
 def in_short(reasons: Sequence[str]) -> list[str]:
-    """Reasons that differ only in a number before the wanted one (`..., not 64`) as one, the nearest numbers first."""
+    """Reasons that differ only in a number before the wanted one (`..., not 64`) as one: all the numbers, of many the
+    nearest."""
     numbers: dict[str, list[int]] = {}
     for reason in reasons:
         found = _NUMBER.search(reason)
@@ -106,7 +107,7 @@ def in_short(reasons: Sequence[str]) -> list[str]:
         wanted = int(key.rpartition(" ")[2])
         near = sorted(dict.fromkeys(tried), key=lambda n: (abs(n - wanted), n))
         more = len(near) - _SHOWN
-        names = [*map(str, near[:_SHOWN]), *([f"{more} other sizes"] if more > 0 else [])]
+        names = [*map(str, sorted(near[:_SHOWN])), *([f"{more} other sizes"] if more > 0 else [])]
         text = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
         out.append(key.format(text))
     return out

@@ -105,21 +105,23 @@ class Choice:
     def explain(self, taken: Plan | None = None, tried: Sequence[str] = ()) -> str:
         """Why this plan: its cost and bottleneck, alternatives, rejected families.
 
-        `taken` is the plan that runs, when it is not the cheapest: one of another family, since those cheaper were
-        tried and not taken. `tried` has the line of such a plan and, behind a colon, why.
+        `taken` is the plan that runs, when it is not the cheapest: another point, or one of another family, since those
+        cheaper were tried and not taken. `tried` has the line of such a plan and, behind a colon, why.
         """
         known = [self.best, *self.others]
         one = next((c for c in known if taken is not None and c.plan.family == taken.family), self.best)
         why = {c.plan.family: note[len(c.plan.line()) + 2 :] for c in known for note in tried if _about(note, c.plan)}
-        cost = one.cost
-        lines = [one.plan.line(), f"  predicted {cost}; bound by {cost.bottleneck}; {one.searched} points"]
+        own = taken is None or taken.family != one.plan.family or taken.point == one.plan.point
+        runs, cost = (one.plan, one.cost) if own or taken is None else (taken, taken.cost or one.cost)
+        lines = [runs.line(), f"  predicted {cost}; bound by {cost.bottleneck}; {one.searched} points"]
         if self.certificate is not None:
             lines.append(f"  {self.certificate}")
         for plan in one.next:
-            differing = [f"{n}={v}" for n, v in plan.point.items() if v != one.plan.point.get(n)]
-            lines.append(f"  next {' '.join(differing)}: {plan.cost}")
+            differing = [f"{n}={v}" for n, v in plan.point.items() if v != runs.point.get(n)]
+            if differing:
+                lines.append(f"  next {' '.join(differing)}: {plan.cost}")
         for other in known:
-            if other is one:
+            if other is one and own:
                 continue
             if other.plan.family in why:
                 lines.append(f"  tried and not taken: {other.plan.line()}")
