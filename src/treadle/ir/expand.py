@@ -92,7 +92,7 @@ class Expander:
         self.prints = prints
         self.around: list[RegionArg] = []
         # Of this block and those around it: what was sorted how -> the sorted elements and their coordinates.
-        self.sorted: list[dict[tuple[str, Dim, str, bool], list[Value]]] = [{}]
+        self.sorted: list[dict[tuple[str, Dim, str, bool], tuple[Value | None, Value]]] = [{}]
         taken = [d.name for d in program.dims] + [t.name for t in program.tensors]
         for op in program.body.walk():
             if isinstance(op, Region):
@@ -287,22 +287,22 @@ class Expander:
             select(self, op, op.to).results = op.results
             return
         if whole is None:
-            region = sort(self, op)
-            if op.to is None:
-                region.results = op.results
-            whole = self.sorted[-1][key] = list(region.results)
-        elif op.to is None:
-            true = self.b.full(True, bool_)
-            for made, result in zip(whole, op.results):
-                self.b.block.ops.append(Elementwise(fn="where", args=(true, made, made), results=[result]))
-        if op.to is None:
-            return
-        place = self.b.elementwise("add", self.b.coords(op.to), self.b.index(op.part.lo - op.to.lo))
-        for made, result in zip(whole, op.results):
-            subs = [Sub(tile=place) if a.dim is op.dim else Sub(part=a) for a in made.type.axes]
-            self.b.block.ops.append(
-                Extract(source=made, subs=tuple(subs), fill=self.b.full(0, made.type.dtype), results=[result])
-            )
+            whole = self.sorted[-1][key] = sort(self, op)
+        elements, places = whole
+        to = op.part if op.to is None else op.to
+        place = self.b.elementwise("add", self.b.coords(to), self.b.index(op.part.lo - to.lo))
+        for source, by, result in ((elements, place, op.results[0]), (places, place, op.results[1])):
+            if source is None:
+                # Elements that were not moved themselves are brought from where the coordinates say.
+                source, by = op.source, self.at(places, op.dim, place)
+            subs = [Sub(tile=by) if a.dim is op.dim else Sub(part=a) for a in source.type.axes]
+            fill = self.b.full(False if source.type.dtype == bool_ else 0, source.type.dtype)
+            self.b.block.ops.append(Extract(source=source, subs=tuple(subs), fill=fill, results=[result]))
+
+    def at(self, tile: Value, along: Dim, place: Value) -> Value:
+        """The elements of a tile at places along an axis, 0 outside it."""
+        subs = [Sub(tile=place) if a.dim is along else Sub(part=a) for a in tile.type.axes]
+        return self.b.extract(tile, subs, self.b.full(0, tile.type.dtype))
 
     def least(self, extent: Expr) -> float:
         """The number that an extent is, if it is told; else infinity."""

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Expr, const, maximum
-from treadle.dtype.formats import bf16, bool_, f16, f32, i64
+from treadle.dtype.formats import bf16, bool_, f16, f32, f64, i32, i64
 from treadle.ir.builder import Builder
 from treadle.ir.core import Op, Region, RegionArg, Sub, TileType, Value
 from treadle.ir.ops.fold import Sort
@@ -45,17 +45,38 @@ class Writer(Protocol):
     ) -> Region: ...
 
 
-def sort(writer: Writer, op: Sort) -> Region:
-    """The region whose results are the sorted elements and their coordinates, over the axes of the source."""
+def sort(writer: Writer, op: Sort) -> tuple[Value | None, Value]:
+    """The sorted elements and their coordinates, over the axes of the source; no elements where only the coordinates
+    were sorted, beside numbers in the order of the elements."""
     b, axes = writer.b, op.source.type.axes
     coordinates = writer.conform(b.coords(op.part), TileType(i64, axes))
     passes = _passes(writer, op.part.extent)
     arg = writer.each(writer.count("sort_pass", passes).whole(), name="sort_pass")
+    ranked = op.source.type.dtype.is_float
+    keys = _ranks(b, op.source, op.descending) if ranked else op.source
 
     def body(carried: list[Value]) -> list[Value]:
         return _Pass(writer, op, arg, carried[0], carried[1]).merged()
 
-    return writer.carry(op, [arg], [op.source, coordinates], body)
+    elements, places = writer.carry(op, [arg], [keys, coordinates], body).results
+    return None if ranked else elements, places
+
+
+def _ranks(b: Builder, source: Value, descending: bool) -> Value:
+    """Integers in the order in which floats are to come: comparing them takes one instruction of a chain of few.
+
+    The bits of a float from 0 up are in its order, and those of a negative one against it; -0 is 0, NaN comes last.
+    """
+    x = source if source.type.dtype is f64 else b.cast(source, f32)
+    whole = i64 if x.type.dtype is f64 else i32
+    zero = b.full(0, whole)
+    bits = b.bitcast(x, whole)
+    turned = b.elementwise("xor", bits, b.full(whole.finite_max, whole))
+    rank = b.elementwise("where", b.elementwise("lt", bits, zero), turned, bits)
+    rank = b.elementwise("where", b.elementwise("eq", x, b.full(0.0, x.type.dtype)), zero, rank)
+    if descending:
+        rank = b.elementwise("sub", zero, rank)
+    return b.elementwise("where", b.elementwise("isnan", x), b.full(whole.finite_max, whole), rank)
 
 
 def _passes(writer: Writer, extent: Expr) -> Expr:
@@ -114,7 +135,7 @@ class _Pass:
         right = self.calc("add", self.calc("add", base, self.width), others)
         a, b = self.pick(self.keys, left), self.pick(self.keys, right)
         over = self.calc("ge", others, rights)
-        first = self.calc("and", self.calc("lt", taken, lefts), self.calc("or", over, before(self.b, self.op, a, b)))
+        first = self.calc("and", self.calc("lt", taken, lefts), self.calc("or", over, self.before(a, b)))
         more = self.calc("add", taken, self.calc("where", first, self.one, self.zero))
         chosen = [self.calc("where", first, a, b)]
         # Both, not the one at a chosen offset: which run is next cannot be foretold, and a branch on it is.
@@ -127,6 +148,11 @@ class _Pass:
         place = self.calc("add", offset, self.b.index(self.op.part.lo))
         subs = [Sub(tile=place) if a.dim is self.op.dim else Sub(part=a) for a in tile.type.axes]
         return self.b.extract(tile, subs, self.b.full(False if tile.type.dtype == bool_ else 0, tile.type.dtype))
+
+    def before(self, a: Value, b: Value) -> Value:
+        """Whether `a`, of the left run, comes first: ties do. Ranks of floats are in order already."""
+        turned = self.op.descending and not self.op.source.type.dtype.is_float
+        return self.calc("ge" if turned else "le", a, b)
 
 
 def before(b: Builder, op: Sort, first: Value, second: Value) -> Value:
