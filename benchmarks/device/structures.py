@@ -1,6 +1,6 @@
 """Structures of kernels on a Hopper GPU: convolutions, windows of keys, warps that copy for themselves, chains.
 
-`python benchmarks/device/structures.py OUT.json [conv] [window] [warps] [chained]` (none: all), with TREADLE_CACHE=off:
+`python benchmarks/device/structures.py OUT.json [PART ...]` (none: all), with TREADLE_CACHE=off:
 kernels are called as a user does; they plan, are judged and compiled there. *Method*: integer-exact values where sums
 are exact, else a float64 oracle of the same rounding's size; times by events, interleaved with the peer, the L2
 overwritten before each sample, random data, medians, raw samples kept.
@@ -24,6 +24,8 @@ from room import DEVICE, clock, described, interleaved, median, ran_as  # noqa: 
 
 import treadle as td  # noqa: E402
 from treadle import lib  # noqa: E402
+from treadle.plan.family import Axis  # noqa: E402
+from treadle.targets.cuda.blocks import Blocks  # noqa: E402
 from treadle.targets.cuda.streams import Streams  # noqa: E402
 
 BF = torch.bfloat16
@@ -138,7 +140,96 @@ def chained(rows: Rows, flush: torch.Tensor) -> None:
         timed(rows, f"chained {m}x{n}x{k}", calls, flush, about, 2.0 * m * n * k)
 
 
-PARTS = {"conv": conv, "window": window, "warps": warps, "chained": chained}
+EXACT = [
+    {"rows": rows, "columns": columns, "step": step, "versions": versions, "raster": "panels"}
+    for rows, columns, step, versions in (
+        (128, 128, 16, 1),
+        (128, 128, 32, 2),
+        (128, 256, 16, 2),
+        (128, 256, 32, 2),
+        (64, 64, 16, 2),
+    )
+]
+"""Points of the family `blocks`."""
+
+
+def exact(rows: Rows, flush: torch.Tensor) -> None:
+    """Products of f32 without a permission, by multiply-add, beside cuBLAS."""
+    axes = Blocks.axes
+    torch.backends.cuda.matmul.allow_tf32 = False
+    for m, n, k in ((4096, 4096, 4096), (1024, 1024, 1024)):
+        x, w = (torch.randint(-3, 4, s, device=DEVICE).float() for s in ((m, k), (k, n)))
+        y, z = (torch.empty(m, n, device=DEVICE) for _ in range(2))
+        calls: dict[str, Any] = {"peer": lambda x=x, w=w, z=z: torch.mm(x, w, out=z)}
+        about: dict[str, Any] = {}
+        for point in [None, *EXACT]:
+            if point is not None:
+                Blocks.axes = lambda self, program, facts, point=point: [  # type: ignore[method-assign]  # one point
+                    Axis(a.name, (point[a.name],)) for a in axes(self, program, facts)
+                ]
+            kernel, name = fresh(lib.linear), "ours" if point is None else str(point)
+            kernel(x, w, None, y.fill_(-1))
+            found = described(ran_as(kernel, (x, w, None, y), {}))
+            wrong = int((y != x @ w).sum())
+            about |= found if point is None else {}
+            rows.append({"case": f"exact {m}x{n}x{k}", "point": point, "wrong": wrong, "registers": found["registers"]})
+            print(name, "wrong", wrong, found["plan"], found["registers"], flush=True)
+            calls[name] = kernel.bind(x, w, None, y)
+        Blocks.axes = axes  # type: ignore[method-assign]  # as it was
+        x.copy_(torch.randn(m, k, device=DEVICE))
+        w.copy_(torch.randn(k, n, device=DEVICE))
+        timed(rows, f"exact {m}x{n}x{k}", calls, flush, about, 2.0 * m * n * k)
+
+
+def gate(rows: Rows, flush: torch.Tensor) -> None:
+    """Two products and a gate in one kernel, beside products, sigmoid and product of torch."""
+    m, k, n = 4096, 4096, 11008
+    x, a, b = (torch.randn(*s, device=DEVICE).to(BF) / 8 for s in ((m, k), (k, n), (k, n)))
+    y, u, v = (torch.empty(m, n, dtype=BF, device=DEVICE) for _ in range(3))
+    kernel = fresh(lib.gated_linear)
+    kernel(x, a, b, y)
+
+    def peer() -> torch.Tensor:
+        torch.mm(x, a, out=u)
+        torch.mm(x, b, out=v)
+        return torch.nn.functional.silu(u).mul_(v)
+
+    want = torch.nn.functional.silu(x.float() @ a.float()) * (x.float() @ b.float())
+    about = described(ran_as(kernel, (x, a, b, y), {})) | {"off": float((y - want).norm() / want.norm())}
+    print("gate off", about["off"], about["plan"], flush=True)
+    calls = {
+        "ours": kernel.bind(x, a, b, y),
+        "peer": peer,
+        "products": lambda: (torch.mm(x, a, out=u), torch.mm(x, b, out=v)),
+    }
+    timed(rows, "gate and up 4096x4096x11008", calls, flush, about, 4.0 * m * n * k)
+
+
+def scans(rows: Rows, flush: torch.Tensor) -> None:
+    """Running sums of rows beside torch."""
+    for dtype in (torch.float32, BF):
+        for m, n in ((4096, 4096), (16384, 1024)):
+            x, y = (torch.randint(-2, 3, (m, n), device=DEVICE).to(dtype) for _ in range(2))
+            kernel = fresh(lib.cumsum)
+            kernel(x, y)
+            wrong = int((y.float() != x.double().cumsum(1).to(dtype).float()).sum())
+            about = described(ran_as(kernel, (x, y), {})) | {"wrong": wrong}
+            print("cumsum", dtype, m, n, "wrong", wrong, about["plan"], flush=True)
+            z = torch.empty_like(x)
+            peer = lambda x=x, z=z: torch.cumsum(x, 1, dtype=x.dtype, out=z)  # noqa: E731
+            calls = {"ours": kernel.bind(x, y), "peer": peer, "copy": lambda x=x, z=z: z.copy_(x)}
+            timed(rows, f"cumsum {dtype} {m}x{n}", calls, flush, about, float(m * n))
+
+
+PARTS = {
+    "exact": exact,
+    "gate": gate,
+    "scans": scans,
+    "conv": conv,
+    "window": window,
+    "warps": warps,
+    "chained": chained,
+}
 
 
 def main(out: str, what: list[str]) -> None:

@@ -1,4 +1,5 @@
-"""J2 of shared memory that threads copy into asynchronously (`cp.async`): element by element, iteration by iteration.
+"""J2 of shared memory that threads copy into asynchronously (`cp.async`), or fill and read slot by slot in turn:
+element by element, iteration by iteration.
 
 A copy of threads is over for its own thread when a wait covers its group, and for the others when all threads have met
 after that. Its place is free again when all threads have met after their last access to it. Slots of a ring are indices
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from treadle.algebra.expr import Constraint, Expr, eq, ge, lt, sym
+from treadle.algebra.expr import Constraint, Expr, Floor, eq, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import Facts, Inexpressible, Region, complements
 from treadle.checker.gpu import accesses, joins_whole
@@ -201,8 +202,9 @@ class Reuse:
             if lost is not None:
                 self.at = lost
                 raise Unsure("J2", "groups of copies without a copy", missing="a copy by threads")
+        self.watched = frozenset(s.dst.name for s in copies) | self._turned()
+        if not self.watched:
             return frozenset()
-        self.watched = frozenset(s.dst.name for s in copies)
         self.moving = set(self.role.counters)
         self._kept()
         end = self.body(self.role.body, Pending())
@@ -210,6 +212,25 @@ class Reuse:
             self.at = copies[-1]
             raise Refused("J2", "the kernel may end before its copies have landed", {})
         return self.watched
+
+    def _turned(self) -> frozenset[str]:
+        """Buffers whose slots the agent's own threads fill and read in turn: shared memory of this workgroup that they
+        load and store, some index of which goes round."""
+        shared = {b.name for b in self.kernel.buffers if b.place == "shared" and not b.versions}
+        found: set[str] = set()
+        for role in self.kernel.roles:
+            for s in walk(role.body):
+                if not isinstance(s, Stmt):
+                    continue
+                for ref, _ in accesses(s):
+                    mine = role is self.role and isinstance(s, Load | Store) and ref.rank is None
+                    if not mine:
+                        shared.discard(ref.name)
+                    elif any(_goes_round(e) for e in ref.index):
+                        found.add(ref.name)
+                if isinstance(s, Compute):
+                    shared -= {x.name for x in s.args if isinstance(x, MemRef)}
+        return frozenset(found & shared)
 
     def _kept(self) -> None:
         """Only threads touch these buffers, and copies of threads into them."""
@@ -474,3 +495,9 @@ class Reuse:
                 return replace(state, plain=NONE, landed=NONE)
             case _:
                 return state
+
+
+def _goes_round(index: Expr) -> bool:
+    """Whether an index is a remainder of loops' variables, as that of a slot is."""
+    floors = [a for a in index.atoms() if isinstance(a, Floor)]
+    return any(not n.startswith("$") for f in floors for n in f.num.symbols)

@@ -10,8 +10,10 @@ from __future__ import annotations
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, Expr, const, lt, maximum, minimum, sym
 from treadle.analysis.uses import Uses
-from treadle.ir.core import Program
-from treadle.ir.guard import Guard
+from treadle.ir.core import Program, Sub, Tensor
+from treadle.ir.guard import Divisible, Guard, Unit
+from treadle.ir.ops.access import Load
+from treadle.ir.ops.elementwise import Cast
 from treadle.machine import form
 from treadle.machine.form import (
     Buffer,
@@ -27,6 +29,7 @@ from treadle.machine.form import (
     Sync,
 )
 from treadle.realise.batches import Issued
+from treadle.realise.channels import CHUNK, reachable
 from treadle.realise.choices import Choices
 from treadle.realise.feeding import Feeding, Ring
 from treadle.realise.frame import Frame, Got, ends, positions
@@ -60,6 +63,9 @@ class BlockedLowering(StreamLowering):
     """The lowering engine for one workgroup a block."""
 
     from_nothing = False
+    guard = Guard()
+    slot_axis: tuple[Expr, ...] = ()
+    """Slots of a buffer, where it has several."""
 
     def __init__(self, program: Program, choices: Choices, uses: Uses, stream: Stream, feeding: Feeding) -> None:
         super().__init__(program, choices, uses, stream, feeding)
@@ -71,8 +77,7 @@ class BlockedLowering(StreamLowering):
         for tile in tiles:
             if not tile.streamed:
                 raise self.refusal(f"{tile.value}, the same in every iteration")
-            deep = tile.outer if tile.outer == self.stream.step else tile.inner
-            kept = tile.inner if deep is tile.outer else tile.outer
+            deep, kept = self.order(tile)
             acc = next(c.op.result.type.dtype for c in self.stream.contractions if tile in (c.left_tile, c.right_tile))
             own = tile.value.type.dtype
             if (
@@ -82,7 +87,7 @@ class BlockedLowering(StreamLowering):
             ):
                 raise self.refusal(f"{tile.value} of {own} does not widen to {acc}")
             name = self.parts.fresh(f"{tile.tensor}s")
-            shape = (const(self.extent(deep)), const(self.extent(kept) + PAD))
+            shape = (*self.slot_axis, const(self.extent(deep)), const(self.extent(kept) + PAD))
             self.parts.buffers.append(Buffer(name, acc, shape, "shared", 16))
             self.slots_of_tiles[id(tile)] = name
         return Ring(tiles, "", "", "", 1)
@@ -119,8 +124,17 @@ class BlockedLowering(StreamLowering):
                 if tile.first == number:
                     self.fill_tile(tile, frame)
         frame.body.append(self.meet())
+        self.contract(made, frame)
+
+    @property
+    def unroll(self) -> int:
+        """Rank-one updates that are scheduled together."""
+        return min(16, self.feeding.step)
+
+    def contract(self, made: list[Issued], frame: Frame) -> None:
+        """Rank-one updates out of the slots, one coordinate of the depth after another."""
         depth = self.feeding.step
-        loop = form.Loop(var=self.parts.fresh("d"), lo=const(0), hi=const(depth), step=const(1), unroll=4)
+        loop = form.Loop(var=self.parts.fresh("d"), lo=const(0), hi=const(depth), step=const(1), unroll=self.unroll)
         inner = frame.child(loop.body)
         inner.symbols.add(loop.var)
         at = sym(loop.var)
@@ -154,15 +168,30 @@ class BlockedLowering(StreamLowering):
 
     def fill_tile(self, tile: Tile, frame: Frame) -> None:
         """Computes a block by all threads and puts it into its slot."""
+        got, place = self.computed(tile, frame)
+        name = self.slots_of_tiles[id(tile)]
+        deep, kept = self.order(tile)
+        version = form.Version(buffer=name, fill=zero(got.dtype), claim=self.block_claim(tile, deep, kept, frame))
+        frame.body.append(version)
+        frame.body.append(self.stored_block(tile, got, place, (), frame))
+
+    def order(self, tile: Tile) -> tuple[Part, Part]:
+        """The axes of a slot: the depth first."""
+        return (tile.outer, tile.inner) if tile.outer == self.stream.step else (tile.inner, tile.outer)
+
+    def computed(self, tile: Tile, frame: Frame) -> tuple[Got, Frame]:
+        """The elements of a block in the registers of all threads, neighbours along the tensor's rows; and the frame
+        whose lanes say where."""
         outer, inner = self.extent(tile.outer), self.extent(tile.inner)
-        lanes = min(32, inner)
-        rest, warps = 32 // lanes, 8
-        rounds, sweeps = max(1, inner // lanes), outer // (rest * warps)
-        if inner % lanes or outer % (rest * warps) or lanes & (lanes - 1):
+        each = self.together(tile)
+        lanes = min(32, inner // each)
+        rest, warps = 32 // max(lanes, 1), 8
+        rounds, sweeps = max(1, inner // (lanes * each)), outer // (rest * warps)
+        if inner % (lanes * each) or outer % (rest * warps) or lanes & (lanes - 1):
             raise self.refusal(f"a block of {outer} x {inner} of {tile.value}")
-        along = (Spot(0, "lane", lanes, 1), Spot(1, "slot", rounds, lanes))
-        down_spots = (Spot(2, "lane", rest, 1), Spot(3, "warp", warps, rest), Spot(4, "slot", sweeps, rest * warps))
-        digits = ((0, "lane", lanes), (2, "lane", rest), (3, "warp", warps))
+        along = (Spot(0, "slot", each, 1), Spot(1, "lane", lanes, each), Spot(2, "slot", rounds, lanes * each))
+        down_spots = (Spot(3, "lane", rest, 1), Spot(4, "warp", warps, rest), Spot(5, "slot", sweeps, rest * warps))
+        digits = ((1, "lane", lanes), (3, "lane", rest), (4, "warp", warps))
         before, self.agent = self.agent, Agent(tuple(d for d in digits if d[2] > 1))
         place = frame.child(frame.body)
         place.lanes = tuple(x for x in frame.lanes if x.part[0] not in (tile.outer.dim, tile.inner.dim))
@@ -174,25 +203,44 @@ class BlockedLowering(StreamLowering):
         value = tile.value
         coords = self.coords(value.type.axes, place)
         slots = self.slots_of(coords, place)
-        name = self.slots_of_tiles[id(tile)]
-        dtype = next(b.dtype for b in self.parts.buffers if b.name == name)
+        dtype = next(b.dtype for b in self.parts.buffers if b.name == self.slots_of_tiles[id(tile)])
         got = self.padded(tile, coords, slots, place)
         if got.dtype != dtype:
             got = self.compute(value, coords, "cast", [got], place, slots=slots, dtype=dtype)
-        names = positions(slots)
-        at = {p.dim: c for p, c in zip(value.type.axes, coords, strict=True)}
-        deep = tile.outer if tile.outer == self.stream.step else tile.inner
-        kept = tile.inner if deep is tile.outer else tile.outer
-        index = (at[deep.dim] - self.span(deep, frame)[1], at[kept.dim] - self.span(kept, frame)[1])
-        frame.body.append(form.Version(buffer=name, fill=zero(dtype), claim=self.block_claim(tile, deep, kept, frame)))
-        frame.body.append(
-            form.Store(
-                dst=MemRef(name, tuple(i.substitute(names) for i in index)),
-                src=FragRef(got.name),
-                claim=self.claim(value, coords, slots, place.live(slots)),
-            )
-        )
         self.agent = before
+        return got, place
+
+    def together(self, tile: Tile) -> int:
+        """Neighbours that a thread loads at once: a chunk where the guard says that rows are whole chunks."""
+        lies = lying(self.uses, tile)
+        if lies is None:
+            return 1
+        tensor, axis = lies
+        count = CHUNK // tensor.dtype.itemsize
+        whole = any(
+            isinstance(f, Divisible) and f.expr == tensor.dims[axis].extent and f.by % count == 0
+            for f in self.guard.facts
+        )
+        unit = any(isinstance(f, Unit) and f.tensor == tensor.name and f.axis == axis for f in self.guard.facts)
+        if not (unit and whole and reachable(self.guard, tensor, {axis}, count)):
+            return 1
+        elements = self.extent(tile.outer) * self.extent(tile.inner)
+        while count > 1 and elements < count * THREADS:  # a small block: fewer neighbours for each of the threads
+            count //= 2
+        return count
+
+    def stored_block(self, tile: Tile, got: Got, place: Frame, slot: tuple[Expr, ...], frame: Frame) -> form.Store:
+        """The store of a block's elements into its slot."""
+        coords = self.coords(tile.value.type.axes, place)
+        slots = self.slots_of(coords, place)
+        at = {p.dim: c for p, c in zip(tile.value.type.axes, coords, strict=True)}
+        index = [at[part.dim] - self.span(part, frame)[1] for part in self.order(tile)]
+        names = positions(slots)
+        return form.Store(
+            dst=MemRef(self.slots_of_tiles[id(tile)], (*slot, *(i.substitute(names) for i in index))),
+            src=FragRef(got.name),
+            claim=self.claim(tile.value, coords, slots, place.live(slots)),
+        )
 
     def padded(self, tile: Tile, coords: tuple[Expr, ...], slots: tuple[str, ...], frame: Frame) -> Got:
         """The block's elements, zero where there are none."""
@@ -240,12 +288,16 @@ class BlockedLowering(StreamLowering):
         frame.body.append(
             form.Load(
                 dst=dst,
-                src=MemRef(name, (at, (lane.coord - lane.part[1]).substitute(names))),
+                src=MemRef(name, (*self.slot(frame), at, (lane.coord - lane.part[1]).substitute(names))),
                 claim=Claim(tile.value.name, coords, where),
             )
         )
         held[name] = dst
         return dst
+
+    def slot(self, frame: Frame) -> tuple[Expr, ...]:
+        """The slot that an iteration contracts."""
+        return ()
 
     # ---- what follows
 
@@ -260,14 +312,33 @@ def tile_load(uses: Uses, tile: Tile) -> object | None:
     return op if type(op).__name__ == "Load" else None
 
 
+def lying(uses: Uses, tile: Tile) -> tuple[Tensor, int] | None:
+    """The tensor that a tile is loaded from, converted at most, and which of its axes lies along the tile's rows; None
+    where it is something else, or of parts of bytes."""
+    op = uses.definition.get(tile.value.name)
+    while isinstance(op, Cast):
+        op = uses.definition.get(op.source.name)
+    if not isinstance(op, Load) or op.tensor.dtype.bits % 8:
+        return None
+    axes = [i for i, sub in enumerate(op.subs) if isinstance(sub, Sub) and sub.part == tile.inner]
+    return (op.tensor, axes[0]) if len(axes) == 1 else None
+
+
 def blocked(
-    program: Program, choices: Choices, guard: Guard, target: str, stream: Stream, feeding: Feeding
+    program: Program,
+    choices: Choices,
+    guard: Guard,
+    target: str,
+    stream: Stream,
+    feeding: Feeding,
+    engine: type[BlockedLowering] = BlockedLowering,
 ) -> MachineProgram:
     """The machine program of blocks in shared memory: one role, all threads one agent.
 
     *Errors*: `realise/unsupported`.
     """
-    low = BlockedLowering(program, choices, Uses(program), stream, feeding)
+    low = engine(program, choices, Uses(program), stream, feeding)
+    low.guard = guard
     top = Frame([], block=program.body)
     low.lower_block(program.body, top)
     if any(not isinstance(s, form.Tasks) for s in top.body) or low.tasks is None:

@@ -7,37 +7,32 @@ blocks are brought before the loop, and blocks beyond the last one are zeros tha
 
 from __future__ import annotations
 
-from treadle.algebra.dims import Dim, Part
-from treadle.algebra.expr import Constraint, Expr, const, lt, maximum, minimum, sym
+from treadle.algebra.dims import Part
+from treadle.algebra.expr import Constraint, Expr, const, lt, sym
 from treadle.analysis.uses import Uses
 from treadle.dtype.formats import f32
 from treadle.hardware.layouts import WARP_ATOMS
-from treadle.ir.core import Program, Region, Sub
+from treadle.ir.core import Program, Sub
 from treadle.ir.guard import Guard
 from treadle.machine import form
 from treadle.machine.form import (
     Buffer,
     Claim,
     FragRef,
-    Host,
     Invariant,
-    Kernel,
-    Launch,
     MachineProgram,
     MemRef,
-    Role,
     Sync,
 )
 from treadle.realise.batches import Issued
-from treadle.realise.blocked import THREADS, BlockedLowering
+from treadle.realise.blocked import BlockedLowering, blocked
 from treadle.realise.choices import Choices
 from treadle.realise.feeding import Feeding, Ring
 from treadle.realise.frame import Frame, ends
 from treadle.realise.items import Item
 from treadle.realise.lanes import Agent, Spot
 from treadle.realise.ring import Contraction, Stream, Tile
-from treadle.realise.threads import lay_out
-from treadle.realise.tidy import without_idle
+from treadle.realise.slotted import SlottedLowering
 
 WARPS = Agent(((3, "lane", 4), (4, "lane", 8), (5, "warp", 2), (6, "warp", 4)))
 """Two warps down the rows, four across the columns."""
@@ -79,23 +74,15 @@ def atom_for(one: Contraction) -> str | None:
     )
 
 
-class WarpLowering(BlockedLowering):
+class WarpLowering(SlottedLowering):
     """The lowering engine for one workgroup a block, whose warps contract."""
 
     def __init__(self, program: Program, choices: Choices, uses: Uses, stream: Stream, feeding: Feeding) -> None:
         super().__init__(program, choices, uses, stream, feeding)
         self.agent = WARPS
-        self.first: Expr = const(0)
-        if len(stream.batches) != 1 or stream.walked or (stream.loop is not None and len(stream.loop.args) != 1):
-            raise self.refusal("several batches an iteration, or several ordered dimensions")
         for one in stream.contractions:
             if atom_for(one) is None or one.left_tile is None or one.cols == stream.step:
                 raise self.refusal(f"{one.op.result} of {one.left.type.dtype}, or of a value in registers")
-
-    @property
-    def ahead(self) -> int:
-        """How many blocks are on their way when one is contracted."""
-        return self.feeding.versions - 1
 
     # ---- resources
 
@@ -134,13 +121,9 @@ class WarpLowering(BlockedLowering):
 
     # ---- blocks on their way
 
-    def range_of(self, frame: Frame) -> tuple[Expr, Expr]:
-        """Where blocks begin and end along the dimension that is gone through."""
-        if self.stream.block is None:
-            _, lo, hi = self.key(self.stream.step, frame)
-            return lo, hi
-        domain = self.stream.block.domain
-        return self.index(domain.lo, frame), self.index(domain.hi, frame)
+    def order(self, tile: Tile) -> tuple[Part, Part]:
+        """The axes of a slot: as they lie in the tensor."""
+        return tile.outer, tile.inner
 
     def filled_once(self, frame: Frame) -> None:
         """The first blocks, one group each."""
@@ -158,24 +141,14 @@ class WarpLowering(BlockedLowering):
     def bring(self, tile: Tile, at: Expr, slot: Expr, frame: Frame) -> None:
         """Starts the copy of the block that begins at `at`."""
         name = self.slots_of_tiles[id(tile)]
-        coords: dict[Dim, Expr] = {}
-        claimed: list[Constraint] = []
         cut: list[Constraint] = []
         start: list[Expr] = []
         for number, (part, axis) in enumerate(zip((tile.outer, tile.inner), tile.axes, strict=True)):
             lo, hi = self.bounds(part, at, frame)
-            coord = lo + sym(f"${number + 1}")
-            coords[part.dim] = coord
             extent = tile.source.tensor.dims[axis].extent
-            for end in ends(hi):
-                if end == lo + self.extent(part):
-                    continue
-                claimed.append(lt(coord, end))
-                if end != extent:
-                    cut.append(lt(lo + sym(f"${number}"), end))
+            cut += [lt(lo + sym(f"${number}"), e) for e in ends(hi) if e not in (lo + self.extent(part), extent)]
             start.append(self.index(tile.offsets[number], frame) + lo + sym(f"${number}"))
-        claim = Claim(tile.value.name, tuple(coords[d] for d in tile.value.type.dims), tuple(claimed))
-        frame.body.append(form.Version(buffer=name, fill=0, claim=claim))
+        frame.body.append(form.Version(buffer=name, fill=0, claim=self.brought(tile, at, frame)))
         index: list[Expr] = []
         for axis, sub in enumerate(tile.source.subs):
             if axis in tile.axes:
@@ -194,55 +167,7 @@ class WarpLowering(BlockedLowering):
             )
         )
 
-    def bounds(self, part: Part, at: Expr, frame: Frame) -> tuple[Expr, Expr]:
-        """The part of a block: along the dimension gone through from `at` on."""
-        if part == self.stream.step:
-            return at, self.range_of(frame)[1]
-        _, lo, hi = self.span(part, frame)
-        return lo, hi
-
-    def block_at(self, frame: Frame) -> tuple[Expr, Expr]:
-        """Where an iteration's block begins, and its number."""
-        at = self.span(self.stream.step, frame)[1]
-        return at, (at - self.first) // self.feeding.step
-
-    def held(self, frame: Frame) -> tuple[Invariant, ...]:
-        """At the head of an iteration the next blocks are in their slots, or on their way."""
-        found: list[Invariant] = []
-        at, number = self.block_at(frame)
-        later = (sym("$0") - number) % self.feeding.versions
-        for tile in self.stream.tiles:
-            coords: dict[Dim, Expr] = {}
-            where: list[Constraint] = []
-            for axis, part in enumerate((tile.outer, tile.inner)):
-                lo, hi = self.bounds(part, at, frame)
-                begin = lo + self.feeding.step * later if part == self.stream.step else lo
-                coords[part.dim] = begin + sym(f"${axis + 1}")
-                where += [lt(coords[part.dim], e) for e in ends(hi) if e != lo + self.extent(part)]
-            claim = Claim(tile.value.name, tuple(coords[d] for d in tile.value.type.dims), tuple(where))
-            filled = (lt(later, self.ahead), lt(sym("$2"), self.extent(tile.inner)))  # without the gaps between rows
-            found.append(Invariant(self.slots_of_tiles[id(tile)], claim, 0, filled))
-        return tuple(found)
-
-    def lower_ordered(self, op: Region, frame: Frame) -> None:
-        before = len(frame.body)
-        super().lower_ordered(op, frame)
-        self.promise(frame, before)
-
-    def batch(self, items: list[Item], frame: Frame) -> None:
-        before = len(frame.body)
-        super().batch(items, frame)
-        if self.stream.loop is None:
-            self.promise(frame, before)
-
-    def promise(self, frame: Frame, before: int) -> None:
-        """Gives the loop over blocks its invariants about slots."""
-        loop = next(s for s in frame.body[before:] if isinstance(s, form.Loop))
-        loop.invariants = (*loop.invariants, *self.promised)
-
     # ---- iterations
-
-    promised: tuple[Invariant, ...] = ()
 
     def issue(self, number: int, made: list[Issued], frame: Frame) -> None:
         self.promised = self.held(frame)
@@ -327,18 +252,4 @@ def warped(
 
     *Errors*: `realise/unsupported`.
     """
-    low = WarpLowering(program, choices, Uses(program), stream, feeding)
-    top = Frame([], block=program.body)
-    low.lower_block(program.body, top)
-    if any(not isinstance(s, form.Tasks) for s in top.body) or low.tasks is None:
-        raise low.refusal("statements outside the tasks")
-    role = Role("worker", 1, THREADS, top.body)
-    kernel = Kernel("main", [role], low.parts.frags, low.parts.buffers)
-    without_idle(kernel)
-    shared = lay_out(kernel)
-    total = const(1)
-    for count in low.tasks.counts:
-        total = total * count
-    grid = maximum(1, minimum(feeding.workgroups, total))
-    launch = Launch("main", grid=grid, threads=THREADS, shared_bytes=shared)
-    return MachineProgram(target, program, guard, Host(dict(program.lets), [], [], [launch]), [kernel], low.ledger())
+    return blocked(program, choices, guard, target, stream, feeding, WarpLowering)

@@ -36,7 +36,7 @@ def test_lanes_give_the_addresses_of_their_lines(rows: int) -> None:
     frags = {f.name: layout(f, 32, 8) for f in made.kernels[0].frags}
     buffers = {b.name: b for b in made.kernels[0].buffers}
     parts = re.findall(r"const int (t\d+) = (.*);", emitted.source)
-    starts = dict(re.findall(r"const u32 (q\d+) = \(u32\)\(int\)(.*);", emitted.source))
+    starts = dict(re.findall(r"const int (q\d+) = \(int\)(.*);", emitted.source))
     issued = re.findall(r"load_matrix_4(_turned)?\(base \+ \((q\d+)(?: \+ (\d+))?\), f_(\w+)\[(\d+)\]", emitted.source)
     assert len(issued) == launch.counts["LDSM"] > 0
     assert {turned for turned, *_ in issued} == {"", "_turned"}

@@ -5,26 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, inf
 
-from treadle.ir.core import Program
-from treadle.ir.guard import Guard, Unit
+from treadle.ir.core import Program, Tensor
+from treadle.ir.guard import Divisible, Fact, Guard, Unit
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
-from treadle.realise.blocked import THREADS, blocked
+from treadle.realise.blocked import THREADS, BlockedLowering, blocked, lying
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.feeding import Feeding
+from treadle.realise.pipelined import PipelinedLowering
 from treadle.realise.ring import Stream, find_stream
 from treadle.realise.universal import base_facts
 from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import pins_refused
 from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
+from treadle.targets.cuda.stream_facts import engine_facts, holds
+
+EFFICIENCY = {(128, 256): (0.76, 0.88), (128, 128): (0.72, 0.76), (128, 64): (0.55, 0.6), (64, 64): (0.5, 0.55)}
+"""Hand term: of the rate of multiply-adds, by block, with one slot and with two (measured on products of 4096 and 1024
+cubed: larger blocks read less of shared memory a product)."""
+MEETING = 90.0
+"""Hand term: cycles of a meeting of the workgroup."""
+LONELY = 0.75
+"""Hand term: a small block's share of its rate where no other workgroup is on the multiprocessor."""
 
 
 class Blocks:
-    """Axes: block sizes along rows, columns and depth, and the order of tasks."""
+    """Axes: block sizes along rows, columns and depth, slots (with two, the next block is fetched while one is
+    contracted), and the order of tasks."""
 
     name = "blocks"
 
@@ -47,7 +58,7 @@ class Blocks:
         if isinstance(stream, str):
             return [stream]
         try:
-            self.build(program, facts, {"rows": 64, "columns": 64, "step": 16, "raster": "row"}, Guard())
+            self.build(program, facts, {"rows": 64, "columns": 64, "step": 16, "versions": 1, "raster": "row"}, Guard())
         except NotLowered as why:
             return [why.found]
         return []
@@ -55,11 +66,12 @@ class Blocks:
     def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
         stream = self.stream(shape_of(program, facts))
         assert isinstance(stream, Stream)
-        wide = (128, 64) if stream.columns is not None else (0,)
+        wide = (256, 128, 64) if stream.columns is not None else (0,)
         return [
             Axis("rows", (128, 64)),
             Axis("columns", wide),
             Axis("step", (16, 32)),
+            Axis("versions", (2, 1)),
             Axis("raster", ("panels", "row")),
         ]
 
@@ -83,7 +95,19 @@ class Blocks:
         shape = shape_of(program, facts)
         used = set(shape.uses.loaded) | set(shape.uses.stored)
         units = [Unit(name, axis) for name, axis in sorted(facts.unit) if name in used]
-        return Guard((*base_facts(program, shape.uses, disjoint=True), *units))
+        stream = self.stream(shape)
+        assert isinstance(stream, Stream)
+        wide: list[Fact] = []
+        for tile in stream.tiles:
+            lies = lying(shape.uses, tile)
+            whole = [] if lies is None else self.chunks(*lies)
+            wide += whole if all(holds(f, shape) for f in whole) else []
+        found: list[Fact] = [*base_facts(program, shape.uses, disjoint=True), *units, *wide]
+        return Guard(tuple(dict.fromkeys(found)))
+
+    def chunks(self, tensor: Tensor, axis: int) -> list[Fact]:
+        """What loads of 16 bytes need of a tensor: contiguous rows of whole chunks that begin at them."""
+        return [*engine_facts(tensor, axis), Divisible(tensor.dims[axis].extent, 128 // tensor.dtype.bits)]
 
     def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
         shape = shape_of(program, facts)
@@ -91,6 +115,7 @@ class Blocks:
         assert isinstance(stream, Stream)
         rate = rates(facts)
         rows, columns, step = int(point["rows"]), int(point["columns"]), int(point["step"])
+        versions = int(point["versions"])
         held = 0.0
         tasks = 1.0
         for arg in stream.region.args:
@@ -106,17 +131,18 @@ class Blocks:
             if width is None or width % 64 or width > 256:
                 return CostVector(compute=inf)
             held += rows * width / THREADS
-            efficiency = 0.6 if rows * width >= 128 * 128 else 0.45 if rows * width >= 64 * 128 else 0.32
+            efficiency = EFFICIENCY.get((rows, width), (0.4, 0.45))[versions - 1]
             cycles += rows * width * depth / rate.lanes / efficiency
         # A product that is rounded by itself needs a register of its own, and an instruction.
         apart = program.numerics.get("contract", True) is False
         if held > (64 if apart else 136):
             return CostVector(compute=inf)
         cycles *= 2.0 if apart else 1.0
-        cycles += ceil(depth / step) * 180
+        cycles += ceil(depth / step) * (MEETING if versions > 1 else 2 * MEETING)
         after = shape.work(contractions=False) / tasks / rate.lanes
-        together = 2 if held <= 64 else 1
-        rounds = ceil(tasks / (rate.processors * together)) * together
+        rounds = ceil(tasks / rate.processors)
+        if held <= 32 and tasks < 2 * rate.processors:
+            cycles /= LONELY  # nobody else's work in between
         total = rounds * (cycles + after + 800) * (1.0 if point["raster"] == "panels" else 1.02)
         return CostVector(compute=total / rate.clock, memory=shape.bytes() / rate.memory, launch=rate.launch)
 
@@ -129,7 +155,7 @@ class Blocks:
             consumers=int(point["rows"]) // 64,
             columns=int(point["columns"]),
             step=int(point["step"]),
-            versions=1,
+            versions=int(point["versions"]),
             flight=0,
             registers=None,
             staged=False,
@@ -137,7 +163,8 @@ class Blocks:
             workgroups=2 * rates(facts).processors,
         )
         choices = Choices(cuts=self.cuts(shape, stream, point), numerics=functions_by_hardware(program, facts.target))
-        return blocked(program, choices, guard, facts.target, stream, feeding)
+        engine = PipelinedLowering if feeding.versions > 1 else BlockedLowering
+        return blocked(program, choices, guard, facts.target, stream, feeding, engine)
 
 
 _found: list[tuple[Shape, Stream | str]] = []

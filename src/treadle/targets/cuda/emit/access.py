@@ -71,7 +71,7 @@ class Pointer:
     def _bytes(self, offset: Expr) -> str:
         memory = self.memory
         known = self.scope.symbols.text(offset * memory.itemsize + memory.start)
-        return f"(u32){known.narrow()}" if known.wide else f"(u32)({known.text})"
+        return known.narrow() if known.wide else f"(int)({known.text})"
 
     def start(self) -> None:
         """Declares the first address."""
@@ -83,7 +83,7 @@ class Pointer:
             rank = self.scope.text(self.rank)
             self.scope.line(f"unsigned char* const {self.base} = {self.scope.use('peer')}(smem, {rank});")
         if self.memory.kind == "shared":
-            self.scope.line(f"const u32 {self.name} = {self._bytes(self.first)};")
+            self.scope.line(f"const int {self.name} = {self._bytes(self.first)};")
         else:
             self.scope.line(f"auto* const {self.name} = {self.memory.pointer} + ({self._base()});")
 
@@ -96,13 +96,20 @@ class Pointer:
         distance = self.scope.symbols.text(offset - self.first)
         if memory.kind == "global":
             return self.name if distance.number == 0 else f"({self.name} + {distance.text})"
+        if not memory.swizzle:  # distances apart: what is constant of them goes into the instruction
+            far = "" if distance.number == 0 else f" + ({self._distance(offset)})"
+            return f"(({kind}*)({self.base} + {self.name}{far}))"
         return f"(({kind}*)({self.base} + {self.shared(offset)}))"
+
+    def _distance(self, offset: Expr) -> str:
+        """Bytes from the first address."""
+        return self.scope.symbols.text((offset - self.first) * self.memory.itemsize).text
 
     def shared(self, offset: Expr) -> str:
         """Bytes from the start of shared memory, swizzled."""
         memory = self.memory
-        distance = self.scope.symbols.text((offset - self.first) * memory.itemsize)
-        text = self.name if distance.number == 0 else f"{self.name} + {distance.text}"
+        distance = self._distance(offset)
+        text = self.name if distance == "0" else f"{self.name} + {distance}"
         if memory.swizzle:
             return f"{self.scope.use(f'swizzle_{memory.swizzle}')}({text})"
         return f"({text})"
