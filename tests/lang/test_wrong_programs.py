@@ -470,6 +470,22 @@ def carried_dimensions(X: td.Tensor[M, N], Y: td.Out[M]):
 
 
 @wrong
+def carried_along_a_block(X: td.Tensor[M, N], Y: td.Out[M]):
+    s = td.zeros(M)
+    for n in td.serial(N):
+        s = s + X[M, n]  # wrong: region/carried-type
+    Y[M] = s
+
+
+@wrong
+def carried_without_a_dimension(X: td.Tensor[M, N], Y: td.Out[M, N]):
+    s = td.zeros(M, N)
+    for n in td.serial(N.each):
+        s = s.max(N) + X[M, n]  # wrong: region/carried-type
+    Y[M, N] = s
+
+
+@wrong
 def carried_none(X: td.Tensor[M, N], Y: td.Out[M]):
     last = None
     for n in td.serial(N.each):

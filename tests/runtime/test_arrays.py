@@ -132,13 +132,26 @@ def test_what_is_no_array(wrong: Any) -> None:
         view(wrong, name="x")
 
 
+@pytest.mark.parametrize("name", ["int4", "uint4", "float4_e2m1fn"])
+def test_arrays_of_4_bits_are_packed_as_the_error_says(name: str) -> None:
+    """What the hint says makes of one byte an element two elements a byte, low bits first."""
+    x = np.arange(16, dtype=np.uint8).reshape(2, 8).view(getattr(ml_dtypes, name))
+    with pytest.raises(DtypeUnsupported, match="4-bit") as caught:
+        view(x)
+    first, then = caught.value.hint.partition(": ")[2].split("; ")
+    space = {"np": np, "x": x}
+    exec(first, space)
+    packed = eval(then, space)
+    assert packed.dtype == np.uint8 and packed.tolist() == [
+        [n + 1 << 4 | n for n in range(b, b + 8, 2)] for b in (0, 8)
+    ]
+
+
 def test_refused_arrays() -> None:
     with pytest.raises(DtypeUnsupported, match="byte order"):
         view(np.zeros(3, ">f4"))
     with pytest.raises(DtypeUnsupported):
         view(np.zeros(3, np.complex64))
-    with pytest.raises(DtypeUnsupported, match="4-bit"):
-        view(np.zeros(3, ml_dtypes.int4))
     with pytest.raises(NotAnArray, match="masked"):
         view(np.ma.masked_array([1.0, 2.0], [True, False]))
     record = np.zeros(4, np.dtype([("a", np.int8), ("b", np.float32)]))

@@ -246,8 +246,7 @@ class RegionCapture:
             doing=f"carrying {path_text(path)} through td.{self.spec.kind}",
             found=f"{path_text(path)} enters an iteration as {type} and leaves it as {found}",
             expected="the same dtype and dimensions",
-            hint=self.block_hint(new)
-            or f"convert the update with .to({type.dtype}), or start from a tile of the final dtype and dimensions",
+            hint=self.block_hint(new) or type_hint(type, new),
             span=self.written(path),
             notes=[(self.span, "the region")],
         )
@@ -420,6 +419,16 @@ def only_inserts(body: Block, carried: Value, value: Value) -> bool:
 def _seen(outer: Block, inner: Block) -> Block:
     """The operations of both blocks, to look definitions up in."""
     return Block([*outer.ops, *inner.ops], inner.yields)
+
+
+def type_hint(carried: TileType, new: Any) -> str:
+    """What to write where an update has another dtype, or dimensions, than the name it is carried by."""
+    if not isinstance(new, Tile) or new.dtype != carried.dtype:
+        return f"convert the update with .to({carried.dtype}), or start from a tile of the final dtype and dimensions"
+    more = ", ".join(str(part.dim) for part in new.type.axes if part.dim not in carried.dims)
+    return (
+        f"{f'fold the update over {more}, x.sum({more}), or ' if more else ''}start from a tile of the final dimensions"
+    )
 
 
 def _holds(type: TileType, x: Any) -> bool:
