@@ -225,3 +225,51 @@ def test_loads_before_the_region_of_their_promise() -> None:
     refused(PACKED, "      loop j = 0 .. K step 1 {", "      y = load X[l(), 0]\n      loop j = 0 .. K step 1 {", "J1")
     refused(PACKED, "(k in K)", "(k in K[0 : 5])", "J1")
     refused(PACKED, "loop j = 0 .. K step 1", "loop j = 0 .. K + 1 step 1", "J1")
+
+
+EMPTY = text(
+    "cpu:avx512",
+    """
+  program p
+    dim T
+    dim N
+    dim V
+    tensor I: i32[T]
+    tensor X: f32[V, N]
+    tensor Z: f32[V]
+    tensor Y: f32[T, N] out
+    body
+      region R0 parallel (t in T each)
+        %i: i32[] = load I[t]
+        %x: f32[N] = load X[in_range(%i()), N]
+        region R1 parallel (n in N each)
+          %z: f32[] = load Z[in_range(%i())]
+          %e: f32[] = extract %x[n]
+          %y: f32[] = add %e, %z
+          store Y[t, n] = %y
+""",
+    "  1 <= N\n  injective(Y)\n  disjoint(I, Y)\n  disjoint(X, Y)\n  disjoint(Z, Y)",
+    "grid 1 threads 1",
+    """
+  frag i i32[]
+  frag z f32[]
+  frag x f32[]
+  role worker agents 1 threads 1 {
+    tasks (a < T) over workers enters R0(t = a) {
+      i = load I[a] ; %i[]
+      z = load Z[i()] ; %z[]
+      loop b = 0 .. N step 1 enters R1(n = b) {
+        x = load X[i(), b] ; %x[b]
+        x = add x, z ; %y[]
+        store Y[a, b] = x ; store 0 []
+      }
+    }
+  }
+""",
+)
+
+
+def test_a_promise_about_no_element_says_nothing() -> None:
+    """`X[in_range(i), N]` loads nothing where N is 0, whatever i is."""
+    verified(EMPTY)
+    refused(EMPTY, "  1 <= N\n", "", "J1")

@@ -88,6 +88,11 @@ def test_every_number_of_blocks_is_right_under_schedules(blocks: int) -> None:
     assert try_machine(ring(3), "ring", {"M": 5, "N": 32 * blocks - 4}, 0, 4).clean
 
 
+def test_a_loop_that_never_runs_is_no_mistake_of_the_judge() -> None:
+    verdict = check(parse_machine(ring(2).replace("loop s = 0 .. 1 step", "loop s = 0 .. 0 step")))
+    assert (verdict.status, verdict.judgement) == ("rejected", "J1"), str(verdict)
+
+
 CUT = ("box (4, 32)", "box (4, 32) where 32 * s + $1 < N - 4")
 WRONG = {
     "one group short": (ring(3, depth=2), "J2"),

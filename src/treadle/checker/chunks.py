@@ -46,6 +46,8 @@ class Chunks:
         if far.dtype != buffer.dtype or far.dtype.bits % 8:
             raise Refused("J1", f"a copy of {far.dtype} into {buffer.name} of {buffer.dtype}", {})
         facts = place.slots(stmt.box)
+        if facts.contradictory:
+            return  # never executed
         here = self._into(place, stmt, buffer, facts)
         there = tuple(place.expr(e, facts) for e in stmt.src.index)
         where = place.constraints(stmt.where, facts)

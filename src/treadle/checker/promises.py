@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Constraint, Expr, Fn, ge, lt, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.scopes import argument_symbols
@@ -17,6 +18,7 @@ from treadle.checker.source import Source
 from treadle.checker.state import Place
 from treadle.checker.terms import Elem
 from treadle.ir.core import If, Op, Sub
+from treadle.ir.infer import sub_axes
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 
 
@@ -24,7 +26,7 @@ from treadle.ir.ops.access import Extract, Insert, Load, Store
 class Promise:
     """A subscript of `op`: the elements of `value`, or the index expression `expr`, are in `lo .. hi - 1`."""
 
-    op: Op
+    op: Load | Store | Extract | Insert
     value: str | None
     expr: Expr | None
     lo: Expr
@@ -36,7 +38,7 @@ def promises(source: Source) -> list[Promise]:
     found: list[Promise] = []
     for op in source.ops:
         for sub, lo, hi in _subscripts(op):
-            if sub.promised:
+            if sub.promised and isinstance(op, Load | Store | Extract | Insert):
                 value = sub.tile.name if sub.tile is not None else _scalar(sub.index)
                 found.append(Promise(op, value, sub.index if value is None else None, lo, hi))
     return found
@@ -114,7 +116,7 @@ class Told:
         """Facts, with what is told of elements for which the index asks, and of their coordinates."""
         place = self.place
         for promise in self.promised.found:
-            if not _in_force(promise.op, place):
+            if not _in_force(promise.op, place) or not _evaluated(promise, place, self.facts):
                 continue
             if promise.value is not None:
                 self.by_value.setdefault(promise.value, []).append(promise)
@@ -246,6 +248,17 @@ def _in_force(op: Op, place: Place) -> bool:
         elif any(s not in bindings for arg in scope.args for s in argument_symbols(arg)):
             return False
     return True
+
+
+def _evaluated(promise: Promise, place: Place, facts: Facts) -> bool:
+    """Whether the operation has an element for each of the subscript's: along an axis that the subscript has not, there
+    must be one."""
+    source, bindings = place.source, place.view.bindings
+    own = {a.dim for a in source.values[promise.value].type.axes} if promise.value is not None else set[Dim]()
+    others = [a for a in sub_axes(promise.op.subs) if a.dim not in own]
+    if any(s not in bindings for a in others for e in (a.lo, a.hi) for s in source.depends(e)):
+        return False
+    return all(facts.implies(lt(source.expr_at(a.lo, bindings), source.expr_at(a.hi, bindings))) for a in others)
 
 
 def _active(place: Place, term: Elem, facts: Facts) -> bool:

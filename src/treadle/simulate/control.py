@@ -30,7 +30,7 @@ def run_body(thread: Thread, body: Body) -> Steps:
 
 
 def _statement(thread: Thread, item: Stmt) -> Steps:
-    if item.by == "elect" and thread.warp != 0:
+    if item.by == "elect" and thread.warp != 0 and not thread.apart:
         return
     thread.by = item.by if thread.role.threads > 1 else ""
     match item:
@@ -169,6 +169,7 @@ def _apart(thread: Thread, item: Tasks, counts: tuple[int, ...], total: int) -> 
     stride = world.grid * thread.role.agents * unit
     base = (thread.group.number * thread.role.agents + thread.agent) * unit
     start, done = outer.release(), Order()
+    thread.apart = True
     thread.mark("apart")
     for offset in own:
         for number in range(base + offset, total, stride):
@@ -178,7 +179,7 @@ def _apart(thread: Thread, item: Tasks, counts: tuple[int, ...], total: int) -> 
             yield from run_body(thread, item.body)
             done.join(thread.strand.order)
             thread.mark("task over")
-    thread.strand = outer
+    thread.apart, thread.strand = False, outer
     outer.order.join(done)
     thread.mark("apart over")
 

@@ -58,6 +58,7 @@ class Thread:
         self.env = env
         self.line = 0
         self.by = ""
+        self.apart = False  # in a task of its own, beside those of the other threads of the agent
         self.phase: int | None = None  # of the cluster's barrier, arrived at and not waited for
         self.target: list[Workgroup] = [group]  # whose barrier the last arrival was at
         self.fragments: dict[str, Fragment] = {}
@@ -79,7 +80,8 @@ class Thread:
             declared = self.world.frags.get(name)
             if declared is None:
                 raise self.fatal("form", f"no fragment {name}")
-            known = self.fragments[name] = fresh(declared, self.warps, self.warp)
+            warps, warp = (1, 0) if self.apart else (self.warps, self.warp)
+            known = self.fragments[name] = fresh(declared, warps, warp)
         return known
 
     def dtype(self, name: str) -> DType:
