@@ -1,4 +1,5 @@
-"""Products whose tiles do not fill the machine: in parts along the depth, beside the same kernel whole and torch.
+"""Products whose tiles do not fill the machine, in parts along the depth, beside the same kernel whole and torch; tasks
+that workgroups draw as tickets beside tasks dealt out beforehand: long rows, causal chains.
 
 `python benchmarks/device/split.py OUT.json [CASE...]`: kernels are called as a user does; they plan, are judged and
 compiled there. *Method*: each plan first on small integers, exactly; times by events, interleaved with the peer, the L2
@@ -13,6 +14,7 @@ import pathlib
 import sys
 import time
 import traceback
+from functools import partial
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -23,7 +25,9 @@ from room import DEVICE, clock, described, exactly, interleaved, median, ran_as 
 
 import treadle as td  # noqa: E402
 from treadle import lib  # noqa: E402
+from treadle.plan.family import Axis  # noqa: E402
 from treadle.targets.cuda.parted import PartedStreams  # noqa: E402
+from treadle.targets.cuda.rows import Rows  # noqa: E402
 
 CASES: dict[str, tuple[tuple[int, int, int], str, tuple[int, ...]]] = {
     "512x512x8192": ((512, 512, 8192), "bf16", (4, 16)),
@@ -91,14 +95,131 @@ def run(case: str, rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
         print(case, name, round(us, 1), round(peer / us, 3), about.get(name, {}).get("right", ""), plan, flush=True)
 
 
+def long_rows(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
+    """Long rows: with tickets and without, beside a copy of the same arrays."""
+    for columns, dtype in ((32768, torch.bfloat16), (16384, torch.bfloat16), (16384, torch.float32)):
+        x = torch.randn(4096, columns, device=DEVICE).to(dtype)
+        y, z = torch.empty_like(x), torch.empty_like(x)
+        case = f"softmax {dtype} 4096x{columns}"
+        compare(rows, case, Rows, "tickets", (False, True), lib.softmax, (x, y), flush, partial(z.copy_, x))
+
+
+def causal(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
+    """Causal chains, heavy ones first: dealt in turns, or drawn."""
+    for depth in (64, 128):
+        q, k, v = (torch.randn(4, 16, 4096, depth, device=DEVICE).bfloat16() for _ in range(3))
+        o = torch.empty_like(q)
+        kernel = lib.attention.under(td.Numerics(functions="fast"))
+        peer = partial(torch.nn.functional.scaled_dot_product_attention, q, k, v, is_causal=True)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
+            compare(
+                rows,
+                f"causal d{depth}",
+                PartedStreams,
+                "raster",
+                ("heavy first", "drawn"),
+                kernel,
+                (q, k, v, o),
+                flush,
+                peer,
+                causal=True,
+            )
+
+
+M, N = td.dims("M N")
+
+
+@td.kernel
+def ranged(lo: td.Scalar[td.i64], hi: td.Scalar[td.i64], X: td.Tensor[M, N], Y: td.Out[M], Z: td.Out[N]):
+    for m in td.parallel(M):
+        acc = td.zeros(m)
+        for n in td.reduce(N[lo:hi]):
+            acc = acc + X[m, n].sum(N)
+        Y[m] = acc
+    for n in td.parallel(N):
+        Z[n] = 0.0
+    for n in td.parallel(N[lo:hi]):
+        Z[n] = 1.0
+
+
+def bounds(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
+    """Bounds that a call brings, up to the ends of 64 bits."""
+    del flush
+    ends = (-(1 << 63), -(1 << 63) + 1, -3, 0, 5, 69, 70, 71, (1 << 62) + 1, (1 << 63) - 16, (1 << 63) - 1)
+    x = torch.arange(350.0, device=DEVICE).reshape(5, 70)
+    y, z = torch.empty(5, device=DEVICE), torch.empty(70, device=DEVICE)
+    wrong: list[tuple[int, int]] = []
+    refused = 0
+    for lo in ends:
+        for hi in ends:
+            try:
+                ranged(lo, hi, x, y.fill_(-1), z.fill_(-1))
+            except td.TreadleError:
+                refused += 1
+                continue
+            inside = torch.tensor([float(lo <= n < hi) for n in range(70)], device=DEVICE)
+            if not (torch.equal(z, inside) and torch.equal(y, (x * inside).sum(1))):
+                wrong.append((lo, hi))
+    rows.append({"case": "bounds", "tried": len(ends) ** 2, "refused": refused, "wrong": wrong})
+    print("bounds", rows[-1], flush=True)
+
+
+def compare(
+    rows: list[dict[str, Any]],
+    case: str,
+    family: Any,
+    axis: str,
+    values: tuple[Any, ...],
+    kernel: Any,
+    args: tuple[Any, ...],
+    flush: torch.Tensor,
+    peer: Any,
+    **staged: Any,
+) -> None:
+    """One kernel under each value of an axis, its results compared bit by bit, and its peer."""
+    calls: dict[str, Any] = {"peer": peer}
+    about: dict[str, Any] = {}
+    free, first = family.axes, None
+    for value in values:
+        family.axes = lambda self, program, facts, value=value: [  # an experiment
+            Axis(axis, (value,)) if a.name == axis else a for a in free(self, program, facts)
+        ]
+        one = td.kernel(kernel.definition.fn).under(kernel.definition.numerics)
+        out = args[-1].fill_(float("nan"))
+        one(*args, **staged)
+        first = out.clone() if first is None else first
+        name = f"{axis} {value}"
+        about[name] = {**described(ran_as(one, args, staged)), "right": bool(torch.equal(out, first))}
+        calls[name] = one.bind(*args, **staged)
+    family.axes = free
+    samples = interleaved(calls, 30, flush)
+    for name, found in samples.items():
+        us = median(found)
+        ratio = median(samples["peer"]) / us
+        rows.append({"case": case, "call": name, "us": us, "ratio": ratio, "samples_us": found, **about.get(name, {})})
+        print(
+            case,
+            name,
+            round(us, 1),
+            round(ratio, 3),
+            about.get(name, {}).get("right", ""),
+            about.get(name, {}).get("plan", "").partition(": ")[2],
+            flush=True,
+        )
+
+
 def main(out: str, wanted: list[str]) -> None:
     report: dict[str, Any] = {"method": __doc__, "torch": torch.__version__, "clock": clock(), "rows": []}
     began = time.time()
     torch.manual_seed(1)
     flush = torch.empty(512 << 20, dtype=torch.uint8, device=DEVICE)
-    for case in wanted or CASES:
+    beside = {"rows": long_rows, "causal": causal, "bounds": bounds}
+    for case in wanted or [*CASES, *beside]:
         try:
-            run(case, report["rows"], flush)
+            if case in beside:
+                beside[case](report["rows"], flush)
+            else:
+                run(case, report["rows"], flush)
         except Exception:
             report.setdefault("errors", []).append([case, traceback.format_exc()])
             print(traceback.format_exc()[-1500:], flush=True)

@@ -49,10 +49,12 @@ PRODUCER = 32
 
 @dataclass(frozen=True)
 class Channels:
-    """Slots of the ring before each row that is read, and of the one behind each that is stored; 0: by threads."""
+    """Slots of the ring before each row that is read, and of the one behind each that is stored; 0: by threads.
+    `tickets`: a workgroup draws its next task when it is ready for it."""
 
     slots: int = 2
     stages: int = 1
+    tickets: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,8 @@ class Channelling:
     def rewritten(self, tasks: Tasks) -> Kernel | None:
         """The kernel with its channels; None where it has no row for one."""
         body: Body = []
+        if self.channels.tickets:
+            tasks = replace(tasks, over="tickets")
         for stmt in tasks.body:
             run = None
             if isinstance(stmt, Load) and self.channels.slots and stmt.src.name not in self.stored:

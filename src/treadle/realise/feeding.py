@@ -50,6 +50,8 @@ class Feeding:
     """Two consumers issue their contractions in turn, so that one computes while the other contracts: order for speed
     alone, by named barriers tagged `turn`."""
     cluster: Cluster = ALONE
+    tickets: bool = False
+    """A workgroup draws its next task when it is ready for it; else tasks are dealt out beforehand."""
 
     @property
     def rows(self) -> int:

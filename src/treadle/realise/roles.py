@@ -51,7 +51,7 @@ class StreamLowering(Producing):
             frame.places[result.name] = place
         counts = tuple(self.tiles(op, a, frame) for a in op.args)
         names = tuple(self.parts.fresh(f"t_{a.name}") for a in op.args)
-        over = "persistent" if self.feeding.cluster.size == 1 else "clusters"
+        over = "tickets" if self.feeding.tickets else "persistent" if self.feeding.cluster.size == 1 else "clusters"
         tasks = form.Tasks(vars=names, counts=counts, over=over, raster=self.feeding.raster, origin=self.line(op))
         inner = frame.child(tasks.body, barrier=True)
         inner.in_tasks = True

@@ -6,21 +6,23 @@ from pathlib import Path
 from re import sub
 
 import pytest
-from tests.realise.texts import program
+from tests.realise.texts import attention, program
 from tests.targets.cuda.cuda_kit import clean, tried
 
 import treadle as td
 from treadle.checker import check
 from treadle.checker.derivation import validate_derivation
 from treadle.ir.core import Program
+from treadle.ir.parser import parse_program
 from treadle.lib.linear import linear
-from treadle.machine.form import MachineProgram
+from treadle.machine.form import MachineProgram, Tasks
 from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
 from treadle.plan.facts import contiguous
 from treadle.planner.enumerate import choose
 from treadle.targets.cuda.families import families
 from treadle.targets.cuda.parted import PartedStreams
+from treadle.targets.cuda.rows import Rows
 
 
 def built(source: Program, sizes: dict[str, int], **point: int | str | bool) -> MachineProgram:
@@ -72,6 +74,23 @@ def test_few_tiles_are_cut_along_the_depth(sizes: tuple[int, int, int], parts: b
     facts = contiguous(source, "cuda:sm_90a", dict(zip("MNK", sizes, strict=True)))
     best = choose(source, facts, families()).plan
     assert best.family == "streams" and (int(best.point["parts"]) > 1) == parts
+
+
+def test_tasks_are_drawn_by_producer_and_consumers_alike() -> None:
+    source = parse_program(attention("bf16", causal=True).strip("\n"))
+    family, sizes = PartedStreams(), {"B": 1, "H": 1, "Q": 130, "S": 130, "D": 64}
+    facts = contiguous(source, "cuda:sm_90a", sizes)
+    point = {a.name: a.values[0] for a in family.axes(source, facts)}
+    point |= {"step": 64, "versions": 2, "staged": False, "raster": "drawn", "turns": True}
+    machine = family.build(source, facts, point, family.guard(source, facts, point))
+    assert check(machine).status == "verified"
+    assert [s.over for s in machine.statements() if isinstance(s, Tasks)] == ["tickets", "tickets"]
+    tried(machine, source, sizes, tolerance=2e-2)
+    clean(machine)
+    rows, facts = program("softmax"), contiguous(program("softmax"), "cuda:sm_90a", {"M": 64, "N": 16384})
+    drawn = {"warps": 16, "held": True, "exact": True, "slots": 1, "stages": 1, "tickets": True, "close": False}
+    machine = Rows().build(rows, facts, drawn, Rows().guard(rows, facts, drawn))
+    assert check(machine).status == "verified" and "over tickets" in print_machine(machine)
 
 
 def test_such_a_plan_is_judged_explained_saved_and_loaded(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from treadle.ir.core import Program, Region
 from treadle.ir.guard import Divisible, Fact, Guard
 from treadle.ir.ops.access import Insert
 from treadle.ir.ops.fold import Mma, Reduce
-from treadle.machine.form import Load, Loop, MachineProgram, walk
+from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
@@ -288,8 +288,16 @@ class PartedStreams(Streams):
             if a.kind == "block" and a.domain.dim is one.dim and a.size is None
         }
         target = shape.facts.target
-        choices = Choices(cuts=cuts, tasks=frozenset({name}), numerics=functions_by_hardware(shape.program, target))
-        made = over_lanes(
+        # Parts side by side in registers: read one after the other, each would take its latency.
+        folded = [d.name for op in region.body.walk() if isinstance(op, Reduce) for d in op.dims if d is not one.dim]
+        choices = Choices(
+            cuts=cuts,
+            tasks=frozenset({name}),
+            numerics=functions_by_hardware(shape.program, target),
+            sweep=dict.fromkeys(folded, AT_ONCE),
+            slots=AT_ONCE * stripe.width(1),
+        )
+        return over_lanes(
             shape.program,
             choices,
             guard,
@@ -300,11 +308,6 @@ class PartedStreams(Streams):
             workgroups=16 * rates(shape.facts).processors,
             elsewhere=frozenset(n for r in shape.regions if (n := shape.names[id(r)]) != name),
         )
-        kept = {b.name for b in made.host.workspace}
-        for loop in (s for k in made.kernels for r in k.roles for s in walk(r.body) if isinstance(s, Loop)):
-            if any(isinstance(s, Load) and s.src.name in kept for s in loop.body):
-                loop.unroll = AT_ONCE
-        return made
 
 
 _parts: list[tuple[Shape, int, Parts | str]] = []

@@ -40,6 +40,13 @@ UNEVEN = 0.09
 """How much longer the last multiprocessor takes than all would together, where each is given its rows beforehand
 (measured: without any computing, they end between 96 and 133 us)."""
 
+DRAWN = 0.1
+"""The same where they draw the next row when they are ready for it (measured: 0 to 5 % longer than rows dealt out;
+they end at different times because memory serves them unevenly, not because they have different work)."""
+
+LONG_ROW = 32 * 1024
+"""Bytes of a row of which a multiprocessor does few: the last ones show."""
+
 TIGHT = 0.92
 """Of the registers that a thread is believed to need, this part is enough without spills."""
 
@@ -146,7 +153,8 @@ class Rows:
     """Axes: warps a row; whether a thread holds its share of the row from the first read to the last write; whether the
     plan is for rows that fill the threads' shares exactly, and has no masks; slots of the rings through which copy
     engines bring rows (0: threads load them), and of those through which rows leave; whether the assembler is asked for
-    one workgroup a multiprocessor more than the registers of a thread would leave room for."""
+    one workgroup a multiprocessor more than the registers of a thread would leave room for; whether long rows are drawn
+    as tickets, not dealt out beforehand."""
 
     name = "rows"
 
@@ -165,6 +173,8 @@ class Rows:
         found = [Axis("warps", (1, 4, 8, 16, 32)), Axis("held", (True, False)), Axis("exact", (False, True))]
         if rates(facts).engines:
             found += [Axis("slots", (0, 1, 2, 3)), Axis("stages", (0, 1, 2))]
+        if rates(facts).engines and few_long_rows(shape_of(program, facts)):
+            found.append(Axis("tickets", (False, True)))
         return [*found, Axis("close", (False, True))]
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
@@ -220,6 +230,8 @@ class Rows:
         threads = 32 * warps + (PRODUCER if channels.slots else 0)
         if threads > THREADS or channels.slots == 0 < channels.stages:
             return CostVector(compute=inf)
+        if channels.tickets and not channels.slots:
+            return CostVector(compute=inf)
         if channels.slots and (warps == 1 or not held or close):
             return CostVector(compute=inf)
         if not buildable(shape, warps, held) or (channels.slots and (facts.same or not chunked(shape))):
@@ -265,7 +277,7 @@ class Rows:
         turns = compute - moved / 3 if a_processor == 1 and not early and not channels.slots else 0.0
         apart = apart_of(a_processor, warps, channels, close)
         # Rows dealt out beforehand end at different times; where computing is short, more of it is hidden.
-        dealt = 1.0 + (UNEVEN if channels.slots else 0.0)
+        dealt = 1.0 + (DRAWN if channels.tickets else UNEVEN if channels.slots else 0.0)
         hidden = 1.0 if channels.slots else min(1.0, 0.1 + compute / moved)
         return CostVector(
             compute=max(compute, stalls),
@@ -310,7 +322,7 @@ class Rows:
         most = processors * (16 if warps == 1 else 1) if warps == 1 or early else MOST_WORKGROUPS
         if channels.slots:
             most = processors * max(1, self.resident(shape, point))
-        if early or channels.slots:
+        if early or (channels.slots and not channels.tickets):
             most = even(instances(shape, along(shape), self.stripes(shape, point), warps), most)
         resident = self.resident(shape, point) if point.get("close") else 0
         machine = over_lanes(
@@ -352,9 +364,17 @@ class Rows:
         return width * (int(point.get("slots", 0)) * read + int(point.get("stages", 0)) * stored)
 
 
+def few_long_rows(shape: Shape) -> bool:
+    """Whether rows are so long that a multiprocessor does few of them."""
+    return chunked(shape) and any(
+        one.whole and shape.facts.value(one.dim.extent) * one_element(shape) >= LONG_ROW
+        for one in along(shape).values()
+    )
+
+
 def channels_of(point: Point) -> Channels:
     """The rings of a point."""
-    return Channels(int(point.get("slots", 0)), int(point.get("stages", 0)))
+    return Channels(int(point.get("slots", 0)), int(point.get("stages", 0)), bool(point.get("tickets", False)))
 
 
 def least(workgroups: int, threads: int) -> int:

@@ -72,6 +72,9 @@ SLOW_START = 0.1e-6
 CLEARING = 120.0
 """Cycles of an iteration in which a consumer puts zeros beyond the end of its blocks, and meets."""
 
+DRAWN = 1.015
+"""What tasks take more that workgroups draw than heavy ones dealt out first, in turns (measured on causal chains)."""
+
 NARROW = 34.0
 """The fewest cycles of an instruction, however few its columns."""
 
@@ -211,6 +214,8 @@ class StreamCost:
         whole = rounds * (iterations * (cycles / hidden + (60 if self.chained else 0)) + after + 600) + company
         if point["raster"] == "row" and tasks > 2 * rate.processors:
             whole *= 1.03
+        if point["raster"] == "drawn":
+            whole *= DRAWN
         streamed = sum(slot_bytes(s, sizes) for s in self.slots if s.streamed)
         if int(point["flight"]):
             whole = 1.002 * whole + LAST

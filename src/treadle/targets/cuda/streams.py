@@ -51,8 +51,10 @@ RASTERS: dict[str, tuple[str | int, ...]] = {
     "panels": ("group", 16),
     "row": ("row",),
     "heavy first": ("row", "reverse", "snake"),
+    "drawn": ("row", "reverse"),
 }
-"""Orders of tasks: panels of 16 blocks of rows; as written; the last first, every second round dealt in reverse."""
+"""Orders of tasks: panels of 16 blocks of rows; as written; the last first, every second round dealt in reverse; the
+last first, each drawn by the workgroup that is ready for it."""
 
 
 class Streams:
@@ -174,7 +176,7 @@ class Streams:
             Axis("flight", (0,) if chained(stream) else (0, 1)),
             Axis("turns", (False, True) if chained(stream) else (False,)),
             Axis("staged", (True, False)),
-            Axis("raster", ("heavy first", "row") if uneven else ("panels", "row")),
+            Axis("raster", ("heavy first", "drawn", "row") if uneven else ("panels", "row")),
             Axis("turned", ways),
             Axis("cluster", clusters(stream)),
         ]
@@ -279,6 +281,7 @@ class Streams:
             workgroups=rates(facts).processors,
             turns=bool(point["turns"]),
             cluster=cluster_of(point),
+            tickets=point["raster"] == "drawn",
         )
         choices = Choices(
             cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program, facts.target)
