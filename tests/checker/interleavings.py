@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from treadle.machine.form import Sync
 from treadle.simulate.replay import Replayer
-from treadle.simulate.tape import Access, Contracted, Copied, Entry, Forked, Log, Synchronised
+from treadle.simulate.tape import Access, Contracted, Copied, Counted, Entry, Forked, Log, Synchronised
 
 MOST = 60_000
 """States beyond which nothing is said."""
@@ -46,7 +46,7 @@ class Wrong(Exception):
 class Step:
     """One event of a strand."""
 
-    what: str  # touch init arrive wait meet met fence issue await
+    what: str  # touch init arrive wait meet met fence issue await; gather leave of clusters; add wait last draw
     reads: set[Cell] = field(default_factory=set[Cell])
     writes: set[Cell] = field(default_factory=set[Cell])
     arrived: set[Cell] = field(default_factory=set[Cell])
@@ -104,12 +104,18 @@ class Model:
         kernel = next(k for k in replayer.program.kernels if k.name == called)
         self.declared = {b.name: b for b in kernel.barriers}
         lanes = {r.name: min(32, r.threads) for r in kernel.roles}
+        self.cluster = replayer.program.host.launches[launch].cluster
+        self.everyone = sum(r.agents * r.threads for r in kernel.roles)
+        self.gang = kernel.roles[0].agents
         self.roots: list[int] = []
         for key in sorted(replayer.tape.threads):
             if key[0] == launch:
                 _, group, role, agent, warp = key
                 name = f"workgroup {group} {role} {agent}.{warp}"
                 self.roots.append(self.strand(name, group, lanes[role], replayer.tape.threads[key].entries))
+                if self.cluster > 1:
+                    left = self._of_cluster(group)
+                    self.strands[self.roots[-1]].steps.append(Step("leave", barrier=left, count=lanes[role]))
         self._forget()
 
     # ---- from logs to strands
@@ -134,13 +140,17 @@ class Model:
                     groups = closed[WAITS[item.kind]]
                     ops = tuple(o for g in groups[: max(0, len(groups) - numbers["depth"])] for o in g)
                     made.steps.append(Step("await", strands=ops, read_only=bool(numbers.get("read", 0))))
-                case Synchronised(item, _, numbers, version):
-                    made.steps += self._synchronised(item, numbers, version, group, lanes)
+                case Synchronised(item, _, numbers, version, far):
+                    for reached in far or (group,):
+                        made.steps += self._synchronised(item, numbers, version, reached, lanes)
+                case Counted():
+                    made.steps.append(self._counted(entry))
                 case Copied():
                     which = "cpasync" if entry.engine == "cp.async" else "bulk"
-                    op = self._engine(f"{entry.engine} of line {entry.line}", group, entry.log, which == "bulk")
+                    to = group if entry.group is None else entry.group
+                    op = self._engine(f"{entry.engine} of line {entry.line}", to, entry.log, which == "bulk")
                     if entry.barrier is not None:
-                        self.strands[op].signal = (self._phased(group, *entry.barrier), entry.bytes)
+                        self.strands[op].signal = (self._phased(to, *entry.barrier), entry.bytes)
                     else:
                         open_[which].append(op)
                     made.steps.append(Step("issue", strands=(op,)))
@@ -188,6 +198,16 @@ class Model:
     def _phased(self, group: int, name: str, slot: int) -> int:
         return self._barrier((group, name, slot), (self.declared[name].count, 0, -1))
 
+    def _of_cluster(self, group: int) -> int:
+        return self._barrier((group // self.cluster, "cluster", 0), (0, 0, self.cluster * self.everyone))
+
+    def _counted(self, entry: Counted) -> Step:
+        """A step at a word: it is taken where it goes as it was recorded, in other orders another run's is."""
+        shared = (0,) if entry.what == "draw" else entry.cell[1]
+        word = self._barrier((-1, f"{entry.cell[0]} {shared}", 0), (0,))
+        who = entry.cell[1][0] if entry.what == "draw" else 0
+        return Step(entry.what, barrier=word, count=entry.number, size=int(entry.found), strands=(who,))
+
     def _barrier(self, key: tuple[int, str, int], first: Barrier) -> int:
         if key not in self.names:
             self.names[key] = len(self.first)
@@ -203,6 +223,15 @@ class Model:
             yield Step("meet", barrier=named, count=lanes, size=numbers["threads"])
             if item.kind == "barrier.sync":
                 yield Step("met", barrier=named)
+        elif item.kind in ("gang.sync", "workgroup.barrier"):
+            size = self.gang if item.kind == "gang.sync" else self.everyone
+            named = self._barrier((group, item.kind, 0), (0, 0))
+            yield Step("meet", barrier=named, count=lanes, size=size)
+            yield Step("met", barrier=named)
+        elif item.kind == "cluster.arrive":
+            yield Step("gather", barrier=self._of_cluster(group), count=lanes)
+        elif item.kind == "cluster.wait":
+            yield Step("met", barrier=self._of_cluster(group))
         elif item.kind == "fence.proxy.async":
             yield Step("fence")
         elif item.object is not None and item.object.name in self.declared:
@@ -269,7 +298,7 @@ class Model:
             things: list[Cell | int] = [] if strand.signal is None else [strand.signal[0]]
             for step in strand.steps:
                 things += [*step.reads, *step.writes, *([step.barrier] if step.barrier >= 0 else ())]
-                for other in step.strands:
+                for other in step.strands if step.what in ("issue", "await") else ():
                     leader[lead(other)] = lead(number)
             for thing in things:
                 leader[lead(seen.setdefault(thing, number))] = lead(number)
@@ -304,6 +333,8 @@ class Model:
         alive = [n for n, a in enumerate(at) if 0 <= a < len(self.strands[n].steps)]
         ready = [n for n in alive if self._ready(n, state)]
         if not ready and alive:
+            if any(self.strands[n].steps[at[n]].what in ("last", "draw") for n in alive):
+                return  # an order in which others go on or draw: another run's
             raise Wrong(f"deadlock: {', '.join(self.strands[n].name for n in alive[:4])}")
         self._races(ready, state)
         self._ended(at)
@@ -322,6 +353,8 @@ class Model:
         match step.what:
             case "await":
                 return all(at[o] >= 1 if step.read_only else self._over(o, at) for o in step.strands)
+            case "wait" if len(barriers[step.barrier]) == 1:
+                return barriers[step.barrier][0] >= step.count
             case "wait":
                 phase = barriers[step.barrier][2]
                 if phase < 0:
@@ -329,6 +362,10 @@ class Model:
                 return phase & 1 != step.count
             case "met":
                 return barriers[step.barrier][1] > mine[number]
+            case "last":
+                return (barriers[step.barrier][0] + 1 == step.count) == bool(step.size)
+            case "draw":
+                return barriers[step.barrier][0] >= step.count
             case _:
                 return all(self._over(o, at) for o in strand.after)
 
@@ -383,6 +420,20 @@ class Model:
                 if come > step.size:
                     raise Wrong(f"{strand.name}: {come} threads meet where {step.size} should")
                 table[step.barrier] = (0, generation + 1) if come == step.size else (come, generation)
+            case "gather" | "leave":
+                come, generation, everyone = table[step.barrier]
+                if step.what == "gather":
+                    kept = (*mine[:number], generation, *mine[number + 1 :])
+                    come += step.count
+                else:
+                    everyone -= step.count
+                if come and come >= everyone:
+                    come, generation = 0, generation + 1
+                table[step.barrier] = (come, generation, everyone)
+            case "add" | "last":
+                table[step.barrier] = (table[step.barrier][0] + (1 if step.what == "last" else step.count),)
+            case "draw":
+                table[step.barrier] = (max(table[step.barrier][0], step.count + 1),)
             case "met":
                 kept = (*mine[:number], -1, *mine[number + 1 :])
             case _:

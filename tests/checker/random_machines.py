@@ -2,7 +2,8 @@
 """A grammar of small machine programs, right and wrong ones about as often.
 
 `random_machine(seed)` draws a shape (an exchange through shared memory, a ring, a ring in front of an exchange, two rings,
-staged boxes, rows that come and leave by engines, products out of a ring, tasks of a pool, launches in a row) and then, at each place where such programs go wrong,
+staged boxes, rows that come and leave by engines, products out of a ring, tasks of a pool, launches in a row, parts that are counted, memory and rings of a
+cluster, a gang) and then, at each place where such programs go wrong,
 the right line or another: barriers left out or of other threads, phases, counts, bytes, grains and depths off by one,
 releases before the reads, fences missing or at the wrong side, slots and pieces that collide. The extents at which the
 result is to be tried come with it: no steps, one, as many as there are slots, and two more.
@@ -11,10 +12,13 @@ result is to be tried come with it: no steps, one, as many as there are slots, a
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tests.checker.random_copies import HEAD, copies_text
 from tests.checker.random_handovers import handover_text
+from tests.checker.random_members import cluster_text, gang_text, parts_text, peers_text
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,10 @@ def random_machine(seed: int) -> Drawn:
         "copies",
         "copies",
         "handover",
+        "parts",
+        "peers",
+        "cluster",
+        "gang",
     )
     kind = chooser.choice(kinds)
     draw = Draw(seed, chooser.choice((0.8, 0.9, 0.95, 1.0)))
@@ -700,7 +708,16 @@ def handover(draw: Draw) -> Drawn:
     return Drawn("handover", text, sizes)
 
 
+def members(text: Callable[[Any], tuple[str, tuple[dict[str, int], ...]]], kind: str) -> Callable[[Draw], Drawn]:
+    """A shape of `random_members`."""
+    return lambda draw: Drawn(kind, *text(draw))
+
+
 SHAPES = {
+    "parts": members(parts_text, "parts"),
+    "peers": members(peers_text, "peers"),
+    "cluster": members(cluster_text, "cluster"),
+    "gang": members(gang_text, "gang"),
     "handover": handover,
     "copies": copies,
     "exchange": exchange,

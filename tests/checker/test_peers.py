@@ -29,6 +29,15 @@ def trials(machine: MachineProgram, m: int, n: int, count: int) -> list[str]:
     return [what for _, what in run_schedules(machine, arrays, count, 0, expected=want, same=close_enough).failures]
 
 
+GOODBYE = "    }\n    sync cluster.arrive\n    sync cluster.wait\n"
+
+
+def test_a_meeting_that_ends_each_task_is_a_goodbye() -> None:
+    machine = parse_machine(READ.replace(GOODBYE, "    }\n"))
+    assert check(machine).status == "verified"
+    assert not trials(machine, 3, 50, 6)
+
+
 @pytest.mark.parametrize("text", [READ, WRITE], ids=["read", "write"])
 def test_right_ones_are_verified_and_run(text: str) -> None:
     machine = parse_machine(text)
@@ -54,6 +63,19 @@ WRONG = {
     "written, not met behind": (between(WRITE, MEET, ""), "J2", (4, 40)),
     "written, own threads met before": (between(WRITE, BARRIER, MEET), "J2", (1, 40)),
     "written, own threads met behind": (between(WRITE, MEET, BARRIER), "J2", (4, 40)),
+    "a wait without an arrival": (
+        READ.replace("    sync cluster.arrive\n    sync cluster.wait\n    tasks", "    sync cluster.wait\n    tasks"),
+        "J2",
+        (1, 40),
+    ),
+    "a wait alone, and no goodbye": (
+        READ.replace(
+            "    sync cluster.arrive\n    sync cluster.wait\n    tasks",
+            "    let one = 1\n    sync cluster.wait\n    tasks",
+        ).replace("    }\n    sync cluster.arrive\n    sync cluster.wait\n", "    }\n"),
+        "J2",
+        (1, 40),
+    ),
     "the part of the other": (READ.replace("S@(i)[0]", "S@(1 - i)[0]"), "J1", None),
     "a workgroup that is not there": (READ.replace("S@(i)[0]", "S@(i + 1)[0]"), "J4", (1, 40)),
     "the own part twice": (READ.replace("S@(i)[0]", "S[0]"), "J1", (3, 50)),

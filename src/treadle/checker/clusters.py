@@ -113,15 +113,19 @@ class Clusters:
 
     def _ends(self, role: Role) -> None:
         """The cluster's barrier stands at the beginning, at the end, and between them only in a kernel of one agent."""
-        body = role.body
-        self.at = body[-1] if body else None
-        if without_farewell(body) is body:
+        body, alone = role.body, len(self.kernel.roles) == 1 and role.agents == 1
+        self.at = last = body[-1] if body else None
+        # Without phased barriers, none is reached but by loads and stores: behind a meeting that ends each task, too.
+        each = (
+            alone and not self.kernel.barriers and isinstance(last, Tasks) and without_farewell(last.body) != last.body
+        )
+        if without_farewell(body) is body and not each:
             raise Refused("J2", f"{role.name} may end while others of the cluster reach its workgroup's memory", {})
         begin = next((i for i, s in enumerate(body) if kind(s) == "cluster.arrive"), 0)
-        if kind(body[begin + 1]) != "cluster.wait" or begin + 3 >= len(body):
+        welcome = tuple(kind(s) for s in body[begin : begin + 2])
+        if welcome != FAREWELL or begin + (2 if each else 3) >= len(body):
             raise Refused("J2", f"{role.name} does not meet the cluster before and behind its work", {})
-        edge = {id(s) for s in (*body[begin : begin + 2], *body[-2:])}
-        alone = len(self.kernel.roles) == 1 and role.agents == 1
+        edge = {id(s) for s in (*body[begin : begin + 2], *(() if each else body[-2:]))}
         for before, s, behind in neighbours(body):
             self.at = s
             if kind(s) not in FAREWELL or id(s) in edge:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from treadle.machine.form import If, MemRef, Sync, Tasks
 from treadle.simulate.schedule import Steps, Wait
+from treadle.simulate.tape import Counted, Synchronised
 from treadle.simulate.thread import Thread
 from treadle.simulate.world import Cell
 
@@ -25,21 +26,25 @@ def cell_of(thread: Thread, ref: MemRef) -> Cell:
     for axis, (i, extent) in enumerate(zip(index, shape)):
         if not 0 <= i < thread.number(extent):
             raise thread.fatal("bounds", f"{ref.name} axis {axis}: {i} is outside")
-    _not_replayed(thread)
-    return world.cells.setdefault((ref.name, index), Cell())
+    return world.cells.setdefault((ref.name, index), Cell(ref.name, index))
 
 
-def _not_replayed(thread: Thread) -> None:
-    if thread.strand.log is not None:
-        thread.strand.log.tape.whole = False
+def _told(thread: Thread, entry: Counted) -> None:
+    """Tells the log, where there is one."""
+    log = thread.strand.log
+    if log is not None:
+        log.add(entry)
+        log.tape.settled = False
 
 
 def add(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
     """`counter.add`."""
     assert item.object is not None
     cell = cell_of(thread, item.object)
-    cell.value += 1 if item.by in ("elect", "warp") else thread.lanes
+    number = 1 if item.by in ("elect", "warp") else thread.lanes
+    cell.value += number
     cell.known.join(thread.strand.release())
+    _told(thread, Counted("add", (cell.name, cell.index), number))
     yield None
 
 
@@ -48,9 +53,11 @@ def await_count(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
     assert item.object is not None
     cell, count = cell_of(thread, item.object), numbers["count"]
     yield Wait(lambda: cell.value >= count, f"{item.object.name} to reach {count}", thread.line)
+    _told(thread, Counted("wait", (cell.name, cell.index), count))
     thread.strand.order.join(cell.known)
 
 
+DRAWN = "tickets"
 Meet = Callable[[Thread, Sync, dict[str, int]], Steps]
 
 
@@ -62,15 +69,23 @@ def is_last(thread: Thread, item: If, meet: Meet) -> Steps:
     numbers = {"id": thread.number(last.id), "threads": last.threads}
     barrier = Sync(kind="barrier.sync")
     key = (thread.role.name, thread.agent, id(item))
-    yield from meet(thread, barrier, numbers)
+    yield from _met(thread, meet, barrier, numbers)
     if thread.warp == 0:
         cell = cell_of(thread, last.counter)
         cell.value += 1
         cell.known.join(thread.strand.release())
         thread.strand.order.join(cell.known)
-        thread.group.found[key] = cell.value == thread.number(last.of)
+        of = thread.number(last.of)
+        thread.group.found[key] = cell.value == of
+        _told(thread, Counted("last", (cell.name, cell.index), of, cell.value == of))
         yield None
+    yield from _met(thread, meet, barrier, numbers)
+
+
+def _met(thread: Thread, meet: Meet, barrier: Sync, numbers: dict[str, int]) -> Steps:
     yield from meet(thread, barrier, numbers)
+    if thread.strand.log is not None:
+        thread.strand.log.add(Synchronised(barrier, thread.line, numbers, 0))
 
 
 def found_last(thread: Thread, item: If) -> bool:
@@ -80,13 +95,13 @@ def found_last(thread: Thread, item: If) -> bool:
 
 def draw(thread: Thread, item: Tasks, total: int) -> Iterator[int]:
     """The numbers that the thread's workgroup draws: each by the first of its threads that comes to it."""
-    _not_replayed(thread)
     drawn = thread.group.drawn
     at = 0
     while True:
         if at == len(drawn):
             drawn.append(thread.world.tickets)
             thread.world.tickets += 1
+        _told(thread, Counted("draw", (DRAWN, (thread.group.number,)), drawn[at]))
         if drawn[at] >= total:
             return
         yield drawn[at]

@@ -27,7 +27,7 @@ from treadle.simulate.host import Ended, Host
 from treadle.simulate.memory import Arena, View
 from treadle.simulate.schedule import Scheduler, Steps, Wait
 from treadle.simulate.sync import HANDLERS
-from treadle.simulate.tape import Access, Contracted, Copied, Entry, Forked, Log, Synchronised, Tape
+from treadle.simulate.tape import Access, Contracted, Copied, Counted, Entry, Forked, Log, Synchronised, Tape
 from treadle.simulate.thread import Thread
 from treadle.simulate.world import Workgroup, World
 
@@ -245,6 +245,8 @@ def _play(player: Player, host: _Again, log: Log) -> Steps:
                 _contract(player, host, entry)
             case Forked():
                 yield from _fork(player, host, entry)
+            case Counted():
+                pass  # what hangs on counters is not replayed
             case "apart":
                 outer, done = player.strand, Order()
                 start = outer.release()

@@ -88,6 +88,7 @@ def _simulated(
     findings: Findings,
     tape: Tape | None,
     exact: bool = False,
+    told: bool = False,
 ) -> tuple[Simulation, Replayer | None]:
     """A run, and how to run it again in other orders if it was recorded to its end."""
     scheduler = Scheduler(seed, schedule, findings, max_steps)
@@ -108,7 +109,7 @@ def _simulated(
         pass
     outputs = {name: memory[name].array.copy() for name in stored}
     run = Simulation(outputs, findings.found, scheduler.steps, seed)
-    if tape is None or not tape.whole or not ended:
+    if tape is None or not tape.whole or not ended or not (tape.settled or told):
         return run, None
     return run, Replayer(program, tape, before, opaque, lines, workers, max_steps, exact)
 
@@ -122,13 +123,16 @@ def record(
     max_steps: int = 2_000_000,
     symbols: Mapping[str, int] | None = None,
     exact: bool = False,
+    told: bool = False,
 ) -> tuple[Simulation, Replayer | None]:
     """`simulate` of a program whose form is right, and the replayer of what was done: None where the run ended early or
-    an atomic update makes values depend on the order.
+    an atomic update makes values depend on the order, or a counter decides what is done (unless `told`: then its tape
+    is wanted, not its replays).
 
     Errors: as `simulate`.
     """
-    return _simulated(program, args, seed, "random", workers, max_steps, symbols, Findings(), Tape(), exact)
+    found = Findings()
+    return _simulated(program, args, seed, "random", workers, max_steps, symbols, found, Tape(), exact, told)
 
 
 def run_schedules(

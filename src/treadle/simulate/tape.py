@@ -81,9 +81,20 @@ class Forked:
     tasks: list[Log]
 
 
+@dataclass(eq=False)
+class Counted:
+    """What was done at a word of a counter. `what`: "add" `number` to it; "wait" until it is `number`; "last": add 1,
+    and whether it was `number` then (`found`); "draw" the ticket `number`."""
+
+    what: Literal["add", "wait", "last", "draw"]
+    cell: tuple[str, tuple[int, ...]]
+    number: int
+    found: bool = False
+
+
 Mark = Literal["step", "apart", "task", "task over", "apart over"]
 """The end of a statement; tasks of single threads or warps: begin of all, of one, end of one, of all."""
-Entry = Access | Synchronised | Copied | Contracted | Forked | Mark
+Entry = Access | Synchronised | Copied | Contracted | Forked | Counted | Mark
 
 
 @dataclass(eq=False)
@@ -104,13 +115,15 @@ class Log:
 
 @dataclass(eq=False)
 class Tape:
-    """All logs of a run. `sizes`: granules of each arena. `whole`: whether everything that was done can be replayed."""
+    """All logs of a run. `sizes`: granules of each arena. `whole`: whether everything that was done is told here;
+    `settled`: whether threads do the same in every order, so that they can be replayed."""
 
     threads: dict[Key, Log] = field(default_factory=dict[Key, Log])
     logs: list[Log] = field(default_factory=list[Log])
     sizes: list[int] = field(default_factory=list[int])
     accesses: list[Access] = field(default_factory=list[Access])
     whole: bool = True
+    settled: bool = True
     _writes: int = 0
     _last: list[Array] = field(default_factory=list[Array])
     _arenas: dict[int, int] = field(default_factory=dict[int, int])

@@ -25,6 +25,8 @@ class Ended(Protocol):
 class Cell:
     """One word of a counter, and what those who added to it knew."""
 
+    name: str
+    index: tuple[int, ...]
     value: int = 0
     known: Order = field(default_factory=Order)
 

@@ -1,0 +1,102 @@
+# ruff: noqa: E501 (lines of machine text)
+"""Shapes of the grammar in `random_machines` in which workgroups or workers have to do with one another: parts that
+are counted in global memory, memory of a cluster, rings of a cluster, gangs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.checker.counter_text import LAST, OWNER, PART, counted
+from tests.checker.gang_text import GANG
+from tests.checker.gang_text import MEET as GANG_MEET
+from tests.checker.peer_text import MEET, READ, WRITE
+
+RING = Path(__file__).parent / "patterns" / "cluster_begins_apart.right.tdm"
+Sizes = tuple[dict[str, int], ...]
+
+
+def parts_text(draw: Any) -> tuple[str, Sizes]:
+    """Rows in parts: whoever arrives last folds them, or an owner that waits."""
+    over = draw.random.choice(("grid", "persistent", "tickets"))
+    grid = "M * S" if over == "grid" else str(draw.one(1, 2))
+    last = draw.flip()
+    together = " cooperative" if not last and (over != "tickets" or draw.flip(0.2)) else ""
+    together = draw.pick(together, "") if together else draw.pick("", " cooperative") if last else ""
+    tail = LAST if last else OWNER
+    if last:
+        tail = tail.replace("of S id", f"of {draw.pick('S', 'S - 1', 'S + 1')} id")
+    else:
+        tail = tail.replace("(count = S)", f"(count = {draw.pick('S', 'S - 1', 'S + 1')})")
+        tail = tail.replace("if s == S - 1", f"if s == {draw.pick('S - 1', '0') if over != 'grid' else draw.pick('S - 1', '0', 'S')}")
+        meet = "      sync barrier.sync (id = 0, threads = 32)\n      sync counter.add"
+        if draw.pick("keep", "early") == "early":
+            tail = tail.replace(meet, "      sync counter.add")
+    tail = tail.replace("C[t]", f"C[{draw.pick('t', '0')}]")
+    tail = tail.replace("load P[t, i]", f"load P[{draw.pick('t, i', 'min(t + 1, M - 1), i', 't, 0')}]")
+    part = PART.replace("store P[t, s]", f"store P[{draw.pick('t, s', 't, 0', '0, s')}]")
+    part = part if draw.pick("keep", "lose") == "keep" else part[: part.index("      store P")]
+    order = draw.pick("row", "reverse") if not last else draw.random.choice(("row", "reverse"))
+    pool = over if order == "row" else f"{over} raster (row, reverse)"
+    text = counted(tail, over=pool, launch=f"grid {grid} threads 32{together}", part=part)
+    return text, ({"M": 1, "N": 40}, {"M": 2, "N": 70}, {"M": 1, "N": 3})
+
+
+def peers_text(draw: Any) -> tuple[str, Sizes]:
+    """Each workgroup of a cluster leaves its part of a sum, all read all."""
+    text = draw.random.choice((READ, WRITE))
+    own = "      sync barrier.sync (id = 0, threads = 64)\n"
+    head, body, tail = text.split(MEET)
+    text = head + draw.pick(MEET, "", own) + body + draw.pick(MEET, "", own) + tail
+    text = text.replace("S@(i)[0]", draw.pick("S@(i)[0]", "S[0]", "S@(i)[1]", "S@(1)[0]"))
+    text = text.replace("store S@(1)[cta.rank]", f"store S@({draw.pick('1', '0')})[cta.rank]")
+    text = text.replace("= load S[i]", f"= load S[{draw.pick('i', '0')}]")
+    begin = "    sync cluster.arrive\n    sync cluster.wait\n    tasks"
+    text = text.replace(begin, draw.pick(begin, "    tasks"))
+    end = "    }\n    sync cluster.arrive\n    sync cluster.wait\n"
+    text = text.replace(end, draw.pick(end, "    }\n"))
+    text = text.replace("if cta.rank == 0 scope", f"if cta.rank == {draw.pick('0', '2')} scope") if draw.flip(0.3) else text
+    grid = draw.pick("2 * max(1, min(M, 2))", "2")
+    return text.replace("2 * max(1, min(M, 2))", grid), ({"M": 1, "N": 40}, {"M": 3, "N": 50})
+
+
+def cluster_text(draw: Any) -> tuple[str, Sizes]:
+    """A ring that two workgroups fill together, and lines of it lost or changed."""
+    text, slots = RING.read_text(), draw.one(1, 1, 2)
+    for old, new in (
+        ("warp 2 axis 0 stride 1, slot 4 axis 0 stride 2", "slot 8 axis 0 stride 1"),
+        ("threads 64 counters", "threads 32 counters"),
+        ("threads = 64", "threads = 32"),
+        ("threads 96 cluster", "threads 64 cluster"),
+        ("versions 2", f"versions {slots}"),
+        ("p // 2", f"p // {slots}"),
+        ("c // 2", f"c // {slots}"),
+    ):
+        text = text.replace(old, new)
+    changes = (
+        ("bytes = 1024", ("bytes = 512", "bytes = 2048")),
+        ("empty@(all){c}", ("empty{c}", "empty@(0){c}", "empty@(1 - cta.rank){c}")),
+        ("empty count 2", ("empty count 1", "empty count 4")),
+        (" multicast 3", (" multicast 1", " multicast 2")),
+        (f"phase = (c // {slots}) % 2", (f"phase = (c // {slots} + 1) % 2",)),
+        ("        sync fence.proxy.async\n", ("",)),
+        ("    sync fence.mbar_init by elect\n", ("",)),
+        ("A{p}[$0 + 4*cta.rank, $1] = X[", ("A{p}[$0, $1] = X[",)),
+        ("    sync cluster.arrive\n    sync cluster.wait\n  }\n}", ("  }\n}",)),
+    )
+    for old, others in changes:
+        assert old in text, old
+        text = text.replace(old, draw.pick(old, *others), 1)
+    return text, ({"M": 1, "N": 4}, {"M": 5, "N": 36}) if slots == 1 else ({"M": 8, "N": 36}, {"M": 1, "N": 68})
+
+
+def gang_text(draw: Any) -> tuple[str, Sizes]:
+    """A sum in parts, a part for each worker of a gang."""
+    head, body, tail = GANG.split(GANG_MEET)
+    some = f"      if w <= 1 {{\n{GANG_MEET}      }}\n"
+    text = head + draw.pick(GANG_MEET, "", some) + body + draw.pick(GANG_MEET, "", some) + tail
+    text = text.replace("store S[w]", f"store S[{draw.pick('w', '0', '2 - w')}]")
+    text = text.replace("load S[i]", f"load S[{draw.pick('i', '0')}]")
+    text = text.replace("if w == 0 {", f"if w == {draw.pick('0', '3')} {{")
+    text = text.replace("loop j = w .. N", f"loop j = {draw.pick('w', '0')} .. N")
+    return text, ({"M": 1, "N": 4}, {"M": 2, "N": 7}, {"M": 3, "N": 1})
