@@ -407,6 +407,34 @@ def test_jobs_one_after_another_with_workspace_between() -> None:
             assert (y == x[:, ::-1].T).all()
 
 
+def test_small_workspace_that_no_task_touches_is_in_the_frame() -> None:
+    """A running sum in a buffer of one element, and the same in one that tasks add to: only the second takes memory."""
+    i = sym("i")
+    read = [Load(dst="s", src=MemRef("total", ())), Load(dst="x", src=MemRef("X", (i,)))]
+    add: list[Any] = [*read, Compute(dst="t", fn="add", args=(FragRef("s"), FragRef("x")))]
+    step = [*add, Store(dst=MemRef("total", ()), src=FragRef("t")), Store(dst=MemRef("Y", (i,)), src=FragRef("t"))]
+    begin = [Compute(dst="s", fn="copy", args=(0.0,)), Store(dst=MemRef("total", ()), src=FragRef("s"))]
+    outside: list[Any] = [*begin, loop("i", M, 1, *step)]
+    inside: list[Any] = [
+        *begin,
+        Tasks(vars=("j",), counts=(const(1),), over="workers", body=[loop("i", M, 1, *step)]),
+    ]
+    for body, size in ((outside, 0), (inside, 256)):
+        run = Compiled(
+            program(
+                [("X", f32, "M"), ("Y", f32, "M")],
+                body,
+                [Frag(name, f32, ()) for name in "stx"],
+                level=LEVEL,
+                workspace=[Buffer("total", f32, (), "workspace")],
+            )
+        )
+        assert run.emitted.workspace.bytes({"M": 5}, 2) == size
+        x, y = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
+        run(X=x, Y=y)
+        assert (y == np.cumsum(x)).all()
+
+
 def test_index_computations() -> None:
     """Index expressions as data: products, floors of negative numbers, minima, per lane and narrow."""
     i = sym("i")
