@@ -30,7 +30,8 @@ from model import Encoder, Packed
 from treadle.bench.onnx_peers import load as load_onnx
 from treadle.bench.onnx_peers import session_of
 from treadle.bench.peers import PEERS, everywhere
-from treadle.bench.suite import alone
+from treadle.bench.suite import METHOD, alone
+from treadle.driver.calibration import machine_of
 from treadle.runtime.pool import set_workers
 
 Array = np.ndarray
@@ -235,6 +236,8 @@ def main() -> int:
             mine, theirs = timed["ours"].median * 1e3, timed["peer"].median * 1e3
             spreads = {"ours_spread": timed["ours"].spread, "peer_spread": timed["peer"].spread}
             row = {"batch": label, "tokens": sum(lengths), "threads": given.threads, "peer": name, "others": others}
+            row |= {"machine": machine_of("cpu"), "method": METHOD}
+            row |= {f"{side}_samples_ms": [1e3 * s for s in timed[side].samples] for side in timed}
             rows.append(json.dumps({**row, "ours_ms": mine, "peer_ms": theirs, "ratio": theirs / mine, **spreads}))
             print(
                 f"{label:<20} {name:<12} ours {mine:.2f} ms, peer {theirs:.2f} ms, ratio {theirs / mine:.2f}",

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.bench.results import lacks
 
 from treadle.bench.case import Case
 from treadle.bench.cases import cpu_cases, linear_case, softmax_case
@@ -27,11 +28,13 @@ def test_a_pattern_without_a_case(snapshot) -> None:
 
 @pytest.mark.parametrize("case", [softmax_case(f32, 4, 33), linear_case(bf16, 9, 17, 33)], ids=lambda c: c.name)
 def test_a_row_says_what_was_run(case: Case, capsys) -> None:
-    rows = list(run_case(case, peers=[], rounds=1))
+    rows = list(run_case(case, peers=[], rounds=3))
     assert [r.peer for r in rows] == ["none"] and rows[0].case == case.name
     assert rows[0].verdict == "verified" and rows[0].ours_us > 0 and rows[0].ratio is None
     write_rows("-", rows)
-    assert json.loads(capsys.readouterr().out)["plan"] == rows[0].plan
+    told = json.loads(capsys.readouterr().out)
+    assert told["plan"] == rows[0].plan and lacks([told]) == []
+    assert np.median(told["ours_samples_us"]) == pytest.approx(told["ours_us"])
 
 
 def test_a_wrong_result_is_not_timed(snapshot) -> None:

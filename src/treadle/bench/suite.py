@@ -19,6 +19,7 @@ from treadle.bench.limits import copy_bandwidth, peak_flops
 from treadle.bench.others import Others
 from treadle.bench.peers import everywhere, peers_of
 from treadle.bench.stencils import stencil_cases
+from treadle.driver.calibration import machine_of
 from treadle.driver.targets import host_target
 from treadle.runtime.pool import workers
 from treadle.runtime.timing import Timing, interleaved
@@ -28,6 +29,12 @@ CROWDED = 0.03
 
 SCATTERED = 0.25
 """The spread of a side's samples above which a case is measured again."""
+
+METHOD = (
+    "both sides checked against the oracle, then timed in turn on the host's clock, each called once untimed before; "
+    "medians of samples; a case is timed again while others use the machine, and the calmest try is kept"
+)
+"""How the times of a row were taken; each row says it."""
 
 TRIES = 4
 PAUSE = 2.0
@@ -85,6 +92,10 @@ class Row:
     compile_ms: float
     plan: str
     others: float | None
+    machine: str
+    method: str
+    ours_samples_us: tuple[float, ...]
+    peer_samples_us: tuple[float, ...] | None
 
     def as_json(self) -> str:
         """One line of JSON."""
@@ -154,6 +165,10 @@ def run_case(case: Case, peers: list[str] | None, rounds: int) -> Iterator[Row]:
             compile_ms=1e3 * sum(seconds.values()),
             plan=variant.plan,
             others=others,
+            machine=machine_of("cpu"),
+            method=METHOD,
+            ours_samples_us=tuple(1e6 * s for s in mine.samples),
+            peer_samples_us=tuple(1e6 * s for s in theirs_t.samples) if name else None,
         )
 
 
