@@ -418,6 +418,72 @@ TESTS: tuple[Litmus, ...] = (
         launches=10,
     ),
     Litmus(
+        "last_to_arrive",
+        "four workgroups leave 128 words each and count; whoever counts last reads all (left: relaxed, not joined)",
+        """
+  __shared__ u32 last;
+  u32 t = threadIdx.x, k = blockIdx.x % 4;
+  u32 *data = scratch + blockIdx.x / 4 * 4096, *count = data + 2048, *done = data + 3072;
+  for (u32 r = 1; r <= 100; r++) {
+    u32 round = launch * 100 + r;
+    if (t >= 32) pause(300);
+    data[k * 128 + t] = pattern(round, k * 128 + t);
+    if (KEPT) __syncthreads();
+    if (!t) {
+      u32 seen;
+      if (KEPT) asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(seen) : "l"(count) : "memory");
+      else asm volatile("atom.add.relaxed.gpu.global.u32 %0, [%1], 1;" : "=r"(seen) : "l"(count) : "memory");
+      last = seen + 1 == round * 4;
+    }
+    __syncthreads();
+    if (last) {
+      for (u32 i = t; i < 512; i += 128) {
+        u32 got, there = i ^ 77;
+        asm volatile("ld.global.u32 %0, [%1];" : "=r"(got) : "l"(data + there) : "memory");
+        WRONG(got != pattern(round, there));
+      }
+      __syncthreads();
+      if (!t) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(done) : "memory");
+    }
+    if (!t) {
+      u32 seen = 0, i = 0;
+      do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(done) : "memory");
+      while (seen < round && ++i < 4000000);
+      if (i >= 4000000) STUCK;
+    }
+    __syncthreads();
+  }""",
+        launches=10,
+    ),
+    Litmus(
+        "tickets_are_drawn_once",
+        "2,640 workgroups draw 4,000 numbers, and wait for who drew the one before: each is drawn once, none waits for ever",
+        """
+  __shared__ u32 n;
+  u32 *base = scratch + launch * 65536, *flags = base + 64;
+  for (;;) {
+    __syncthreads();
+    if (!threadIdx.x) {
+      u32 drawn;
+      asm volatile("atom.add.relaxed.gpu.global.u32 %0, [%1], 1;" : "=r"(drawn) : "l"(base) : "memory");
+      n = drawn;
+    }
+    __syncthreads();
+    if (n >= 4000) break;
+    if (!threadIdx.x) {
+      u32 seen = 0, i = 0;
+      if (n) do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(flags + n - 1) : "memory");
+      while (!seen && ++i < 4000000);
+      if (i >= 4000000) STUCK;
+      asm volatile("atom.add.release.gpu.global.u32 %0, [%1], 1;" : "=r"(seen) : "l"(flags + n) : "memory");
+      WRONG(seen != 0);
+    }
+  }""",
+        grid=2640,
+        launches=10,
+        left=False,
+    ),
+    Litmus(
         "grid_of_resident_workgroups",
         "all workgroups of a cooperative launch wait for one another, 100 times",
         """
@@ -548,13 +614,17 @@ def map_of(test: Litmus, address: int) -> Any:
 def variant(test: Litmus, kept: bool, module: Any, torch: Any) -> dict[str, Any]:
     """One variant: counts over all its launches."""
     cuda = importlib.import_module("treadle.runtime.cuda")
-    driver = importlib.import_module("treadle.runtime.driver").driver()
     out = torch.zeros(4, dtype=torch.int32, device="cuda")
     scratch = torch.zeros(SCRATCH, dtype=torch.int32, device="cuda")
     if test.map == "load":
         scratch[: 76 * 64] = torch.arange(1, 76 * 64 + 1, dtype=torch.int32, device="cuda")
     geometry = cuda.Geometry(
-        (test.grid, 1, 1), (test.threads, 1, 1), (test.cluster, 1, 1), test.shared, test.cooperative
+        (test.grid, 1, 1),
+        (test.threads, 1, 1),
+        (test.cluster, 1, 1),
+        test.shared,
+        test.cooperative,
+        test.dependent,
     )
     name = f"{test.name}_{'kept' if kept else 'left'}"
     function = module.function(name, shared=test.shared, cluster=test.cluster)
@@ -564,13 +634,6 @@ def variant(test: Litmus, kept: bool, module: Any, torch: Any) -> dict[str, Any]
         if test.map:
             arguments.append(map_of(test, int(scratch.data_ptr())))
         call = cuda.CudaLaunch(function, geometry, arguments)
-        if test.dependent:
-            attribute = driver.CUlaunchAttribute()
-            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            value = driver.CUlaunchAttributeValue()
-            value.programmaticStreamSerializationAllowed = 1
-            attribute.value = value
-            call._config.attrs, call._config.numAttrs = [attribute], 1
         call()
         if not test.dependent:
             torch.cuda.synchronize()

@@ -179,7 +179,8 @@ _PROXIES: tuple[Ordering, ...] = (
         "fence.proxy.tensormap",
         _CUDA,
         _ANY,
-        "a tensor map that was changed in memory is what engines read from here on",
+        "a tensor map that was changed in memory is what engines read from here on (no text changes one: the host encodes "
+        "every map before the launches, so no rule needs it)",
         _PTX.format("membar / fence: fence.proxy.tensormap::generic"),
         judged=False,
     ),
@@ -215,6 +216,7 @@ _PROXIES: tuple[Ordering, ...] = (
         "`if last`: an agent's threads meet, one adds 1 to a counter and learns its sum, all learn whether it is the "
         "last one; what those who added before did is visible to it then",
         _PTX.format("atom: .acq_rel.gpu; Memory Consistency Model: observation order through read-modify-writes"),
+        litmus=("last_to_arrive",),
     ),
 )
 
@@ -478,6 +480,7 @@ _TASKS: tuple[Ordering, ...] = (
         "a workgroup draws the next number from a counter of the launch until they are used up: each is drawn once, "
         "and by whom all lower ones were drawn has begun; nothing orders two tasks",
         _PTX.format("atom: .relaxed.gpu: one indivisible update; red / atom: a total order of the updates of a word"),
+        litmus=("tickets_are_drawn_once",),
     ),
     Ordering(
         "clusters",
