@@ -42,7 +42,14 @@ OWNER = f"""      sync barrier.sync (id = 0, threads = 32)
 """
 
 
-def counted(tail: str = LAST, *, over: str = "grid", launch: str = "grid M * S threads 32", arch: str = "sm_80", part: str = PART) -> str:
+def counted(
+    tail: str = LAST,
+    *,
+    over: str = "grid",
+    launch: str = "grid M * S threads 32",
+    arch: str = "sm_80",
+    part: str = PART,
+) -> str:
     """A launch of tasks (row, part of it) that end with `tail`."""
     return f"""tdm 1
 target cuda:{arch}
@@ -74,6 +81,7 @@ kernel main {{
   }}
 }}
 """
+
 
 RINGS = f"""tdm 1
 target cuda:sm_90a

@@ -1,4 +1,3 @@
-
 """Texts of CPU kernels whose workers run tasks together: sums of rows, a part for each worker."""
 
 from __future__ import annotations

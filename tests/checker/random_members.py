@@ -28,7 +28,9 @@ def parts_text(draw: Any) -> tuple[str, Sizes]:
         tail = tail.replace("of S id", f"of {draw.pick('S', 'S - 1', 'S + 1')} id")
     else:
         tail = tail.replace("(count = S)", f"(count = {draw.pick('S', 'S - 1', 'S + 1')})")
-        tail = tail.replace("if s == S - 1", f"if s == {draw.pick('S - 1', '0') if over != 'grid' else draw.pick('S - 1', '0', 'S')}")
+        tail = tail.replace(
+            "if s == S - 1", f"if s == {draw.pick('S - 1', '0') if over != 'grid' else draw.pick('S - 1', '0', 'S')}"
+        )
         meet = "      sync barrier.sync (id = 0, threads = 32)\n      sync counter.add"
         if draw.pick("keep", "early") == "early":
             tail = tail.replace(meet, "      sync counter.add")
@@ -55,7 +57,11 @@ def peers_text(draw: Any) -> tuple[str, Sizes]:
     text = text.replace(begin, draw.pick(begin, "    tasks"))
     end = "    }\n    sync cluster.arrive\n    sync cluster.wait\n"
     text = text.replace(end, draw.pick(end, "    }\n"))
-    text = text.replace("if cta.rank == 0 scope", f"if cta.rank == {draw.pick('0', '2')} scope") if draw.flip(0.3) else text
+    text = (
+        text.replace("if cta.rank == 0 scope", f"if cta.rank == {draw.pick('0', '2')} scope")
+        if draw.flip(0.3)
+        else text
+    )
     grid = draw.pick("2 * max(1, min(M, 2))", "2")
     return text.replace("2 * max(1, min(M, 2))", grid), ({"M": 1, "N": 40}, {"M": 3, "N": 50})
 
