@@ -8,6 +8,7 @@ whole chunks of 16 bytes at addresses that are multiples of 16; its bytes are th
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
@@ -118,19 +119,37 @@ class Engines:
         if m.fill != "zero" or len(m.box) != rank or not 1 <= len(m.box) <= 5 or max(m.box) > 256:
             raise Refused("J7", f"the tensor map {m.name} of {len(m.box)} axes, boxes {m.box}, fill {m.fill}", {})
         unit = self.unit(far) if isinstance(far, Tensor) else rank - 1
-        inner = m.box[unit] * far.dtype.itemsize
+        inner = m.box[unit] * far.dtype.bits // 8
         if (m.swizzle and (m.swizzle not in ROWS or inner != m.swizzle)) or inner % 16:
             raise Refused(
                 "J7", f"the tensor map {m.name}: {inner} inner bytes with swizzle {m.swizzle}", {"bytes": inner}
             )
         if isinstance(far, Tensor):
             self.pitches(far)
+            self.whole_bytes(place, stmt, far)
         else:
             self.row_pitch(far)
         return buffer
 
+    def whole_bytes(self, place: Place, stmt: Copy, tensor: Tensor) -> None:
+        """Boxes of elements of four bits begin with a byte, and so do their rows end; they are only read."""
+        if not tensor.dtype.packed:
+            return
+        if stmt.engine != "tma.load":
+            raise Unsure("J7", f"a box stored to {tensor.name} of {tensor.dtype}", missing="elements of whole bytes")
+        unit = self.unit(tensor)
+        start = place.expr(stmt.src.index[unit]) - sym(f"${unit}")
+        if any(c % 2 for _, c in start.terms) and not place.facts.equal(start % 2, Expr(())):
+            raise Unsure("J7", f"boxes of {tensor.name} start at {start}", missing="a multiple of 2 elements")
+        extent = tensor.dims[unit].extent
+        known = any(isinstance(f, Divisible) and f.expr == extent and f.by % 2 == 0 for f in self.program.guard.facts)
+        if not known and any(c % 2 for _, c in extent.terms):
+            raise Unsure("J7", f"boxes of {tensor.name}", missing=f"{extent} % 2 == 0 in the guard")
+
     def row_pitch(self, room: Buffer) -> None:
         """Workspace is row-major: whole chunks of 16 bytes a row, from the first on."""
+        if room.dtype.packed:
+            raise Unsure("J7", f"boxes of {room.name} of {room.dtype}", missing="elements of whole bytes")
         count = CHUNK // room.dtype.itemsize
         if room.align % CHUNK or room.versions or any(c % count for _, c in room.shape[-1].terms):
             raise Unsure("J7", f"boxes of {room.name}", missing=f"rows of a multiple of {count} elements")
@@ -146,7 +165,9 @@ class Engines:
 
     def pitches(self, tensor: Tensor) -> None:
         """Engines want 16-byte addresses and pitches, and elements side by side."""
-        facts, size, unit = self.program.guard.facts, tensor.dtype.itemsize, self.unit(tensor)
+        # Strides of elements of four bits count bytes.
+        size = 1 if tensor.dtype.packed else tensor.dtype.itemsize
+        facts, unit = self.program.guard.facts, self.unit(tensor)
         if not any(isinstance(f, Aligned) and f.tensor == tensor.name and f.bytes % 16 == 0 for f in facts):
             raise Unsure("J7", f"boxes of {tensor.name}", missing=f"align({tensor.name}) >= 16 in the guard")
         for axis in range(len(tensor.dims)):
@@ -193,9 +214,7 @@ class Engines:
             tail[0] = count
         if any(e.symbols & set(slots) for e in here[:lead]):
             raise Refused("J4", f"a box of {stmt.box} is no piece of {buffer.name}", {})
-        size = buffer.dtype.itemsize
-        for n in tail:
-            size *= n or 1
+        size = buffer.dtype.bits * prod(n or 1 for n in tail) // 8
         if size % (8 * buffer.swizzle or SPAN):
             raise Refused("J4", f"boxes of {size} bytes in {buffer.name} are not aligned", {"bytes": size})
         return here, there
@@ -206,7 +225,7 @@ class Engines:
         tensor = next((t for t in self.program.program.tensors if t.name == ref.name), None)
         if buffer is None or tensor is None or buffer.place != "shared" or buffer.swizzle:
             raise Refused("J1", f"a run between {stmt.src.name} and {stmt.dst.name}", {})
-        if buffer.dtype != tensor.dtype or stmt.map is not None:
+        if buffer.dtype != tensor.dtype or stmt.map is not None or tensor.dtype.packed:
             raise Refused("J1", f"a run of {tensor.dtype} in {buffer.name} of {buffer.dtype}", {})
         self.pitches(tensor)
         along = [axis for axis, extent in enumerate(stmt.box) if extent > 1] or [len(stmt.box) - 1]

@@ -285,12 +285,10 @@ def _shared(kernel: Kernel, launch: Launch, target: Target) -> None:
     for b in kernel.buffers:
         if b.place != "shared":
             continue
-        size = b.dtype.itemsize * max(b.versions, 1)
-        for e in b.shape:
-            n = e.constant
-            if n is None:
-                raise Unsure("J4", f"{b.name} has the shape {e}", missing="numbers")
-            size *= n
+        odd = b.dtype.packed and (b.shape[-1].constant if b.shape else None) not in range(0, 1 << 20, 2)
+        size = b.size.constant
+        if size is None or odd or any(e.constant is None for e in b.shape):
+            raise Unsure("J4", f"{b.name} has the shape {b.shape}", missing="numbers")
         start = None if b.offset is None else b.offset.constant
         if start is None:
             raise Unsure("J4", f"{b.name} has no place in shared memory", missing="an offset")

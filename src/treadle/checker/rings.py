@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from treadle.algebra.expr import Atom, Constraint, Expr, Fn, ge, gt, lt, sym
 from treadle.algebra.sets import Facts
@@ -176,7 +177,10 @@ class Rings:
     def _bytes(self, copy: Copy) -> Expr:
         """What a copy counts when it is complete: boxes count whole, runs their elements (`engines` holds a run inside
         its box)."""
-        size: Expr = Expr(()) + self.declared[copy.dst.name].dtype.itemsize
+        dtype = self.declared[copy.dst.name].dtype
+        if dtype.packed:
+            return Expr(()) + prod(copy.box) // 2
+        size: Expr = Expr(()) + dtype.itemsize
         along = [axis for axis, extent in enumerate(copy.box) if extent > 1] or [len(copy.box) - 1]
         for axis, extent in enumerate(copy.box):
             length = run_length(copy, axis) if copy.where and along == [axis] else Expr(()) + extent

@@ -367,7 +367,8 @@ class Frag:
 class Buffer:
     """Memory with identity. `shape` may be symbolic. `place`: "local" (private to the agent), "shared" (one a CTA),
     "workspace" (global memory of the launch). `versions` > 0 makes it a ring. `layout` maps `$i` to an element offset;
-    empty: row-major. `swizzle` as the tensor map's. `offset`: bytes from the start of its place."""
+    empty: row-major. `swizzle` as the tensor map's. `offset`: bytes from the start of its place. Elements of four bits
+    share bytes, two by two along the last axis, as they do in tensors."""
 
     name: str
     dtype: DType
@@ -377,6 +378,14 @@ class Buffer:
     versions: int = 0
     swizzle: int = 0
     offset: Expr | None = None
+
+    @property
+    def size(self) -> Expr:
+        """Bytes of all its versions. Requires: of elements of four bits a constant, even number."""
+        count = Expr(()) + max(1, self.versions)
+        for extent in self.shape:
+            count = count * extent
+        return Expr(()) + (count.constant or 0) // 2 if self.dtype.packed else count * self.dtype.itemsize
 
 
 @dataclass(frozen=True)

@@ -235,6 +235,8 @@ class Batches(Fed):
         if list(slots) != order:
             raise self.refusal(f"{one.left} has its depth before its rows")
         got = self.solid(self.fetch(one.left, coords, frame), one.left, coords, frame, slots)
+        if got.dtype != one.format:
+            got = self.compute(one.left, coords, "cast", [got], frame, slots=slots, dtype=one.format)
         lane = frame.lane(self.key(one.deep, frame))
         if lane is not None:
             self.masked(got, one.left, coords, [lane], 0.0, frame)
@@ -329,7 +331,7 @@ class Batches(Fed):
         """The contract of a contraction's atom, if there is one of its width."""
         width = self.extent(one.cols)
         fits = width % 8 == 0 and 8 <= width <= 256
-        return warpgroup_atom(one.left.type.dtype.name, one.right.type.dtype.name, width) if fits else None
+        return warpgroup_atom(one.format.name, one.right.type.dtype.name, width) if fits else None
 
     def atom(self, made: Issued, at: Expr, frame: Frame, held: tuple[str | None, int] = (None, 0)) -> form.Mma:
         """The atom that contracts from `at` on; the first of a fresh accumulator adds to nothing. `held`: the fragment

@@ -18,7 +18,7 @@ from treadle.realise.closing import passing
 from treadle.realise.clusters import ALONE, Cluster
 from treadle.realise.frame import Frame, Lane, PartKey, ends
 from treadle.realise.lanes import Agent, LaneLowering, Spot
-from treadle.realise.ring import Stream, Tile, row_in, slot_shape
+from treadle.realise.ring import Stream, Tile, row_in, slot_shape, swizzle_of
 
 WARPGROUP = Agent(((3, "lane", 4), (4, "lane", 8), (5, "warp", 4)))
 ROWS = (Spot(1, "slot", 2, 8), Spot(4, "lane", 8, 1), Spot(5, "warp", 4, 16))
@@ -188,7 +188,7 @@ class Fed(LaneLowering):
                 raise self.refusal(f"a block of {outer} x {inner} elements of {tile.tensor}")
             name = self.parts.fresh(f"{tile.tensor}s")
             shape = tuple(const(n) for n in slot_shape(outer, inner, row))
-            width = row * dtype.bits // 8
+            width = swizzle_of(row, dtype)
             self.parts.buffers.append(Buffer(name, dtype, shape, "shared", 1024, versions, width))
             self.slots_of_tiles[id(tile)] = name
             self.map_of(self.place_of(tile), dtype, self.box_of(tile), width)

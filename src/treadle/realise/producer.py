@@ -9,7 +9,7 @@ from treadle.machine.form import Body, MemRef, Sync
 from treadle.realise.batches import Batches
 from treadle.realise.feeding import Ring
 from treadle.realise.frame import Frame
-from treadle.realise.ring import Tile, phase
+from treadle.realise.ring import Tile, phase, swizzle_of
 
 
 class Producing(Batches):
@@ -101,7 +101,7 @@ class Producing(Batches):
                 box=box,
                 multicast=self.feeding.cluster.everyone() if shared else 0,
                 signal=MemRef(ring.full, (), number),
-                map=self.map_of(self.place_of(tile), dtype, box, row * dtype.bits // 8),
+                map=self.map_of(self.place_of(tile), dtype, box, swizzle_of(row, dtype)),
                 by="elect",
                 origin=self.line(tile.source),
             )

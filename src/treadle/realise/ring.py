@@ -31,9 +31,16 @@ def row_of(dtype: DType) -> int:
 
 
 def row_in(dtype: DType, inner: int) -> int:
-    """Elements of the widest swizzled row (128, 64 or 32 bytes) of which blocks of `inner` are made; 0: none fits."""
-    rows = (8 * width // dtype.bits for width in (128, 64, 32))
+    """Elements of the widest row (128, 64 or 32 bytes swizzled, or 16) of which blocks of `inner` are made; 0: none
+    fits."""
+    rows = (8 * width // dtype.bits for width in (128, 64, 32, 16))
     return next((row for row in rows if inner and inner % row == 0), 0)
+
+
+def swizzle_of(row: int, dtype: DType) -> int:
+    """The swizzle of slots with such rows, in bytes; 0: none."""
+    width = row * dtype.bits // 8
+    return width if width >= 32 else 0
 
 
 def depth_of_atom(dtype: DType) -> int:
@@ -90,6 +97,11 @@ class Contraction:
     left_tile: Tile | None
     right_tile: Tile
     raw: tuple[Tile, ...] = ()
+
+    @property
+    def format(self) -> DType:
+        """The format in which the left operand is contracted: elements made in registers are widened to the right's."""
+        return self.right.type.dtype if self.raw else self.left.type.dtype
 
 
 @dataclass(frozen=True)
@@ -310,22 +322,27 @@ class _Finder:
         rows = stream.rows.part
         cols = next(a for a in axes if a != rows)
         left, right = (op.a, op.b) if rows in op.a.type.axes else (op.b, op.a)
+        made = left.type.dtype
         if not self.computed:
-            self.refuse_formats(op, left.type.dtype, right.type.dtype)
+            if right.type.dtype.bits == 16 and widens(made, right.type.dtype):
+                made = right.type.dtype
+            self.refuse_formats(op, made, right.type.dtype)
         deep = next(a for a in right.type.axes if a.dim in op.contracted)
         number = len(stream.batches) - 1
         right_tile = self.tile(right, stream, number)
         if right_tile is None:
             raise Refusal(f"{right} is not a block of a tensor")
-        left_tile = self.tile(left, stream, number)
+        left_tile = self.tile(left, stream, number) if made == left.type.dtype else None
         if self.computed and (left_tile is None or cols == stream.step):
             raise Refusal(f"{op.result} is part of a chain of contractions")
-        raw = () if self.computed or left_tile is not None else self.raw(left, {rows, deep}, stream, number)
+        raw = () if self.computed or left_tile is not None else self.raw(left, (rows, deep), stream, number)
+        if made != left.type.dtype and not raw:
+            raise Refusal(f"the operands of {op.result} are {left.type.dtype} and {right.type.dtype}")
         if left_tile is None and not raw and (stream.loop is None or stream.walked):
             raise Refusal(f"{left} is not a block of a tensor (shifted coordinates are, where a load has `fill=0`)")
         if left_tile is None and set(left.type.axes) != {rows, deep}:
             raise Refusal(f"{left} does not have the rows and the depth of {op.result}")
-        if not self.computed and left.type.dtype.bits != 16:
+        if not self.computed and made.bits != 16:
             # Only elements of 16 bits are turned by the tensor cores, and only those are packed as they are held.
             if left_tile is None:
                 raise Refusal(f"{left} of {left.type.dtype} is computed in registers")
@@ -340,8 +357,10 @@ class _Finder:
                 tile.outer, tile.inner, tile.axes = tile.inner, tile.outer, (tile.axes[1], tile.axes[0])
         return Contraction(op, rows, cols, deep, left, right, left_tile, right_tile, raw)
 
-    def raw(self, value: Value, axes: set[Part], stream: Stream, number: int) -> tuple[Tile, ...]:
-        """The tiles of which a value is made element by element; none where it hangs on other contractions."""
+    def raw(self, value: Value, parts: tuple[Part, Part], stream: Stream, number: int) -> tuple[Tile, ...]:
+        """The tiles of which a value along its rows and depth is made element by element; none where it hangs on other
+        contractions, or on halves of bytes that do not lie side by side along the depth."""
+        axes = set(parts)
         if set(value.type.axes) != axes:
             return ()
         todo, seen, found = [value], {s.value.name for s in self.program.scalars}, list[Tile]()
@@ -355,7 +374,7 @@ class _Finder:
                 return ()
             if isinstance(op, Load) and set(one.type.axes) == axes:
                 tile = self.tile(one, stream, number)
-                if tile is None:
+                if tile is None or (one.type.dtype.packed and tile.inner != parts[1]):
                     return ()
                 found.append(tile)
             elif not isinstance(op, Load):
@@ -500,6 +519,14 @@ def _shifted(value: Value, uses: Uses) -> tuple[Part | None, Expr] | None:
             return (part if part is not None else other), (a + b if fn == "add" else a - b)
         case _:
             return None
+
+
+def widens(source: DType, dtype: DType) -> bool:
+    """Whether every number of a float format is one of another, wider one."""
+    if not (source.is_float and dtype.is_float) or source.bits >= dtype.bits:
+        return False
+    least = source.min_exponent - source.mantissa >= dtype.min_exponent - dtype.mantissa
+    return least and source.mantissa <= dtype.mantissa and source.finite_max <= dtype.finite_max
 
 
 def permitted(program: Program, name: str) -> bool:

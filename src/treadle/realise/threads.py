@@ -221,10 +221,8 @@ def lay_out(kernel: Kernel, start: int = 0) -> int:
         if buffer.place != "shared":
             placed.append(buffer)
             continue
-        size = max(1, buffer.dtype.bits // 8) * max(1, buffer.versions)
-        for extent in buffer.shape:
-            assert extent.constant is not None
-            size *= extent.constant
+        size = buffer.size.constant
+        assert size is not None
         end = -(-end // buffer.align) * buffer.align
         align = max(align, buffer.align)
         placed.append(replace(buffer, offset=const(end)))

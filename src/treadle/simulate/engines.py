@@ -87,7 +87,7 @@ def _check_map(thread: Thread, item: Copy) -> None:
     if buffer is not None and buffer.swizzle != entry.swizzle:
         raise thread.fatal("form", f"{shared.name} is swizzled by {buffer.swizzle} and the map by {entry.swizzle}")
     inner = item.box[_contiguous(thread, tensor, len(item.box))]
-    if entry.swizzle and inner * entry.dtype.numpy.itemsize > entry.swizzle:
+    if entry.swizzle and inner * entry.dtype.bits > 8 * entry.swizzle:
         raise thread.fatal("form", f"a box of {inner} elements is wider than the swizzle of {entry.swizzle} bytes")
     if sorted(b for b in entry.box if b > 1) != sorted(b for b in item.box if b > 1):
         raise thread.fatal("form", f"the map {entry.name} has the box {entry.box}, the copy {item.box}")
@@ -170,7 +170,7 @@ def _copy(
     proxy = item.engine != "cp.async"
     kind = ASYNC if proxy else GENERIC
     world, line = thread.world, thread.line
-    size = int(np.prod(item.box)) * source[0].dtype.numpy.itemsize
+    size = int(np.prod(item.box)) * (4 if source[0].dtype.packed else 8 * source[0].dtype.numpy.itemsize) // 8
     if item.where:
         size = len(source[1][0]) * source[0].dtype.numpy.itemsize
     strand = world.strands.fresh(thread.strand.order, proxy=proxy)

@@ -31,21 +31,24 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of all buffers of one kind."""
+    """The places of all buffers of one kind. `apart`: buffers of elements of four bits, which have a byte each here,
+    more than their place has room for; they lie by themselves."""
 
     slots: tuple[Slot, ...]
     size: int
     granule: int
+    apart: tuple[Slot, ...] = ()
 
     def fresh(self, name: str, *, tracked: bool, findings: Findings) -> dict[str, View]:
         """Poisoned memory with this layout."""
-        if not self.slots:
-            return {}
-        arena = Arena(name, self.size, self.granule, tracked=tracked, findings=findings)
         views: dict[str, View] = {}
-        for slot in self.slots:
+        arena = Arena(name, self.size, self.granule, tracked=tracked, findings=findings) if self.slots else None
+        for slot in (*self.slots, *self.apart):
             strides = row_major(slot.shape, slot.dtype.numpy.itemsize)
-            views[slot.name] = View(slot.name, arena, slot.dtype, slot.offset, slot.shape, strides)
+            place, offset = arena, slot.offset
+            if place is None or slot in self.apart:
+                place, offset = Arena(f"{name} {slot.name}", slot.size, 1, tracked=tracked, findings=findings), 0
+            views[slot.name] = View(slot.name, place, slot.dtype, offset, slot.shape, strides)
             views[slot.name].poison()
         return views
 
@@ -60,6 +63,7 @@ def lay_out(
     """Places buffers: at their offsets, those without one behind the rest."""
     slots: list[Slot] = []
     top = 0
+    apart: list[Slot] = []
     for buffer in sorted(buffers, key=lambda b: b.offset is None):
         line = lines.get(id(buffer), 0)
         shape = tuple(int(evaluate(e, env, functions)) for e in buffer.shape)
@@ -76,10 +80,11 @@ def lay_out(
         if offset % max(1, buffer.align):
             findings.add("resource", line, f"buffer {buffer.name} at byte {offset} is not {buffer.align}-byte aligned")
         slot = Slot(buffer.name, buffer.dtype, offset, shape)
-        slots.append(slot)
-        top = max(top, offset + slot.size)
+        packed = buffer.dtype.packed
+        (apart if packed else slots).append(slot)
+        top = max(top, offset + (slot.size // 2 if packed else slot.size))
     granule = granule_of(*(n for s in slots for n in (s.offset, s.dtype.numpy.itemsize))) if slots else 1
-    return Layout(tuple(slots), top, granule)
+    return Layout(tuple(slots), top, granule, tuple(apart))
 
 
 def check_barriers(

@@ -11,7 +11,7 @@ import pytest
 from tests.targets.cuda.cuda_kit import clean, tried
 
 import treadle as td
-from treadle import bf16, f8e4m3, f16, f32, i8
+from treadle import bf16, f4e2m1, f8e4m3, f16, f32, i4, i8, lib, u4
 from treadle.checker import check
 from treadle.driver.plan import Plan
 from treadle.machine.form import FragRef, Mma, Sync, nested
@@ -61,6 +61,64 @@ def shifted(X: td.Tensor[M, K], W: td.Tensor[N, K], Y: td.Out[M, N] = None):
         Y[m, n] = s
 
 
+@td.kernel
+def mixed(X: td.Tensor[M, K], W: td.Tensor[N, K], Y: td.Out[M, N] = None):
+    """Two formats, of which one holds every number of the other."""
+    for m, n in td.parallel(M, N):
+        s = td.zeros(m, n, dtype=f32)
+        for k in td.reduce(K):
+            s = td.mma(X[m, k], W[n, k], s)
+        Y[m, n] = s.to(Y.dtype)
+
+
+def in_groups(m, n, X, W, a):
+    """Weights are scaled before they are contracted, by groups along the depth."""
+    acc = td.zeros(m, n, dtype=f32)
+    for g in td.reduce(G.each):
+        acc = td.mma(X[m, g, R], (W[n, g, R].to(f32) * a[n, g]).to(X.dtype), acc)
+    return acc
+
+
+@td.kernel
+def signed(X: td.Tensor[M, GR], W: td.Tensor[N, GR, i4], a: td.Tensor[N, G], Y: td.Out[M, N] = None, *, group=128):
+    td.let(R, group)
+    for m, n in td.parallel(M, N):
+        Y[m, n] = in_groups(m, n, X, W, a)
+
+
+@td.kernel
+def unsigned(X: td.Tensor[M, GR], W: td.Tensor[N, GR, u4], a: td.Tensor[N, G], Y: td.Out[M, N] = None, *, group=128):
+    td.let(R, group)
+    for m, n in td.parallel(M, N):
+        Y[m, n] = in_groups(m, n, X, W, a)
+
+
+@td.kernel
+def floats(X: td.Tensor[M, GR], W: td.Tensor[N, GR, f4e2m1], a: td.Tensor[N, G], Y: td.Out[M, N] = None, *, group=128):
+    td.let(R, group)
+    for m, n in td.parallel(M, N):
+        Y[m, n] = in_groups(m, n, X, W, a)
+
+
+@td.kernel
+def whole(X: td.Tensor[M, K], W: td.Tensor[N, K, i4], Y: td.Out[M, N] = None):
+    for m, n in td.parallel(M, N):
+        s = td.zeros(m, n, dtype=f32)
+        for k in td.reduce(K):
+            s = td.mma(X[m, k], W[n, k].to(X.dtype), s)
+        Y[m, n] = s
+
+
+HALVES = {
+    "i4 128": (lib.int4_matmul, i4, 128),
+    "i4 64": (lib.int4_matmul, i4, 64),
+    "i4 32": (lib.int4_matmul, i4, 32),
+    "scaled first": (signed, i4, 128),
+    "u4": (unsigned, u4, 64),
+    "f4e2m1": (floats, f4e2m1, 128),
+}
+
+
 def planned(kernel: Any, left: Any, right: Any, sizes: dict[str, int], out: Any = bf16) -> Plan:
     m, n, k = sizes.values()
     other = (k, n) if kernel in (rectified, across) else (n, k)
@@ -76,6 +134,8 @@ CASES = {
     "fp8": (widened, bf16, f8e4m3),
     "bytes across": (across, bf16, i8),
     "16 bits across": (across, bf16, bf16),
+    "bf16 and fp8": (mixed, bf16, f8e4m3),
+    "fp8 and f16": (mixed, f8e4m3, f16),
 }
 
 
@@ -132,3 +192,24 @@ def test_every_width_of_a_swizzled_row() -> None:
         assert {m.swizzle for m in plan.program.host.maps} == {width}
         tried(plan.program, plan.program.program, {"M": 72, "N": 40, "G": 6, "R": size})
         clean(plan.program)
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_two_elements_a_byte(name: str) -> None:
+    """Engines bring the bytes, threads take both halves."""
+    kernel, kind, size = HALVES[name]
+    given = td.like(bf16, 72, 3 * size, align=256), td.like(kind, 40, 3 * size, align=256), td.like(f32, 40, 3)
+    plan = kernel.plan(*given, group=size, target=TARGET)
+    assert plan.decisions.family == "streams" and plan.check().status == "verified", plan.explain()
+    tried(plan.program, plan.program.program, {"M": 72, "N": 40, "G": 3, "R": size})
+    clean(plan.program)
+
+
+def test_rows_of_half_bytes_are_whole() -> None:
+    """Rows of an odd number of elements end in a byte that is half somebody's: no engine brings them."""
+    odd = whole.plan(td.like(bf16, 72, 129, align=256), td.like(i4, 40, 129, align=256), target=TARGET)
+    assert odd.decisions.family != "streams"
+    machine = whole.plan(td.like(bf16, 72, 256, align=256), td.like(i4, 40, 256, align=256), target=TARGET).program
+    assert "K % 2 == 0" in map(str, machine.guard.facts) and check(machine).status == "verified"
+    machine.guard = type(machine.guard)(tuple(f for f in machine.guard.facts if str(f) != "K % 2 == 0"))
+    assert check(machine).status == "unknown"

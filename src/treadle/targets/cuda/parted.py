@@ -81,7 +81,7 @@ class PartedStreams(Streams):
         if reasons:
             return reasons
         shape = shape_of(program, facts)
-        stream = self.stream(shape)
+        stream = self.form(shape)
         assert isinstance(stream, Stream)
         return self.lane_reasons(shape, stream)
 
@@ -119,7 +119,7 @@ class PartedStreams(Streams):
 
     def cut(self, shape: Shape, asked: int) -> Parts | str:
         """The same, made. *Errors*: those of the rules."""
-        stream = self.stream(shape)
+        stream = self.form(shape)
         if isinstance(stream, str):
             return stream
         loop, block = stream.loop, stream.block
@@ -137,7 +137,7 @@ class PartedStreams(Streams):
         outer = next(op for op in made.program.body.walk() if isinstance(op, Region) and inner in op.body.ops)
         made = made.then(materialise, inner.results[0].name).then(dematerialise, outer.results[0].name)
         found = Shape(made.program, shape.facts, Uses(made.program))
-        own = self.stream(found)
+        own = self.form(found)
         if isinstance(own, str):
             return own
         why = self.lane_reasons(found, own)
@@ -145,7 +145,7 @@ class PartedStreams(Streams):
 
     def counts(self, shape: Shape) -> tuple[int, ...]:
         """Into how many parts the contraction may be cut: 1, and as many as would fill the machine, half, a quarter."""
-        stream = self.stream(shape)
+        stream = self.form(shape)
         if isinstance(stream, str) or stream.block is None or beside(shape, stream.region):
             return (1,)
         tiles = 1

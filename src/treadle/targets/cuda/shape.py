@@ -84,7 +84,7 @@ class Shape:
 
     def bytes_of(self, tensor: Tensor) -> int:
         """Bytes of a tensor."""
-        return prod(max(1, self.facts.value(d.extent)) for d in tensor.dims) * max(1, tensor.dtype.bits // 8)
+        return prod(max(1, self.facts.value(d.extent)) for d in tensor.dims) * tensor.dtype.bits // 8
 
     def bytes(self) -> int:
         """Bytes of all tensors, each once."""

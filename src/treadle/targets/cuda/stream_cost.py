@@ -21,7 +21,7 @@ from treadle.plan.cost import CostVector
 from treadle.plan.family import Point
 from treadle.realise.closing import closing, contracted, passing
 from treadle.realise.clusters import Cluster
-from treadle.realise.ring import Stream, row_in, row_of
+from treadle.realise.ring import Stream, row_in, row_of, swizzle_of
 from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape
 from treadle.targets.cuda.stream_clusters import MEETINGS, SPARED, cluster_of, later
@@ -84,20 +84,23 @@ Span = str | int
 
 @dataclass(frozen=True)
 class Slot:
-    """A tile: its spans, its format, whether its depth is contiguous, whether each iteration has another."""
+    """A tile: its spans, its format, whether its depth is contiguous, whether each iteration has another, whether
+    instructions read its slots (else threads do)."""
 
     outer: Span
     inner: Span
     dtype: DType
     deep: bool
     streamed: bool
+    plain: bool
 
     def fits(self, sizes: dict[str, int]) -> bool:
-        """Whether blocks are made of swizzled rows: of 128 bytes, or narrower ones along the depth."""
+        """Whether blocks are made of rows of a slot: swizzled for instructions, of 128 bytes but along the depth."""
         inner = size(self.inner, sizes)
-        return size(self.outer, sizes) <= 256 and (
-            row_in(self.dtype, inner) > 0 if self.deep else inner % row_of(self.dtype) == 0
-        )
+        row = row_in(self.dtype, inner)
+        if self.plain:
+            row = row if row == row_of(self.dtype) or self.deep and swizzle_of(row, self.dtype) else 0
+        return size(self.outer, sizes) <= 256 and row > 0
 
 
 class StreamCost:
@@ -107,14 +110,29 @@ class StreamCost:
         self.shape, self.stream = shape, stream
         self.rate = rates(shape.facts)
         self.shared = target(shape.facts).shared_bytes
+        plain = {id(t) for c in stream.contractions for t in (c.left_tile, c.right_tile)}
         self.slots = [
-            Slot(self.span(t.outer), self.span(t.inner), t.value.type.dtype, t.inner == stream.step, t.streamed)
+            Slot(
+                self.span(t.outer),
+                self.span(t.inner),
+                t.value.type.dtype,
+                t.inner == stream.step,
+                t.streamed,
+                id(t) in plain,
+            )
             for t in stream.tiles
         ]
         self.products = [
             (self.span(c.cols), self.span(c.deep), c.right.type.dtype.bits, c.left_tile is None)
             for c in stream.contractions
         ]
+        started = {c.op.acc.name for c in stream.contractions}
+        self.carried = [
+            self.span(next(p for p in v.type.axes if p != stream.rows.part))
+            for v in (() if stream.loop is None else stream.loop.carried)
+            if len(v.type.axes) == 2 and stream.rows.part in v.type.axes and v.name not in started
+        ]
+        """Columns of tiles that live through all iterations beside the accumulators."""
         self.inside = [] if stream.loop is None else self.simple(stream.loop.body)
         self.after = self.simple(stream.region.body)
         self.args = [
@@ -270,7 +288,7 @@ class StreamCost:
                 return True
         if shared > self.shared:
             return True
-        held = 0
+        held = sum(size(cols, sizes) // 2 for cols in self.carried)
         for cols, deep, _, computed in self.products:
             width = size(cols, sizes)
             if width % 8 or width > 256 or not self.has_atoms(width):

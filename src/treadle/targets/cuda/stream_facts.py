@@ -56,7 +56,7 @@ MEANING = {
 
 def atom_of(one: Contraction, columns: int) -> Atom | None:
     """The contract of a contraction's instruction."""
-    return warpgroup_atom(one.left.type.dtype.name, one.right.type.dtype.name, columns)
+    return warpgroup_atom(one.format.name, one.right.type.dtype.name, columns)
 
 
 def depth_of(stream: Stream) -> Expr:
@@ -119,9 +119,12 @@ def engine_facts(tensor: Tensor, unit: int = -1) -> list[Fact]:
     """What a tensor map needs of a tensor that is contiguous along the axis `unit`."""
     rank = len(tensor.dims)
     unit %= rank
-    chunk = 128 // tensor.dtype.bits
+    chunk = 16 if tensor.dtype.packed else 128 // tensor.dtype.bits  # strides of 4-bit elements count bytes
     pitches: list[Fact] = [Pitch(tensor.name, axis, chunk) for axis in range(rank) if axis != unit]
-    return [Unit(tensor.name, unit), *pitches, Aligned(tensor.name, 16)]
+    extent = tensor.dims[unit].extent
+    odd = tensor.dtype.packed and any(c % 2 for _, c in extent.terms)
+    whole: list[Fact] = [Divisible(extent, 2)] if odd else []
+    return [Unit(tensor.name, unit), *pitches, Aligned(tensor.name, 16), *whole]
 
 
 def store_facts(op: Store) -> list[Fact]:
@@ -158,7 +161,7 @@ def _without(stream: Stream, has: Callable[[Fact], bool]) -> list[Tile]:
     for tile in stream.tiles:
         plain = len(tile.source.subs) == 2 and all(isinstance(s, Sub) for s in tile.source.subs)
         fits = all(has(f) for f in engine_facts(tile.source.tensor, tile.axes[1]))
-        if plain and not fits and tile.tensor not in [t.tensor for t in found]:
+        if plain and not fits and not tile.source.tensor.dtype.packed and tile.tensor not in [t.tensor for t in found]:
             found.append(tile)
     return found
 
@@ -172,7 +175,7 @@ def holds(fact: Fact, shape: Shape) -> bool:
         case Aligned(tensor, size):
             return facts.aligned.get(tensor, 0) >= size
         case Pitch(tensor, _, by):
-            return 8 * facts.aligned.get(tensor, 0) >= by * shape.program.tensor(tensor).dtype.bits
+            return 8 * facts.aligned.get(tensor, 0) >= by * max(8, shape.program.tensor(tensor).dtype.bits)
         case Bound(constraint):
             if constraint.expr.functions:
                 return False

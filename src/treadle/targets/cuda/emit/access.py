@@ -14,7 +14,7 @@ from treadle.dtype.formats import f32
 from treadle.machine.form import Fill, FragRef, Load, MemRef, Store
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
 from treadle.targets.cuda.emit.fragments import Layout, lane_rows, matrix_axes
-from treadle.targets.cuda.emit.halves import fetched, put
+from treadle.targets.cuda.emit.halves import fetched, load_pairs, put
 from treadle.targets.cuda.emit.scope import Scope, register
 from treadle.targets.cuda.emit.storage import Storage, element_type
 from treadle.targets.cuda.emit.values import HALVES, Val, bits, ctype, number
@@ -250,6 +250,9 @@ def load(scope: Scope, stmt: Load) -> None:
     where = (*scope.inside(made), *stmt.where)
     points = [scope.point(made, s) for s in range(made.count)]
     fill = filled(stmt.fill, made)
+    if memory.halves and memory.kind == "shared":
+        load_pairs(scope, stmt, made, memory, points)
+        return
     if memory.halves:
         _load_halves(scope, stmt, made, memory, where, points, fill)
         return
@@ -340,6 +343,8 @@ def store(scope: Scope, stmt: Store) -> None:
     points = [scope.point(made, s) for s in range(made.count)]
     owner = scope.owner(made)
     with scope.block("{" if owner is None else f"if ({owner}) {{"):
+        if memory.halves and memory.kind == "shared":
+            raise unsupported(f"a store to {stmt.dst.name}", "elements of whole bytes in shared memory")
         if memory.halves:
             _store_halves(scope, stmt, made, memory, where, points)
             return

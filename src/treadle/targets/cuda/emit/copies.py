@@ -51,7 +51,8 @@ def shared_address(scope: Scope, memory: Storage, ref: MemRef, box: Sequence[int
     version = None if ref.version is None else scope.symbols.resolve(ref.version)
     index = [i.substitute(_origin(box)) for i in ref.index]
     offset = scope.symbols.resolve(memory.offset(index, version))
-    known = scope.symbols.text(offset * memory.dtype.itemsize + memory.start)
+    begin = offset // 2 if memory.halves else offset * memory.dtype.itemsize
+    known = scope.symbols.text(begin + memory.start)
     return f"base + {known.narrow()}"
 
 
@@ -94,7 +95,10 @@ def _box(scope: Scope, stmt: Copy) -> None:
         moving = index - index.substitute({f"${axis}": ZERO})
         if moving != sym(f"${axis}") and (stmt.box[axis] > 1 or moving != ZERO):
             raise unsupported(f"the coordinate {index} of a box", f"a start plus ${axis}")
-    corner = [scope.symbols.text(outer.index[a].substitute(_origin(stmt.box))) for a in axes]
+    starts = [outer.index[a].substitute(_origin(stmt.box)) for a in axes]
+    if memory.halves:
+        starts[0] = starts[0] // 2
+    corner = [scope.symbols.text(start) for start in starts]
     coordinates = ", ".join(k.narrow() if k.wide else k.text for k in corner)
     address = shared_address(scope, memory, inner, stmt.box)
     rank = len(axes)

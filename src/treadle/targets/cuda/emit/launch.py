@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from treadle.dtype.formats import BY_NAME
 from treadle.runtime.arrays import itemsize_of
 from treadle.runtime.cuda import CudaArgument, Geometry, Pointer, Scalar
 from treadle.runtime.tensor_map import Fill, Promotion, Swizzle, TensorMapSpec
@@ -120,22 +121,28 @@ def _argument(
 
 def _map(plan: MapPlan, env: Mapping[str, int], call: Call) -> TensorMapSpec:
     """The map of one call. Axes of extent 0 or 1 take any legal pitch: no coordinate beyond the first is inside."""
-    size = itemsize_of(plan.dtype)
+    halves = BY_NAME[plan.dtype].packed
+    dtype = "u8" if halves else plan.dtype
+    size = itemsize_of(dtype)
     if plan.start is None:
         strides, address = call.strides[plan.tensor], call.pointers[plan.tensor]
     else:
         strides = [int(s.evaluate(env)) for s in plan.strides]
         address = call.workspace + int(plan.start.evaluate(env))
     extents = [int(plan.extents[a].evaluate(env)) for a in plan.axes]
+    box = [plan.box[a] for a in plan.axes]
+    if halves:
+        # Two elements a byte: the engine copies bytes.
+        extents[0], box[0] = -(-extents[0] // 2), box[0] // 2
     pitches: list[int] = []
     for axis, extent in zip(plan.axes[1:], extents[1:]):
         pitches.append(int(strides[axis]) * size if extent > 1 else 16)
     return TensorMapSpec(
-        dtype=plan.dtype,
+        dtype=dtype,
         address=address,
         extents=tuple(max(1, e) for e in extents),
         pitches=tuple(pitches),
-        box=tuple(plan.box[a] for a in plan.axes),
+        box=tuple(box),
         element_strides=tuple(1 for _ in plan.axes),
         interleave="none",
         swizzle=cast(Swizzle, f"{plan.swizzle}B" if plan.swizzle else "none"),

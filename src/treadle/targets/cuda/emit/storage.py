@@ -27,8 +27,8 @@ Kind = Literal["global", "shared", "array"]
 class Storage:
     """Memory under a name. `pointer`: the C++ pointer or array of its first element ("global", "array"); `start`: bytes
     from the start of shared memory. `strides` and `version_size` in elements, `align` in bytes. `halves`: two elements
-    share a byte along the last axis, and the strides count bytes (tensors of 4-bit elements; buffers have a byte for
-    each)."""
+    share a byte along the last axis, and the strides count bytes (tensors of 4-bit elements; in shared memory two
+    share a byte too, and strides count elements; other buffers have a byte for each)."""
 
     name: str
     dtype: DType
@@ -125,6 +125,8 @@ def _row_major(shape: Sequence[Expr]) -> tuple[tuple[Expr, ...], Expr]:
 
 
 def _bytes(buffer: Buffer) -> Expr:
+    if buffer.place == "shared":
+        return buffer.size
     _, size = _row_major(buffer.shape)
     return size * max(1, buffer.versions) * bytes_of(buffer.dtype)
 
@@ -160,6 +162,7 @@ def shared_plan(kernel: Kernel) -> SharedPlan:
         found[buffer.name] = Storage(
             buffer.name, buffer.dtype, "shared", "", as_expr(start), buffer.shape, strides,
             gcd(buffer.align, start) if start else buffer.align, buffer.versions, whole, buffer.swizzle,
+            buffer.dtype.packed,
         )  # fmt: skip
         top, align = max(top, start + size), max(align, buffer.align)
     plan = SharedPlan(found, {b.name: b for b in kernel.barriers}, top, align)
