@@ -12,6 +12,7 @@ from tests.bench.results import lacks
 from treadle.bench.case import Case
 from treadle.bench.cases import cpu_cases, linear_case, softmax_case
 from treadle.bench.suite import NoCase, WrongResult, run_case, selected, write_rows
+from treadle.cli import bench
 from treadle.dtype.formats import bf16, f32
 
 
@@ -35,6 +36,16 @@ def test_a_row_says_what_was_run(case: Case, capsys) -> None:
     told = json.loads(capsys.readouterr().out)
     assert told["plan"] == rows[0].plan and lacks([told]) == []
     assert np.median(told["ours_samples_us"]) == pytest.approx(told["ours_us"])
+
+
+def test_the_table_fits(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """No line of `treadle bench` is wider than 100 columns, and the plan is told in full."""
+    case = dataclasses.replace(softmax_case(f32, 4, 33), family="a_family_of_cases_with_a_name")
+    monkeypatch.setattr(bench, "selected", lambda pattern: [case])
+    assert bench.run(["cpu", "--peers", "", "--rounds", "1"]) == 0
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 100 and case.name in told
+    assert case.kernel.variants[-1].plan.partition(": ")[2] in " ".join(told.split())
 
 
 def test_a_wrong_result_is_not_timed(snapshot) -> None:

@@ -14,6 +14,7 @@ from treadle.bench.regret import Row as RegretRow
 from treadle.bench.regret import prepared, regret_of, summary
 from treadle.bench.suite import Row, among, run_case, selected, write_rows
 from treadle.cli.parser import Parser
+from treadle.cli.screen import fitted
 from treadle.runtime.pool import set_workers
 
 
@@ -44,14 +45,14 @@ def run(argv: Sequence[str]) -> int:
     rows: list[Row] = []
     quiet = given.json == "-"
     if not quiet:
-        print(f"{'case':<38}{'thr':>4}{'ours us':>12}{'peer us':>12}{'ratio':>8}{'limit':>7}{'others':>8}  peer, plan")
+        print(f"{'case':<36}{'thr':>4}{'ours us':>12}{'peer us':>12}{'ratio':>8}{'limit':>7}{'others':>8}  peer, plan")
     for case in selected(given.case):
         if not quiet and sys.stderr.isatty():
             print(f"{case.name} ...", end="\r", file=sys.stderr, flush=True)
         for row in run_case(case, peers, given.rounds):
             rows.append(row)
             if not quiet:
-                print(_line(row), flush=True)
+                print(fitted(_line(row)), flush=True)
     if given.json is not None:
         write_rows(given.json, rows)
     return 0
@@ -70,11 +71,11 @@ def _regret(pattern: str | None, most: int, rounds: int, json: str | None, only_
             continue
         rows.append(regret_of(case, array, most, rounds))
         if json != "-":
-            print(rows[-1].line(), flush=True)
+            print(fitted(rows[-1].line()), flush=True)
         if json is not None:
             write_rows(json, rows[-1:])
     if rows and json != "-":
-        print("\n".join(["", *summary(rows)]))
+        print(fitted("\n".join(["", *summary(rows)])))
     return 0
 
 
@@ -84,6 +85,6 @@ def _line(row: Row) -> str:
     plan = row.plan.partition(": ")[2]
     others = f"{row.others:.0%}" if row.others is not None else "-"
     return (
-        f"{row.case:<38}{row.threads:>4}{row.ours_us:>12.1f}{peer_us:>12}{ratio:>8}{row.limit_share:>7.0%}{others:>8}"
+        f"{row.case:<36}{row.threads:>4}{row.ours_us:>12.1f}{peer_us:>12}{ratio:>8}{row.limit_share:>7.0%}{others:>8}"
         f"  {row.peer}, {plan}"
     )
