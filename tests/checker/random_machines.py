@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.checker.random_copies import HEAD, copies_text
 from tests.checker.random_handovers import handover_text
-from tests.checker.random_members import cluster_text, gang_text, parts_text, peers_text
+from tests.checker.random_members import cluster_text, gang_text, handover_ring_text, parts_text, peers_text
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ def random_machine(seed: int) -> Drawn:
         "peers",
         "cluster",
         "gang",
+        "handover ring",
     )
     kind = chooser.choice(kinds)
     draw = Draw(seed, chooser.choice((0.8, 0.9, 0.95, 1.0)))
@@ -718,6 +719,7 @@ SHAPES = {
     "peers": members(peers_text, "peers"),
     "cluster": members(cluster_text, "cluster"),
     "gang": members(gang_text, "gang"),
+    "handover ring": members(handover_ring_text, "handover ring"),
     "handover": handover,
     "copies": copies,
     "exchange": exchange,

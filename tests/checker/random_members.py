@@ -10,6 +10,7 @@ from typing import Any
 from tests.checker.counter_text import LAST, OWNER, PART, counted
 from tests.checker.gang_text import GANG
 from tests.checker.gang_text import MEET as GANG_MEET
+from tests.checker.handover_ring_text import fill, free, reuse, take, text
 from tests.checker.peer_text import MEET, READ, WRITE
 
 RING = Path(__file__).parent / "patterns" / "cluster_begins_apart.right.tdm"
@@ -106,3 +107,29 @@ def gang_text(draw: Any) -> tuple[str, Sizes]:
     text = text.replace("if w == 0 {", f"if w == {draw.pick('0', '3')} {{")
     text = text.replace("loop j = w .. N", f"loop j = {draw.pick('w', '0')} .. N")
     return text, ({"M": 1, "N": 4}, {"M": 2, "N": 7}, {"M": 3, "N": 1})
+
+
+def handover_ring_text(draw: Any) -> tuple[str, Sizes]:
+    """A ring whose taker hands over: lines of both protocols are lost, moved, turned or changed."""
+    lines = {"given": [fill, reuse], "taken": [take], "done": [free], "in_producer": []}
+    for place in list(lines):
+        for line in list(lines[place]):
+            what = draw.pick("keep", "lose", "move", "turn", "count")
+            at = lines[place].index(line)
+            if what in ("lose", "move"):
+                del lines[place][at]
+            if what == "move":
+                lines[draw.random.choice(("given", "taken", "done"))].append(line)
+            elif what == "turn":
+                lines[place][at] = line.replace("sync", "arrive") if "sync" in line else line.replace("arrive", "sync")
+            elif what == "count":
+                lines[place][at] = line.replace("96", "64")
+    made = text(**lines)
+    for old, others in (
+        ("phase = c // 2 % 2", ("phase = (c // 2 + 1) % 2",)),
+        ("bytes = 256", ("bytes = 128",)),
+        ("        sync fence.proxy.async\n", ("",)),
+        ("count 32", ("count 1", "count 64")),
+    ):
+        made = made.replace(old, draw.pick(old, *others))
+    return made, ({"M": 1, "N": 40}, {"M": 1, "N": 192}, {"M": 3, "N": 64})

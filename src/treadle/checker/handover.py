@@ -13,6 +13,8 @@ second's. Asked is
   nothing races, and a load finds what its own step stored;
 * every use of a barrier by one participant before the next use by an arriving one: no phase is taken for another;
 * no way around the graph that stays in a step: nobody waits for what comes after.
+
+Beside rings: one role may take part in both (`_beside_rings`).
 """
 
 from __future__ import annotations
@@ -78,19 +80,31 @@ class Handover:
             return
         for role in self.kernel.roles:
             self._part(role)
-        if self.kernel.barriers:
-            self.at = None
-            raise Unsure("J5", "roles hand over beside rings", missing="one of both protocols")
+        self._beside_rings()
         self._counts()
-        parts = list(self.parts.values())
+        parts, lets = list(self.parts.values()), self.rings.lets
         for a, b in zip(parts, parts[1:]):
             self.at = b.body[min(b.uses.values())]
             self.rings.lets = lets_of(a.role), lets_of(b.role)
             self.rings.same(_tree(a.path), _tree(b.path), {})
+        self.rings.lets = lets
         self._progress()
         self._phases()
         self._memory()
         self.at = None
+
+    def _beside_rings(self) -> None:
+        """At most one role has to do with rings and hands over. Were all blocked for ever, it would be blocked at one
+        of both: then the roles of that protocol, none of which waits for the other one, would be blocked in a program
+        without the other, in which it was seen that they go on."""
+        both = [
+            r.name
+            for r in self.kernel.roles
+            if r.name in self.parts and any(isinstance(s, Sync) and s.kind.startswith("mbar.") for s in walk(r.body))
+        ]
+        if len(both) > 1:
+            self.at = None
+            raise Unsure("J5", f"{', '.join(both)} hand over beside rings", missing="one role that does both")
 
     # ---- who takes part
 

@@ -305,10 +305,16 @@ class Judge:
 
     def _in_order(self, kernel: Kernel, rings: Rings | None) -> list[Role]:
         """Roles that fill rings before those that read them: not an order of execution, but of what is known."""
-        takers: set[str] = set() if rings is None else {name for name, _ in rings.taken}
-        if self.walk.handover is not None:
-            takers = takers.union(*self.walk.handover.readers.values()) - set(self.walk.handover.writer.values())
-        return sorted(kernel.roles, key=lambda r: r.name in takers)
+        level = {r.name: 0 for r in kernel.roles}
+        level |= {} if rings is None else {name: 1 for name, _ in rings.taken}
+        handover = self.walk.handover
+        if handover is not None:
+            given = [(handover.writer[n], reader) for n, readers in handover.readers.items() for reader in readers]
+            for _ in kernel.roles:
+                for writer, reader in given:
+                    if writer != reader:
+                        level[reader] = min(len(level), max(level[reader], level[writer] + 1))
+        return sorted(kernel.roles, key=lambda r: level[r.name])
 
     def _agents(self, place: Place, role: Role) -> Place:
         """A role's own view: its index and counters, and that each of its agents executes the body."""

@@ -179,8 +179,8 @@ _PROXIES: tuple[Ordering, ...] = (
         "fence.proxy.tensormap",
         _CUDA,
         _ANY,
-        "a tensor map that was changed in memory is what engines read from here on (no text changes one: the host encodes "
-        "every map before the launches, so no rule needs it)",
+        "a tensor map that was changed in memory is what engines read from here on (no text changes one: the host "
+        "encodes every map before the launches, so no rule needs it)",
         _PTX.format("membar / fence: fence.proxy.tensormap::generic"),
         judged=False,
     ),
