@@ -19,6 +19,7 @@ import random
 import sys
 import time
 from collections import Counter
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
@@ -236,47 +237,56 @@ def main(argv: list[str]) -> int:
             parser.error(f"{options.out} is of another study: {known['about']}")
         rows = known["parts"]
     names = [n for n, _ in kernels() if not options.only or n in options.only or n.split(".")[0] in options.only]
-    left = 0
     with multiprocessing.get_context("fork").Pool(options.jobs, maxtasksperchild=20) as pool:
-        found = [
-            t for some in pool.imap_unordered(texts, [(n, t) for n in names for t in options.targets]) for t in some
-        ]
-        done = {(r["text"], r["target"], r["part"]) for r in rows}
-        tasks = []
-        for label, target, text, size in sorted(found):
-            parts = max(1, -(-min(size, options.sample or size) // PART))
-            tasks += [
-                (label, target, text, i, parts, options.sample, options.seed)
-                for i in range(parts)
-                if (label, target, f"{i}/{parts}") not in done
-            ]
-        random.Random(options.seed).shuffle(tasks)  # a study that ends early is a sample of all texts
-        print(f"{len(found)} texts, {len(tasks)} parts to do", file=sys.stderr, flush=True)
-        # A part at a time for each process: what is not begun when the time is over is left for the next run.
-        waiting = iter(tasks)
-        running = []
-        while True:
-            while len(running) < options.jobs and time.monotonic() < end and (task := next(waiting, None)) is not None:
-                running.append(pool.apply_async(examine, (task,)))
-            if not running:
-                break
-            ready = [r for r in running if r.ready()]
-            running = [r for r in running if r not in ready]
-            for r in ready:
-                row = r.get()
-                rows.append(row)
-                for hole in row["holes"]:
-                    print(f"HOLE {row['text']} on {row['target']}: {hole}", flush=True)
-            if time.monotonic() > end + 60:
-                break
-            time.sleep(0.02)
-        left = sum(1 for _ in waiting) + len(running)
+        tasks = parts_to_do(pool, names, options, {(r["text"], r["target"], r["part"]) for r in rows})
+        left = examined(pool, tasks, options.jobs, end, rows)
         pool.terminate()
     table = summary(rows)
     options.out.write_text(json.dumps({"about": about, "left": left, "summary": table, "parts": rows}, indent=1) + "\n")
     print(json.dumps(table, indent=1))
     print(f"{left} parts left")
     return int(any(r["holes"] for r in rows))
+
+
+def parts_to_do(
+    pool: Pool, names: list[str], options: argparse.Namespace, done: set[tuple[str, str, str]]
+) -> list[tuple[Any, ...]]:
+    """The parts of every text that are not done yet, in random order: a study that ends early is a sample of all."""
+    asked = [(n, t) for n in names for t in options.targets]
+    found = [t for some in pool.imap_unordered(texts, asked) for t in some]
+    tasks: list[tuple[Any, ...]] = []
+    for label, target, text, size in sorted(found):
+        parts = max(1, -(-min(size, options.sample or size) // PART))
+        tasks += [
+            (label, target, text, i, parts, options.sample, options.seed)
+            for i in range(parts)
+            if (label, target, f"{i}/{parts}") not in done
+        ]
+    random.Random(options.seed).shuffle(tasks)
+    print(f"{len(found)} texts, {len(tasks)} parts to do", file=sys.stderr, flush=True)
+    return tasks
+
+
+def examined(pool: Pool, tasks: list[tuple[Any, ...]], jobs: int, end: float, rows: list[dict[str, Any]]) -> int:
+    """Adds a row for each part, one at a time for each process, and says how many are left when the time is over."""
+    waiting = iter(tasks)
+    running = []
+    while True:
+        while len(running) < jobs and time.monotonic() < end and (task := next(waiting, None)) is not None:
+            running.append(pool.apply_async(examine, (task,)))
+        if not running:
+            break
+        ready = [r for r in running if r.ready()]
+        running = [r for r in running if r not in ready]
+        for r in ready:
+            row = r.get()
+            rows.append(row)
+            for hole in row["holes"]:
+                print(f"HOLE {row['text']} on {row['target']}: {hole}", flush=True)
+        if time.monotonic() > end + 60:
+            break
+        time.sleep(0.02)
+    return sum(1 for _ in waiting) + len(running)
 
 
 if __name__ == "__main__":

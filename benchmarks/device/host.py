@@ -130,83 +130,85 @@ def check_streams(rows: Rows) -> None:
 
 def check_graphs(rows: Rows) -> None:
     """Captured calls, replayed on new values."""
+    rows.check("torch.cuda.graph, bound, workspace", lambda: captured_by_torch(bound=True, first=False))
+    rows.check("torch.cuda.graph, generic, workspace", lambda: captured_by_torch(bound=False, first=False))
+    rows.check("torch.cuda.graph, first call inside the capture", lambda: captured_by_torch(bound=False, first=True))
+    rows.check("td.graph of three calls", captured_by_treadle)
+    rows.check("inputs that lie on outputs, also captured", captured_in_place)
+    rows.check("td.check inside a capture is refused, and works afterwards", refused_inside)
+
+
+def captured_by_torch(bound: bool, first: bool) -> bool:
+    """A graph of torch around a call; with `first`, around the first call of its kernel."""
     x, w = ragged()
-
-    def torchs(bound: bool, first: bool) -> Callable[[], bool]:
-        def run() -> bool:
-            kernel = td.kernel(linear.definition.fn) if first else linear
-            y = torch.empty(257, 259, dtype=torch.bfloat16, device="cuda")
-            call = kernel.bind(x, w, None, y) if bound else (lambda: kernel(x, w, None, y))
-            if not first:
-                call()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                call()
-                z = y + 1
-            good = True
-            for _ in range(3):
-                x.copy_(torch.randint(-4, 5, x.shape, device="cuda").to(torch.bfloat16))
-                y.fill_(float("nan"))
-                graph.replay()
-                want = exact(x, w)
-                good = good and torch.equal(y, want) and torch.equal(z, want + 1)
-            return good
-
-        return run
-
-    rows.check("torch.cuda.graph, bound, workspace", torchs(True, False))
-    rows.check("torch.cuda.graph, generic, workspace", torchs(False, False))
-    rows.check("torch.cuda.graph, first call inside the capture", torchs(False, True))
-
-    def own() -> bool:
-        a = torch.randn(64, 1024, device="cuda")
-        b, c = torch.empty_like(a), torch.empty_like(a)
-        y = torch.empty(257, 259, dtype=torch.bfloat16, device="cuda")
-        with td.graph() as graph:
-            scaled(a, b)
-            shifted(b, c)
-            linear(x, w, None, y)
-        good = True
-        for _ in range(3):
-            a.normal_()
-            y.fill_(float("nan"))
-            graph()
-            good = good and torch.equal(c, a * 2 + 1) and torch.equal(y, exact(x, w))
-        return good
-
-    rows.check("td.graph of three calls", own)
-
-    def overlapping() -> bool:
-        whole = torch.randn(66, 1024, device="cuda")
-        before = whole.clone()
-        call = scaled.bind(whole[:64], whole[1:65])
+    kernel = td.kernel(linear.definition.fn) if first else linear
+    y = torch.empty(257, 259, dtype=torch.bfloat16, device="cuda")
+    call = kernel.bind(x, w, None, y) if bound else (lambda: kernel(x, w, None, y))
+    if not first:
         call()
-        good = torch.equal(whole[1:65], before[:64] * 2) and torch.equal(whole[0], before[0])
-        graph = torch.cuda.CUDAGraph()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+        z = y + 1
+    good = True
+    for _ in range(3):
+        x.copy_(torch.randint(-4, 5, x.shape, device="cuda").to(torch.bfloat16))
+        y.fill_(float("nan"))
+        graph.replay()
+        want = exact(x, w)
+        good = good and torch.equal(y, want) and torch.equal(z, want + 1)
+    return good
+
+
+def captured_by_treadle() -> bool:
+    """A graph of ours of three calls, one of which reads what the one before stored."""
+    x, w = ragged()
+    a = torch.randn(64, 1024, device="cuda")
+    b, c = torch.empty_like(a), torch.empty_like(a)
+    y = torch.empty(257, 259, dtype=torch.bfloat16, device="cuda")
+    with td.graph() as graph:
+        scaled(a, b)
+        shifted(b, c)
+        linear(x, w, None, y)
+    good = True
+    for _ in range(3):
+        a.normal_()
+        y.fill_(float("nan"))
+        graph()
+        good = good and torch.equal(c, a * 2 + 1) and torch.equal(y, exact(x, w))
+    return good
+
+
+def captured_in_place() -> bool:
+    """Rows stored over the rows that are read, called and captured."""
+    whole = torch.randn(66, 1024, device="cuda")
+    before = whole.clone()
+    call = scaled.bind(whole[:64], whole[1:65])
+    call()
+    good = torch.equal(whole[1:65], before[:64] * 2) and torch.equal(whole[0], before[0])
+    graph = torch.cuda.CUDAGraph()
+    whole.copy_(before)
+    with torch.cuda.graph(graph):
+        call()
+    for _ in range(2):
         whole.copy_(before)
-        with torch.cuda.graph(graph):
-            call()
-        for _ in range(2):
-            whole.copy_(before)
-            graph.replay()
-            good = good and torch.equal(whole[1:65], before[:64] * 2)
-        return good
+        graph.replay()
+        good = good and torch.equal(whole[1:65], before[:64] * 2)
+    return good
 
-    rows.check("inputs that lie on outputs, also captured", overlapping)
 
-    def refused() -> bool:
-        a = torch.ones(4, 64, device="cuda")
-        b = torch.empty_like(a)
-        positive(a, b)
-        try:
-            with td.graph():
-                positive(a, b)
-        except CaptureRefused:
+def refused_inside() -> bool:
+    """A kernel with `td.check` says no inside a capture, and runs behind it."""
+    a = torch.ones(4, 64, device="cuda")
+    b = torch.empty_like(a)
+    positive(a, b)
+    try:
+        with td.graph():
             positive(a, b)
-            return torch.equal(a, b)
-        return False
-
-    rows.check("td.check inside a capture is refused, and works afterwards", refused)
+    except CaptureRefused:
+        positive(a, b)
+        return torch.equal(a, b)
+    return False
 
 
 def check_libraries(rows: Rows) -> None:
