@@ -37,18 +37,22 @@ def blur(X: td.Tensor[H, V], taps: td.Tensor[R], Y: td.Out[H, V] = None):
         Y[y, x] = total
 
 
+def slopes(X, y, x):
+    """The derivatives at (y, x) by the 3 x 3 Sobel masks over 8, zeros outside."""
+
+    def at(i, j):
+        return wide(X.at(y + i, x + j, fill=0))
+
+    right, left = at(-1, 1) + 2 * at(0, 1) + at(1, 1), at(-1, -1) + 2 * at(0, -1) + at(1, -1)
+    below, above = at(1, -1) + 2 * at(1, 0) + at(1, 1), at(-1, -1) + 2 * at(-1, 0) + at(-1, 1)
+    return (right - left) * 0.125, (below - above) * 0.125
+
+
 @td.kernel
 def sobel(X: td.Tensor[H, V], dx: td.Out[H, V] = None, dy: td.Out[H, V] = None):
     """Derivatives by the 3 x 3 Sobel masks over 8, zeros outside. Gives (dx, dy). *Shapes*: X, dx, dy [H, V]."""
     for y, x in td.parallel(H, V):
-
-        def at(i, j):
-            return wide(X.at(y + i, x + j, fill=0))
-
-        right, left = at(-1, 1) + 2 * at(0, 1) + at(1, 1), at(-1, -1) + 2 * at(0, -1) + at(1, -1)
-        below, above = at(1, -1) + 2 * at(1, 0) + at(1, 1), at(-1, -1) + 2 * at(-1, 0) + at(-1, 1)
-        dx[y, x] = (right - left) * 0.125
-        dy[y, x] = (below - above) * 0.125
+        dx[y, x], dy[y, x] = slopes(X, y, x)
 
 
 @td.kernel
@@ -59,8 +63,9 @@ def harris(X: td.Tensor[H, V], Y: td.Out[H, V] = None, *, k=0.04):
     """
     dtype = computing(X.dtype)
     xx, xy, yy = td.empty(H, V, dtype=dtype), td.empty(H, V, dtype=dtype), td.empty(H, V, dtype=dtype)
-    dx, dy = sobel(X)
-    xx[H, V], xy[H, V], yy[H, V] = dx * dx, dx * dy, dy * dy
+    for y, x in td.parallel(H, V):
+        dx, dy = slopes(X, y, x)
+        xx[y, x], xy[y, x], yy[y, x] = dx * dx, dx * dy, dy * dy
     for y, x in td.parallel(H, V):
 
         def box(t):
