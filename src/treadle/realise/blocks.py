@@ -176,6 +176,8 @@ class Lowering(Carried):
             return False
         if any(i.kind in ("region", "if") and not self.wrapped(i.op) for i in (*group, item)):
             return False
+        if any(v.name in self.choices.alone for i in (*group, item) for v in i.products):
+            return False
         made = {v.name for i in group for v in i.products}
         if made & item.skewed or any(self.touched(i) & self.touched(item) for i in group):
             return False

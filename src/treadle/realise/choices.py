@@ -81,6 +81,10 @@ class Choices:
     """Values whose buffers have whole tiles of `tile`: the padding is read and written with the rest, never used."""
     row_order: tuple[str, ...] = ()
     """Loop order of the rows of groups with a contraction."""
+    sweep_order: tuple[str, ...] = ()
+    """Loop order of the rows of other groups: these first, then the rest as their items have them."""
+    alone: frozenset[str] = frozenset()
+    """Values that are made in a nest of their own, in loops of their own order and fragments of their own shape."""
     unroll: int = 1
     atoms: Mapping[str, str] = field(default_factory=dict[str, str])
     """Result of a contraction -> its instruction ("fma" when absent)."""

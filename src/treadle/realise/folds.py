@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,13 +10,14 @@ from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Constraint, Expr, eq, lt, maximum, sym
 from treadle.dtype.formats import DType
 from treadle.ir.core import Value
+from treadle.ir.ops.access import Load
 from treadle.ir.ops.fold import Mma, Reduce
 from treadle.machine import form
 from treadle.machine.form import Claim, FragRef, Invariant, Number
 from treadle.realise.frame import Frame, Got, Kept, PartKey, positions, reference
 from treadle.realise.items import Item
 from treadle.realise.matrix import Matrix
-from treadle.realise.storage import wide
+from treadle.realise.storage import wide, zero
 
 
 @dataclass(eq=False)
@@ -38,6 +40,10 @@ class Running:
 
 class Folds(Matrix):
     """The lowering engine, fifth part: folds."""
+
+    @abstractmethod
+    def virtual(self, value: Value) -> bool:
+        """Whether the value is computed at each use."""
 
     def begin(self, item: Item, folding: list[tuple[form.Loop, Frame]], middle: Frame, inner: Frame) -> Running:
         """Sets up the accumulator of a fold before its loops."""
@@ -260,6 +266,10 @@ class Folds(Matrix):
                 got = self.from_buffer(value, coords, *packed, frame)
                 self.made_in[got.name].memo[key] = got
             return got
+        ends = any(lane.deep and lane.live for lane in frame.lanes if lane.slot in slots)
+        if ends and isinstance(self.uses.definition.get(value.name), Load) and self.virtual(value):
+            # Slots beyond the contracted dimension are multiplied too: by zeros.
+            return self.define(value, coords, frame, zero(value.type.dtype))
         got = self.named(self.fetch(value, coords, frame), value, coords, frame, slots)
         if got.dtype == dtype or atom not in ("fma", "muladd"):
             return got

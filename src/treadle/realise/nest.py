@@ -83,8 +83,9 @@ class Nests(Folds, ABC):
         led = self.leading, self.shares
         self.lead([self.free((*i.outer, *i.inner), frame) for i in items])
         rows = self.rows(items, frame)
-        if self.choices.row_order and contraction:
-            rank = {name: i for i, name in enumerate(self.choices.row_order)}
+        order = self.choices.row_order if contraction else self.choices.sweep_order
+        if order:
+            rank = {name: i for i, name in enumerate(order)}
             rows.sort(key=lambda k: rank.get(k[0].name, len(rank)))
         outside: list[tuple[Item, Kept]] = []
         parted: list[tuple[Item, Value, Kept]] = []

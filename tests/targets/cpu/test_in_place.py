@@ -82,3 +82,16 @@ def test_a_fold_over_taps_runs_in_registers(side: int) -> None:
             want += padded[:, :, r : r + 7, s : s + side] * w[:, r, s, None, None]
     assert np.array_equal(depthwise_conv2d(x, w, bias, pad=1), want)
     assert "held=True" in depthwise_conv2d.plan(x, w, bias, want, pad=1).explain()
+
+
+def test_chains_of_several_rows_overlap_with_the_rows_along_the_lanes() -> None:
+    """Rows are turned on the way in and out; where there are too few of them, or a row is too short, they are not."""
+    y = np.zeros((64, 300), np.float32)
+    x = np.random.default_rng(0).integers(-9, 9, y.shape).astype(np.float32)
+    plan = cumsum.plan(x, y)
+    assert plan.decisions.point["across"] is True and plan.check().status == "verified"
+    assert "gather" not in plan.source() and "scatter" not in plan.source()
+    for rows, columns in ((64, 300), (33, 17), (16, 1), (50, 0), (70, 64)):
+        x = np.random.default_rng(rows).integers(-9, 9, (rows, columns)).astype(np.float32)
+        assert np.array_equal(cumsum(x), np.cumsum(x, 1))
+    assert cumsum.plan(x[:5], y[:5, :64]).decisions.point["across"] is False

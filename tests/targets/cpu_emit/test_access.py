@@ -166,14 +166,15 @@ def test_masks_of_every_form(name: str, level: str) -> None:
         assert (y == np.where(on, x, -5)).all() and (u == np.where(on, -x, 7)).all() and (v == np.where(on, x, 3)).all()
 
 
-def test_steps_other_than_one_and_scatter_by_index() -> None:
-    """Every third element, backwards, and a store at computed places."""
+@pytest.mark.parametrize("lanes", [2, 8, 16])
+def test_steps_other_than_one_and_scatter_by_index(lanes: int) -> None:
+    """Every third element, backwards, and a store at computed places: by gathers and scatters, few lanes one by one."""
     i = sym("i")
     inside = (lt(i + S[0], N),)
     body = loop(
         "i",
         N,
-        16,
+        lanes,
         Load(dst="x", src=MemRef("X", (3 * (N - 1 - i - S[0]),)), where=inside, fill=0),
         Load(dst="p", src=MemRef("P", (i + S[0],)), where=inside, fill=0),
         Store(dst=MemRef("Y", (fn("p", S[0]),)), src=FragRef("x"), where=inside),
@@ -182,7 +183,7 @@ def test_steps_other_than_one_and_scatter_by_index() -> None:
         program(
             [("X", i16, "K"), ("P", i64, "N"), ("Y", i16, "N")],
             [body],
-            [Frag("x", i16, (16,)), Frag("p", i64, (16,))],
+            [Frag("x", i16, (lanes,)), Frag("p", i64, (lanes,))],
             level=LEVEL,
             facts=[Unit("X", 0), Unit("Y", 0)],
         )

@@ -101,11 +101,16 @@ ROW = 32
 """16-bit elements of a vector: what a copied row is filled up to."""
 
 
+LINE = 64
+"""Bytes of a line of memory."""
+
+
 def fitting(extent: int | None, most: int) -> int:
     """The height of a register block along a row dimension: the largest that wastes least of a known extent, if any."""
     if not extent:
         return most
-    return min(range(max(1, most // 2), most + 1), key=lambda r: (ceil(extent / r) * r / extent - r * 1e-3, -r))
+    least = max(1, min(most // 2, extent))
+    return min(range(least, most + 1), key=lambda r: (ceil(extent / r) * r / extent - r * 1e-3, -r))
 
 
 def round_to(size: int, multiple: int) -> int:
@@ -147,7 +152,9 @@ class Blocking:
             if role.row is not None and role.row.name not in found:
                 extent = self.shape.extent(role.row)
                 known = role.row.extent.constant if role.row.extent.constant is not None or extent > FEW else extent
-                found[role.row.name] = fitting(known, self.block.rows)
+                height = fitting(known, self.block.rows)
+                # Instructions that contract groups have rows, be it one of padding.
+                found[role.row.name] = height if self.atom(role.found) == "fma" else max(2, height)
         return found
 
     def atom(self, found: Contraction) -> str:
@@ -283,13 +290,18 @@ class Blocking:
     def in_place(self, value: Value, role: Roles) -> bool:
         """Whether an operand is read where it lies.
 
-        The one with the lane if lanes are neighbours there, so that vectors of it are loads; the other, whose elements
-        are broadcast, if nothing is left to compute of it.
+        The one with the lane if lanes are neighbours there, so that vectors of it are loads (rows that an atom sums
+        together are interleaved). The other, whose elements are broadcast one by one, if nothing is left to compute of
+        it.
         """
-        if self.block.packed or self.atom(role.found) != "fma":
+        depth = DEPTH[self.atom(role.found)]
+        if self.block.packed or depth > GROUP:
             return False
         if value is role.lane_operand:
-            return self.shape.source_unit(value) is role.lane and self.loaded(value)
+            plain = depth == 1 or isinstance(self.shape.uses.definition.get(value.name), Load)
+            return plain and self.shape.source_unit(value) is role.lane and self.loaded(value)
+        if depth > 1:
+            return False
         op = self.shape.uses.definition.get(value.name)
         return isinstance(op, Load) and self.loaded(value) and value.type.dtype == role.found.op.result.type.dtype
 
@@ -353,6 +365,11 @@ class Blocking:
             return Pack(value.name, self.level(value, role), layout, slots, False, ((deep.name, ROW),))
         else:
             layout = ((dim.name, "panel", tile), *rest, *groups, (dim.name, "lane", tile), *within)
+        if deep is not None and depth <= GROUP and source is deep and tile > 1 and self.loaded(value):
+            # Whole lines of the source are read, and its groups change places in registers.
+            line = LINE * 8 // value.type.dtype.bits
+            slots = ((dim.name if dim is not None else "", tile), (deep.name, line))
+            return Pack(value.name, self.level(value, role), layout, slots, False, ((deep.name, line),))
         whole = () if deep is None or depth <= GROUP else ((deep.name, depth),)
         slots = self.slots(value, dim, tile, deep, side, source)
         return Pack(value.name, self.level(value, role), layout, slots, depth == 1, whole)

@@ -25,6 +25,7 @@ from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
+from treadle.realise.choices import Choices
 from treadle.targets.cpu.admission import call_guard, common_reasons, handed_out, pins_refused, worker_counts
 from treadle.targets.cpu.blocking import EXACT, Block, Blocking, Roles, filled_to, grouping, lanes_of, roles, round_to
 from treadle.targets.cpu.rates import HAND, Rates, rates, traffic
@@ -168,16 +169,18 @@ class Contracting(ABC):
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
         shape = shape_of(program, facts)
-        return pins_refused(shape, Blocking(shape, self.block(shape, point)).choices(), pins)
+        return pins_refused(shape, self.choices(shape, point), pins)
 
     def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
         return call_guard(shape_of(program, facts))
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = shape_of(program, facts)
-        choices = Blocking(shape, self.block(shape, point)).choices()
-        choices = replace(choices, tasks=handed_out(shape, point))
-        return realise(program, choices, guard, facts.target, shape.uses)
+        return realise(program, self.choices(shape, point), guard, facts.target, shape.uses)
+
+    def choices(self, shape: Shape, point: Point) -> Choices:
+        """The point as decisions of the lowering engine."""
+        return replace(Blocking(shape, self.block(shape, point)).choices(), tasks=handed_out(shape, point))
 
     # ---- cost
 
@@ -188,7 +191,7 @@ class Contracting(ABC):
             return CostVector(compute=inf)
         if point["shared"] and (point["held"] or not point["packed"]):
             return CostVector(compute=inf)
-        if not point["packed"] and point["atom"] != "fma":
+        if not point["packed"] and str(point["atom"]).startswith("amx"):
             return CostVector(compute=inf)
         work = self.work(shape, self.block(shape, point), rate)
         even = evenness(work.tasks, workers)

@@ -13,6 +13,7 @@ from treadle.plan.family import Axis, Family, Point
 from treadle.plan.pins import Pin
 from treadle.realise.universal import base_facts, universal
 from treadle.targets.cpu.contraction import TiledContraction, TiledRegions
+from treadle.targets.cpu.folded import FoldedProducts
 from treadle.targets.cpu.rates import rates
 from treadle.targets.cpu.shape import shape_of
 from treadle.targets.cpu.split import SplitSweep
@@ -47,4 +48,4 @@ class Universal:
 
 def families() -> list[Family[MachineProgram]]:
     """All families of the CPU target."""
-    return [SplitSweep(), TiledContraction(), TiledRegions(), Universal()]
+    return [SplitSweep(), TiledContraction(), TiledRegions(), FoldedProducts(), Universal()]

@@ -107,6 +107,10 @@ class Hand:
     what is packed."""
     streams: int = 16
     """Rows of memory that are read at once without waiting for each."""
+    chain: float = 3.0
+    """Instructions' time that an iteration waits for the one before it."""
+    turned: float = 0.6
+    """Instructions for an element that changes from rows to columns, there and back."""
     crossing: float = 2.5
     """How much dearer elementwise work and folds are between accumulators with different lanes (1.3 to 3 in all)."""
 

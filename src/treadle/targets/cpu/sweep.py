@@ -8,9 +8,11 @@ computing them again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from treadle.ir.core import Program
 from treadle.ir.guard import Guard
+from treadle.ir.ops.access import Extract, Load
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import STREAM_FROM, CallFacts
@@ -19,7 +21,7 @@ from treadle.plan.pins import Pin
 from treadle.realise.ahead import read_ahead
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
-from treadle.realise.items import runs_apart
+from treadle.realise.items import region_axes, runs_apart
 from treadle.targets.cpu.admission import call_guard, common_reasons, handed_out, pins_refused, worker_counts
 from treadle.targets.cpu.rates import HAND, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
@@ -54,6 +56,7 @@ class VectorSweep:
             Axis("stream", (shape.stored_bytes >= STREAM_FROM,)),
             Axis("ahead", (self.far(shape, ranked[0]),)),
             Axis("held", (bool(self.wrapped(shape)),)),
+            Axis("across", (bool(self.abreast(shape)), False) if self.abreast(shape) else (False,)),
             Axis("workers", worker_counts(facts)),
         ]
 
@@ -61,6 +64,24 @@ class VectorSweep:
         """Ordered regions whose carried values share axes: each element of those runs through all iterations by itself,
         and its values stay in registers."""
         return frozenset(shape.names[id(r)] for r in shape.regions if r.kind != "parallel" and runs_apart(r))
+
+    def abreast(self, shape: Shape) -> tuple[str, ...]:
+        """Dimensions along which such regions run apart, none of them one with vectors: instances of several rows can
+        lie along the lanes instead, and their chains of iterations overlap."""
+        dims = [a.dim for n in sorted(self.wrapped(shape)) for a in region_axes(shape.named(n))]
+        names = tuple(dict.fromkeys(d.name for d in dims))
+        few = any(shape.extent(d) < rates(shape.facts).lanes for d in dims)
+        return () if few or set(names) & set(shape.swept) else names[-1:]
+
+    def brought(self, shape: Shape) -> frozenset[str]:
+        """Loaded values of which such regions take elements one after the other: kept with the rows along the lanes."""
+        found: set[str] = set()
+        for name in self.wrapped(shape):
+            for op in shape.named(name).body.walk():
+                made = shape.uses.definition.get(op.source.name) if isinstance(op, Extract) else None
+                if isinstance(op, Extract) and isinstance(made, Load):
+                    found.add(op.source.name)
+        return frozenset(found)
 
     def far(self, shape: Shape, lane: str) -> bool:
         """Whether rows come from beyond the second cache, and the next one has room in it beside this one."""
@@ -94,12 +115,19 @@ class VectorSweep:
                 # Rows are shared out from the innermost argument outwards.
                 cuts[key] = max(1, min(left, shape.extent(arg.domain.dim) or 1))
                 left = max(1, left // cuts[key])
+        sweep, slots, keep = dict.fromkeys(shape.swept, width), 2 * width, frozenset[str]()
+        if point["across"]:
+            # Squares, turned on the way in and on the way out.
+            lanes, rows_along = rates(shape.facts).lanes, self.abreast(shape)
+            sweep, slots = dict.fromkeys((*shape.swept, *rows_along), lanes), lanes * lanes
+            vector, keep = (*vector, *rows_along), self.brought(shape)
         return Choices(
             cuts=cuts,
             tasks=handed_out(shape, point),
-            sweep=dict.fromkeys(shape.swept, width),
+            sweep=sweep,
             vector=vector,
-            slots=2 * width,
+            slots=slots,
+            keep=keep,
             fuse=True,
             wrap=self.wrapped(shape) if point["held"] else frozenset(),
             store_tags=("stream",) if point["stream"] else (),
@@ -116,6 +144,10 @@ class VectorSweep:
         # Fewer vectors in a fragment leave latencies of folds uncovered.
         latency = {4: 1.0, 2: 1.1, 1: 1.4}.get(width // rate.lanes, 1.0)
         compute = shape.pointwise_work / rate.lanes / rate.simple * padded * share * latency
+        if self.abreast(shape):
+            if point["across"] and (rows % rate.lanes or width != rate.lanes):
+                return CostVector(compute=inf)
+            compute += self.chains(shape, bool(point["across"]), rows)
         tasks = self.task_count(shape, point)
         waves = -(-tasks // workers)
         even = tasks / (waves * workers) if tasks else 1.0
@@ -127,6 +159,21 @@ class VectorSweep:
             memory=moving / even + last * workers * moving,
             launch=(rate.fork if workers > 1 else 0.0) + (waves + HAND.late * rows) * rate.task,
         )
+
+    def chains(self, shape: Shape, across: bool, rows: int) -> float:
+        """Seconds that iterations wait for one another, and that turning rows takes where chains of several overlap."""
+        rate, total = rates(shape.facts), 0.0
+        for name in self.wrapped(shape):
+            region = shape.named(name)
+            elements = shape.instances(region.body.ops[0]) if region.body.ops else 0
+            wait = HAND.chain * elements / rate.simple
+            if not across:
+                total += wait
+                continue
+            total += wait / rate.lanes + HAND.turned * elements / rate.simple
+            held = 8.0 * rows * elements / max(1, shape.instances(region))
+            total += 8.0 * elements / (rate.l2_rate if held <= rate.l2 else rate.l3_rate)
+        return total
 
     def task_count(self, shape: Shape, point: Point) -> int:
         """How many tasks the first parallel region has."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.algebra.expr import Constraint
-from treadle.dtype.formats import bool_
+from treadle.algebra.expr import Constraint, sym
+from treadle.dtype.formats import bool_, u32
 from treadle.machine.form import Load, Store
 from treadle.targets.cpu.emit.errors import ill_formed
-from treadle.targets.cpu.emit.index import IndexWriter, Point
+from treadle.targets.cpu.emit.index import IndexWriter, Point, coordinate
 from treadle.targets.cpu.emit.lanes import Lanes, Vec, chunks
 from treadle.targets.cpu.emit.masks import Mask
 from treadle.targets.cpu.emit.moves import Moves
@@ -70,6 +70,10 @@ class Access:
         if own is not None and stmt.effect == "set":
             if self._is_grouped(place, shape, own):
                 self._store_grouped(stmt, place, mask, points)
+                return
+            joined = self._joined(stmt, memory, own, where)
+            if joined is not None:
+                self._store_joined(stmt, place, *joined, own, shape)
                 return
             axis = self._turned_axis(place, shape, own)
             if axis is not None:
@@ -149,6 +153,63 @@ class Access:
 
     def _extent(self, shape: tuple[int, ...], axis: int, base: Point) -> int:
         return min(self.width, shape[axis] - base.at[axis])
+
+    # ---- fragments of groups
+
+    def load_apart(self, stmt: Load, memory: Memory, where: Sequence[Constraint]) -> None:
+        """`dst[$] = src` of a fragment that is kept as groups of 32 bits, each member from a place of its own."""
+        many = 32 // memory.dtype.bits
+        rank = len(self.registers.frag(stmt.dst).shape)
+        place, mask = Place(self.index, memory, stmt.src, rank + 1), Mask(self.index, where, rank + 1)
+        for point in self.registers.points(stmt.dst):
+            members: list[Vec] = []
+            for j in range(many):
+                one = point.extended((j,))
+                members.append(self.moves.fetch(place, one, mask.at(one), stmt.fill))
+            n = point.lanes
+            both = self.lanes.assemble([(v, 0) for v in members]) if n is None else self.lanes.interleave(members)
+            kind = "i32" if n is None else f"<{n} x i32>"
+            text = self.fn.value(f"bitcast {both.type} {both.text} to {kind}")
+            self.registers.write(stmt.dst, point, Vec(text, u32, n))
+
+    # ---- blocks whose groups of neighbours are turned as one element
+
+    def _joined(self, stmt: Store, memory: Memory, own: int, where: Sequence[Constraint]) -> tuple[int, int] | None:
+        """Another axis, and a number of neighbours along the vectors that are 32 bits together and stay neighbours in
+        memory, where groups of them lie one behind the other along that axis."""
+        many = 32 // memory.dtype.bits
+        index, along = stmt.dst.index, sym(coordinate(own))
+        if where or stmt.mask is not None or many not in (2, 4) or len(index) < 3 or memory.packed:
+            return None
+        if memory.strides[-1] != 1 or memory.strides[-2] != many or index[-1] != along % many:
+            return None
+        rest = [e for e in index[:-1] if coordinate(own) in e.symbols]
+        if len(rest) != 1 or rest[0] is index[-2] or coordinate(own) in (rest[0] - along // many).symbols:
+            return None
+        rank = len(self._store_shape(stmt))
+        found = [
+            i
+            for i in range(rank)
+            if i != own
+            and coordinate(i) not in (index[-2] - sym(coordinate(i))).symbols
+            and not any(coordinate(i) in e.symbols for e in (*index[:-2], index[-1]))
+        ]
+        whole = self._store_shape(stmt)[own] % many == 0 and self.width % many == 0
+        return (found[0], many) if found and whole else None
+
+    def _store_joined(self, stmt: Store, place: Place, axis: int, many: int, own: int, shape: tuple[int, ...]) -> None:
+        for base in self._blocks(shape, axis, own):
+            rows, lanes = self._extent(shape, axis, base), self._extent(shape, own, base)
+            got: list[Vec] = []
+            for i in range(rows):
+                value = self.lanes.splat(
+                    self.registers.read(stmt.src, Point(_moved(base.at, axis, i), own, lanes)), lanes
+                )
+                bits = self.fn.value(f"bitcast {value.type} {value.text} to <{lanes // many} x i32>")
+                got.append(Vec(bits, u32, lanes // many))
+            for j, column in enumerate(self.lanes.transpose(got)):
+                pointer = place.at(Point(_moved(base.at, own, many * j))).pointer
+                self.fn.do(f"store {column.type} {column.text}, ptr {pointer}, align {32 // 8 // many}")
 
     # ---- groups: vectors that are interleaved in memory
 

@@ -1,7 +1,7 @@
 """Moving one vector between memory and a register: the instruction for a step along the lanes, and for a mask.
 
-Step 1: a contiguous vector, masked where the statement is. Step 0: one element for all lanes. Else a gather or scatter.
-Lanes that are not active are never accessed.
+Step 1: a contiguous vector, masked where the statement is. Step 0: one element for all lanes. Else a gather or scatter,
+or, where a few lanes are all active, element by element. Lanes that are not active are never accessed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from treadle.targets.cpu.emit.lanes import Lanes, Vec, constant, memory_bytes, v
 from treadle.targets.cpu.emit.nibbles import Nibbles
 from treadle.targets.cpu.emit.places import Place, Spot
 from treadle.targets.cpu.emit.text import Function
+
+SINGLY = 8
+"""Lanes up to which elements apart are moved one by one: processors whose gathers are sequences of such moves are no
+slower by it, and those stores do not wait for one another."""
 
 
 class Moves:
@@ -44,6 +48,10 @@ class Moves:
             return element if active is None else self._filled(element, active, fill)
         if spot.step == 1 and active is None:
             return self._fetch_whole(place, spot, n)
+        if spot.step != 1 and active is None and 1 < n <= SINGLY:
+            return self.lanes.assemble(
+                [(self._fetch_one(place, place.at(point.lane(i)), None, fill), 0) for i in range(n)]
+            )
         other = self._fill_text(place, fill, n)
         mask = active or "splat (i1 true)"
         if spot.step == 1:
@@ -113,6 +121,9 @@ class Moves:
                 f"llvm.masked.store.v{n}{_mangled(place.kind)}.p0",
                 [(kind, text), (f"ptr align {size}", spot.pointer), (f"<{n} x i1>", mask)],
             )
+        elif active is None and 1 < n <= SINGLY:
+            for i in range(n):
+                self.put(place, point.lane(i), self.lanes.element(value, i), None)
         else:
             # Several lanes may meet in one element (a step of 0): a scatter stores in order of lanes.
             self.fn.call(

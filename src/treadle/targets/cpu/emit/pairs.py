@@ -2,8 +2,8 @@
 fours of 8-bit integers.
 
 A fragment whose last axis is such a group, and which only these atoms read, is kept as 32-bit elements without that
-axis: a row of B is then an ordinary vector, and an element of A an ordinary broadcast. Its loads read the groups whole,
-so they must be neighbours in memory.
+axis: a row of B is then an ordinary vector, and an element of A an ordinary broadcast. Its loads read the groups whole
+where they are neighbours in memory, and interleave rows where they are not.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ def narrowed(frag: Frag) -> Frag:
     return replace(frag, dtype=u32, shape=frag.shape[:-1])
 
 
-def load_of_pairs(stmt: Load, memory: Memory, divide: Callable[[Int, int], Int]) -> tuple[Load, Memory]:
-    """The load with groups for elements. `divide` divides a stride by a number that it is a multiple of."""
+def load_of_pairs(stmt: Load, memory: Memory, divide: Callable[[Int, int], Int]) -> tuple[Load, Memory] | None:
+    """The load with groups for elements. `divide` divides a stride by a number that it is a multiple of. None where a
+    group's elements are not neighbours in memory, active together: they are loaded apart, and interleaved."""
     rank, many = _rank(stmt), _MEMBERS[memory.dtype]
     behind = stmt.src.index[-1] - sym(coordinate(rank)) if stmt.src.index else ONE
     # Groups along a longer axis start at multiples of their size.
@@ -60,11 +61,7 @@ def load_of_pairs(stmt: Load, memory: Memory, divide: Callable[[Int, int], Int])
     alone = all(coordinate(rank) not in e.symbols for e in stmt.src.index[:-1])
     alone = alone and all(coordinate(rank) not in x.symbols for x in (behind, *(c.expr for c in stmt.where)))
     if not whole or not alone or stmt.fill not in ("undef", 0, 0.0):
-        raise unsupported(
-            f"the load of {stmt.dst} from {stmt.src.name}",
-            "groups that are neighbours in memory, active together, filled with 0",
-            f"interleave the groups when packing: [K // {many}, N, {many}]",
-        )
+        return None
     strides = (*(divide(s, many) for s in memory.strides[:-1]), 1)
     view = replace(memory, dtype=u32, strides=strides, version_step=divide(memory.version_step, many))
     number = Expr(tuple((m, c // many) for m, c in behind.terms))

@@ -35,7 +35,11 @@ from treadle.targets.cpu.emit.scope import Scope
 def frag_shape(scope: Scope, stmt: Stmt) -> tuple[int, ...] | None:
     """The coordinate space of a statement with `where`; None for others."""
     if isinstance(stmt, Load | Compute):
-        return scope.registers.frag(stmt.dst).shape
+        shape = scope.registers.frag(stmt.dst).shape
+        # A fragment that is kept as groups has lost the axis of their members.
+        if isinstance(stmt, Load) and stmt.dst in scope.setting.pairs:
+            return (*shape, 32 // scope.memories[stmt.src.name].dtype.bits)
+        return shape
     if isinstance(stmt, Store):
         name = stmt.src.name
         return () if name in scope.registers.constants else scope.registers.frag(name).shape
@@ -120,7 +124,11 @@ class Statements:
             return
         memory = self.memory(stmt.src)
         if stmt.dst in self.scope.setting.pairs:
-            stmt, memory = load_of_pairs(stmt, memory, self.fn.floordiv)
+            whole = load_of_pairs(stmt, memory, self.fn.floordiv)
+            if whole is None:
+                self.scope.access.load_apart(stmt, memory, where)
+                return
+            stmt, memory = whole
         self.scope.access.load(stmt, memory, where)
 
     def _store(self, stmt: Store, where: Sequence[Constraint]) -> None:
