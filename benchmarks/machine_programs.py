@@ -1,6 +1,7 @@
 """Random small machine programs, judged, and tried in every interleaving.
 
     python benchmarks/machine_programs.py [--count N] [--first SEED] [--jobs N] [--seconds S] [--json FILE]
+        [--only SHAPE ...]
 
 Never may the judge verify what some interleaving shows wrong (a hole: exit status 1); of what all interleavings show
 right, it should verify nearly everything. The programs are those of tests/checker/random_machines.py.
@@ -15,12 +16,14 @@ import sys
 import time
 from collections import Counter
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from tests.checker.machine_study import Finding, study  # noqa: E402 (the path is set above)
+from tests.checker.random_machines import SHAPES  # noqa: E402
 
 
 def main() -> int:
@@ -31,11 +34,13 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", nargs="*", default=[], choices=sorted(SHAPES), help="shapes to draw")
     wanted = parser.parse_args()
     begun = time.perf_counter()
     found: list[Finding] = []
     with multiprocessing.Pool(wanted.jobs) as pool:
-        for finding in pool.imap_unordered(study, range(wanted.first, wanted.first + wanted.count), chunksize=8):
+        seeds = range(wanted.first, wanted.first + wanted.count)
+        for finding in pool.imap_unordered(partial(study, only=tuple(wanted.only)), seeds, chunksize=8):
             found.append(finding)
             if finding.verdict == "verified" and finding.truth == "unsafe":
                 print(f"HOLE {finding}", flush=True)

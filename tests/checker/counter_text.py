@@ -1,4 +1,4 @@
-# ruff: noqa: E501 (lines of machine text)
+
 """Texts of launches whose workgroups count: sums of rows in parts, folded by who arrives last or by an owner."""
 
 from __future__ import annotations
@@ -81,6 +81,42 @@ kernel main {{
   }}
 }}
 """
+
+
+PAIR = """      x = load A{c}[16*w + $0] ; %x[t, 32*s + 16*w + $0] where 32*s + 16*w + $0 < N
+      sync fence.proxy.async
+      sync mbar.arrive empty{c}
+      advance c
+      z = copy x where 32*s + 16*w + $0 < N fill -0.0 ; %x[t, 32*s + 16*w + $0] where 32*s + 16*w + $0 < N
+      p = fold add z axes (0) ; %s[t] over (n) : 0 <= n, n < N, 32*s + 16*w <= n, n < 32*s + 16*w + 16
+      store P[t, 2*s + w] = p by elect
+      if last C[t] of 2*S id w + 1 threads 32 enters R0(m = t .. t + 1) {
+        a = copy -0.0
+        loop i = 0 .. 2*S step 1 {
+          invariant a ; %s[t] over (n) : 0 <= n, n < N, n < 16*i
+          q = load P[t, i] ; %s[t] over (n) : 0 <= n, n < N, 16*i <= n, n < 16*i + 16
+          a = fold add q onto a ; %s[t] over (n) : 0 <= n, n < N, n < 16*i + 16
+        }
+        store Y[t] = a by elect ; store 0 [t]
+      }
+"""
+
+
+def of_two_consumers(text: str) -> str:
+    """`RINGS` with two consumers, each of which takes half of a slot; whoever comes last folds the parts of all."""
+    for old, new in (
+        ("threads 64 shared", "threads 96 shared"),
+        ("count 32 versions", "count 64 versions"),
+        ("threads = 64", "threads = 96"),
+        ("role consumer agents 1 threads 32 counters", "role consumer agents 2 threads 32 index w counters"),
+        ("P f32[M, S]", "P f32[M, 2*S]"),
+        ("f32[32] dist (lane 32 axis 0 stride 1)", "f32[16] dist (lane 16 axis 0 stride 1, lane 2 axis - stride 0)"),
+        ("32*$1 <= n, n < 32*$1 + 32", "16*$1 <= n, n < 16*$1 + 16"),
+    ):
+        assert old in text, old
+        text = text.replace(old, new)
+    begin = text.index("      x = load A{c}")
+    return text[:begin] + PAIR + text[text.index("    }\n  }\n}\n", begin) :]
 
 
 RINGS = f"""tdm 1

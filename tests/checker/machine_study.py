@@ -34,9 +34,9 @@ class Finding:
     states: int
 
 
-def study(seed: int) -> Finding:
+def study(seed: int, only: tuple[str, ...] = ()) -> Finding:
     """Both verdicts on the program of a seed. An unsafe program needs no further extents."""
-    drawn = random_machine(seed)
+    drawn = random_machine(seed, only)
     program = parse_machine(drawn.text)
     problems = form_problems(program)
     assert not problems, f"seed {seed}: {problems[0]}"

@@ -49,8 +49,8 @@ class Draw:
         return self.random.random() < chance
 
 
-def random_machine(seed: int) -> Drawn:
-    """The program of a seed."""
+def random_machine(seed: int, only: tuple[str, ...] = ()) -> Drawn:
+    """The program of a seed (`only`: of one of these shapes)."""
     chooser = random.Random(seed * 7919 + 1)
     kinds = (
         "exchange",
@@ -74,7 +74,7 @@ def random_machine(seed: int) -> Drawn:
         "gang",
         "handover ring",
     )
-    kind = chooser.choice(kinds)
+    kind = chooser.choice(only or kinds)
     draw = Draw(seed, chooser.choice((0.8, 0.9, 0.95, 1.0)))
     return SHAPES[kind](draw)
 

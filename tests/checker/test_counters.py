@@ -6,7 +6,7 @@ import importlib.util
 
 import numpy as np
 import pytest
-from tests.checker.counter_text import LAST, OWNER, RINGS, counted
+from tests.checker.counter_text import LAST, OWNER, RINGS, counted, of_two_consumers
 
 from treadle.checker import check
 from treadle.driver.mutation import executed, judged
@@ -35,6 +35,8 @@ RIGHT = {
     ),
     "consumers of a ring": RINGS,
     "consumers of a ring, by tickets": RINGS.replace("persistent", "tickets"),
+    "two consumers of a ring": of_two_consumers(RINGS),
+    "two consumers of a ring, by tickets": of_two_consumers(RINGS).replace("persistent", "tickets"),
 }
 
 
@@ -128,6 +130,34 @@ WRONG = {
         ("of S", "of S - 1"),
         "rejected",
         "J3",
+        (3, 72),
+    ),
+    "half of the consumers counted": (
+        RIGHT["two consumers of a ring"],
+        ("of 2*S id", "of S id"),
+        "rejected",
+        "J3",
+        (3, 72),
+    ),
+    "two consumers' parts in one place": (
+        RIGHT["two consumers of a ring"],
+        ("store P[t, 2*s + w]", "store P[t, 2*s]"),
+        "rejected",
+        "J2",
+        (3, 72),
+    ),
+    "the consumer's number behind all arrivals": (
+        RIGHT["two consumers of a ring"],
+        ("store Y[t] = a by", "store Y[t + w] = a by"),
+        "rejected",
+        "J1",
+        (3, 72),
+    ),
+    "a word for each consumer, parts of both": (
+        RIGHT["two consumers of a ring"].replace("counter C[M]", "counter C[M, 2]"),
+        ("last C[t] of 2*S", "last C[t, w] of S"),
+        "rejected",
+        "J2",
         (3, 72),
     ),
     "a slot of the ring in the part": (
