@@ -40,6 +40,7 @@ WRONG = {
     "met too early": ((STORE + MEET, MEET + STORE), "rejected", "J2", True),
     "another target's barrier": ((MEET, NAMED), "unknown", "J2", False),
     "one lane of each subgroup": (("store Y[$0] = y", "store Y[$0] = y by warp"), "unknown", "J5", False),
+    "an atomic store": (("store Y[$0] = y", "store Y[$0] = y effect add"), "unknown", "J2", False),
     "another target": (("target webgpu", "target cuda:sm_80"), "", "", False),
     "more memory than every device has": (("shared 256", "shared 20000"), "rejected", "J4", False),
 }  # fmt: skip

@@ -14,7 +14,7 @@ from treadle.algebra.expr import const
 from treadle.checker.verdict import Refused, Unsure
 from treadle.hardware.memory_model import find_ordering
 from treadle.hardware.targets import Target, find_target
-from treadle.machine.form import Body, Copy, Fold, If, Kernel, Loop, MachineProgram, Mma, Stmt, Sync, Tasks, walk
+from treadle.machine.form import Body, Copy, Fold, If, Kernel, Loop, MachineProgram, Mma, Stmt, Store, Sync, Tasks, walk
 from treadle.machine.vocabulary import ATOMS
 
 BARRIER, STAND_IN = "workgroup.barrier", "cuda:sm_80"
@@ -39,16 +39,21 @@ def of_webgpu(program: MachineProgram, numbers: dict[int, int]) -> MachineProgra
         if launch is not None and launch.shared_bytes > target.shared_bytes:
             raise Refused("J4", f"{launch.shared_bytes} bytes of shared memory of {target.shared_bytes}", {})
         everyone = sum(r.agents * r.threads for r in kernel.roles)
+        packed = {t.name for t in program.program.tensors if t.dtype.packed}
+        packed |= {b.name for b in (*kernel.buffers, *program.host.workspace) if b.dtype.packed}
         for s in (s for r in kernel.roles for s in walk(r.body)):
-            _known(kernel, s, target)
+            _known(kernel, s, target, packed)
         roles = [replace(r, body=_body(r.body, everyone, numbers)) for r in kernel.roles]
         kernels.append(replace(kernel, roles=roles))
     return replace(program, target=STAND_IN, kernels=kernels)
 
 
-def _known(kernel: Kernel, s: object, target: Target) -> None:
+def _known(kernel: Kernel, s: object, target: Target, packed: set[str]) -> None:
     words = [s.kind] if isinstance(s, Sync) else [s.over] if isinstance(s, Tasks) else []
     words += [s.engine] if isinstance(s, Copy) else []
+    if isinstance(s, Store):
+        words += ["effect"] if s.effect != "set" else []
+        words += ["store.packed"] if s.dst.name in packed else []
     for word in words:
         if find_ordering(word, target.kind) is None:
             raise Unsure("J2", f"{word} on {target.name}", missing=f"a rule for {word} there")
