@@ -29,6 +29,25 @@ def across(X: td.Tensor[M, K], W: td.Tensor[K, N], Y: td.Out[M, N] = None, *, ac
         Y[m, n] = s.to(Y.dtype)
 
 
+@td.kernel
+def rectified(X: td.Tensor[M, K], W: td.Tensor[K, N], Y: td.Out[M, N] = None):
+    for m, n in td.parallel(M, N):
+        s = td.zeros(m, n, dtype=f32)
+        for k in td.reduce(K):
+            s = td.mma(td.maximum(X[m, k], 0.0).to(X.dtype), W[k, n], s)
+        Y[m, n] = s.to(Y.dtype)
+
+
+@td.kernel
+def scaled_weights(X: td.Tensor[M, K], W: td.Tensor[N, K], scale: td.Tensor[N], Y: td.Out[M, N] = None):
+    """Weights of any format, a scale a row of them, before they are contracted."""
+    for m, n in td.parallel(M, N):
+        s = td.zeros(m, n, dtype=f32)
+        for k in td.reduce(K):
+            s = td.mma(X[m, k], (W[n, k].to(f32) * scale[n]).to(X.dtype), s)
+        Y[m, n] = s.to(Y.dtype)
+
+
 @td.kernel(numerics=td.Numerics(contract=False))
 def rounded(X: td.Tensor[M, K], W: td.Tensor[K, N], Y: td.Out[M, N] = None):
     for m, n in td.parallel(M, N):
