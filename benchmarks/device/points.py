@@ -1,14 +1,16 @@
 """Random points of the CUDA families over random region graphs: built, judged, simulated, assembled.
 
-`python benchmarks/device/points.py OUT.json [--family NAME ...] [--count 300] [--seed 0] [--shard 0/1]`; no GPU is
-needed. A draw is a seed: shard i of n takes every n-th. Each row says what was wrong: a point that is not built or not
-verified, a finding of the simulator or another value than the interpreter's, a spill, a stack frame or a message.
+`python benchmarks/device/points.py OUT.json [--family NAME ...] [--count 300] [--seed 0] [--shard 0/1] [--jobs 1]
+[--seconds S]`; no GPU is needed. A draw is a seed: shard i of n takes every n-th; `--jobs` processes share them, and no
+draw begins after `--seconds`. Each row says what was wrong: a point that is not built or not verified, a finding of the
+simulator or another value than the interpreter's, a spill, a stack frame or a message.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import pathlib
 import sys
 import time
@@ -47,6 +49,15 @@ def tried_point(family: Any, seed: int) -> dict[str, Any]:
     return row | {"seconds": round(time.perf_counter() - began, 2)}
 
 
+FAMILIES = {family.name: family for family in families()}
+
+
+def row_of(draw: tuple[str, int, float]) -> dict[str, Any] | None:
+    """One draw in a process of its own; None when the time is over."""
+    name, seed, until = draw
+    return tried_point(FAMILIES[name], seed) if time.time() < until else None
+
+
 def main() -> None:
     """Draws of a shard, one row each."""
     read = argparse.ArgumentParser(description=__doc__)
@@ -55,19 +66,26 @@ def main() -> None:
     read.add_argument("--count", type=int, default=300)
     read.add_argument("--seed", type=int, default=0)
     read.add_argument("--shard", default="0/1")
+    read.add_argument("--jobs", type=int, default=1)
+    read.add_argument("--seconds", type=float, default=1e9)
     asked = read.parse_args()
+    until = time.time() + asked.seconds
     mine, shards = map(int, asked.shard.split("/"))
+    names = [n for n in FAMILIES if n in (asked.family or GRAPHS)]
+    draws = [(n, s, until) for s in range(asked.seed + mine, asked.seed + asked.count, shards) for n in names]
     rows: list[dict[str, Any]] = []
-    for family in families():
-        if family.name not in (asked.family or GRAPHS):
-            continue
-        for seed in range(asked.seed + mine, asked.seed + asked.count, shards):
-            rows.append(tried_point(family, seed))
-            if rows[-1]["wrong"]:
-                print(rows[-1], flush=True)
-        same = [r for r in rows if r["family"] == family.name]
-        print(family.name, len(same), "points,", sum(bool(r["wrong"]) for r in same), "wrong", flush=True)
-        pathlib.Path(asked.out).write_text(json.dumps({"method": __doc__, "rows": rows}))
+    with multiprocessing.Pool(asked.jobs) as pool:
+        for row in pool.imap_unordered(row_of, draws):
+            if row is not None:
+                rows.append(row)
+            if row is not None and row["wrong"]:
+                print(row, flush=True)
+    for name in names:
+        same = [r for r in rows if r["family"] == name]
+        print(name, len(same), "points,", sum(bool(r["wrong"]) for r in same), "wrong", flush=True)
+    left = len(draws) - len(rows)
+    rows.sort(key=lambda r: (r["family"], r["seed"]))
+    pathlib.Path(asked.out).write_text(json.dumps({"method": __doc__, "left": left, "rows": rows}))
 
 
 if __name__ == "__main__":

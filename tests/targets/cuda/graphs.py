@@ -112,6 +112,45 @@ def product(rng: Random) -> Drawn:
     return Drawn(read(text), sizes, text)
 
 
+def changed(rng: Random) -> Drawn:
+    """A contraction of which one operand is made element by element: widened, scaled by its row, rectified."""
+    dtype, out, looped = rng.choice(["bf16", "i8", "f8e4m3"]), rng.choice(["f32", "bf16"]), rng.random() < 0.7
+    own, other = rng.choice([("m", "n"), ("n", "m")])
+    deep = "k" if looped else "K"
+    places = [rng.choice([f"{a}, DEEP", f"DEEP, {a}"]) for a in (own, other)]
+    axes = [p.replace("DEEP", deep) for p in places]
+    shapes = [p.replace("DEEP", "K").upper() for p in places]
+    tensors = [f"tensor W: {dtype}[{shapes[0]}]", f"tensor X: bf16[{shapes[1]}]"]
+    lines = [f"%w: {dtype}[{axes[0]}] = load W[{axes[0]}]", f"%x: bf16[{axes[1]}] = load X[{axes[1]}]"]
+    lines.append(f"%f: f32[{axes[0]}] = cast %w")
+    here = "%f"
+    if rng.random() < 0.5:
+        tensors.append(f"tensor E: f32[{own.upper()}]")
+        lines += [f"%e: f32[{own}] = load E[{own}]", f"%g: f32[{axes[0]}] = mul {here}, %e"]
+        here = "%g"
+    if rng.random() < 0.5:
+        lines += ["%none: f32[] = full 0.0", f"%r: f32[{axes[0]}] = maximum {here}, %none"]
+        here = "%r"
+    lines.append(f"%h: bf16[{axes[0]}] = cast {here}")
+    a, b = ("%h", "%x") if own == "m" else ("%x", "%h")
+    body = ["%z: f32[m, n] = full 0.0"]
+    if looped:
+        body.append("region R1 reduce (k in K) carry (%a: f32[m, n] = %z) -> (%s)")
+        body += ["  " + line for line in (*lines, f"%n: f32[m, n] = mma {a}, {b}, %a", "yield %n")]
+    else:
+        body += [*lines, f"%s: f32[m, n] = mma {a}, {b}, %z"]
+    last = _tail(rng, "%s", "m, n", tensors, body)
+    if out != "f32":
+        body.append(f"%out: {out}[m, n] = cast {last}")
+        last = "%out"
+    tensors.append(f"tensor Y: {out}[M, N] out")
+    text = _program(
+        "changed", ["dim M", "dim N", "dim K"], tensors, "m in M, n in N", [*body, f"store Y[m, n] = {last}"]
+    )
+    by = rng.choice([1, 16])
+    return Drawn(read(text), {d: _extent(rng, by=by) for d in "MNK"}, text)
+
+
 def chain(rng: Random) -> Drawn:
     """Two contractions in a row, the second's operand made in registers: a fold over keys, some of them masked."""
     ahead = rng.choice(["", "causal", "near"])
@@ -219,7 +258,7 @@ def _program(name: str, dims: list[str], tensors: list[str], args: str, body: li
 
 
 GRAPHS = {
-    "streams": (product, product, chain, window),
+    "streams": (product, product, chain, window, changed),
     "blocks": (product,),
     "warps": (product,),
     "rows": (rows,),

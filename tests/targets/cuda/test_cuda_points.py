@@ -16,7 +16,7 @@ FAMILIES = {f.name: f for f in families()}
 
 @pytest.mark.parametrize(
     ("family", "seed"),
-    [("streams", 1), ("streams", 5), ("streams", 101), ("blocks", 110), ("rows", 4), ("rows", 12), ("universal", 2)],
+    [("streams", 1), ("streams", 5), ("streams", 101), ("streams", 715), ("rows", 37), ("blocks", 110), ("rows", 4), ("rows", 12), ("universal", 2)],
 )
 def test_points_are_built_verified_simulated_equal_and_assembled(family: str, seed: int) -> None:
     one = FAMILIES[family]

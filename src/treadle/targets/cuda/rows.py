@@ -33,6 +33,9 @@ HELD = 64
 THREADS = 1024
 """Threads of a workgroup at most."""
 
+MOST = 1024
+"""Threads of the largest workgroup."""
+
 REGISTERS = 65536
 """Of a multiprocessor."""
 
@@ -344,6 +347,8 @@ class Rows:
         """Workgroups that fit a multiprocessor at once: by threads, registers, shared memory; 0: none surely does."""
         threads, channels = 32 * int(point["warps"]), channels_of(point)
         found = max(1, int(min(2048, REGISTERS / self.registers(shape, point)) // threads))
+        if threads == MOST and dependent_folds(shape) > 1:
+            found = 1  # two of the largest have 32 registers a thread, of which a second fold spills (seen)
         need = self.rationed(shape, point)
         if point.get("close"):
             return found + 1 if found + 1 <= 2048 // threads and need * TIGHT <= least(found + 1, threads) else 0

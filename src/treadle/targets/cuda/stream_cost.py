@@ -15,6 +15,7 @@ from treadle.analysis.uses import flat_subs
 from treadle.dtype.formats import DType
 from treadle.ir.core import Block
 from treadle.ir.guard import Bound
+from treadle.ir.ops.access import Load
 from treadle.ir.ops.elementwise import Cast, Elementwise
 from treadle.ir.ops.fold import Reduce
 from treadle.plan.cost import CostVector
@@ -65,6 +66,13 @@ FIRST = 12.0 / 1024
 
 COMPANY = 1300.0
 """Cycles of a task for each consumer after the first: they start, share registers out and store beside one another."""
+
+ODD = 40
+"""Registers of a thread for each tile beside the results of which it reads element after element, each under a
+mask."""
+
+GATHERED = 64
+"""Registers of a thread that takes its elements of an operand from slots one by one: their depth is not contiguous."""
 
 SLOW_START = 0.1e-6
 """Seconds for each time that the memory's bytes are as many as are in flight."""
@@ -133,6 +141,9 @@ class StreamCost:
             if len(v.type.axes) == 2 and stream.rows.part in v.type.axes and v.name not in started
         ]
         """Columns of tiles that live through all iterations beside the accumulators."""
+        across = any(t.inner != stream.step for c in stream.contractions for t in c.raw)
+        self.gathered = GATHERED if across else 0
+        self.beside = sum(ODD for op in stream.region.body.ops if isinstance(op, Load) and self.odd(op))
         self.inside = [] if stream.loop is None else self.simple(stream.loop.body)
         self.after = self.simple(stream.region.body)
         self.args = [
@@ -154,6 +165,8 @@ class StreamCost:
             s.part == stream.rows.part for op in results for s in flat_subs(op.subs[-1:])
         )
         self.follows = holds(Bound(Constraint(depth_of(stream) - 1)), shape) and in_place(stream)
+        # Registers of an operand are a product's until it is waited for: the next iteration makes its own in them.
+        self.follows = self.follows and not any(c.raw for c in stream.contractions)
         again = copied(stream, shape)
         self.packing = len(again) * self.rate.launch
         for tile in again:
@@ -186,6 +199,14 @@ class StreamCost:
                 spans = [s if isinstance(s := self.span(p), str) else self.shape.extent(p) for p in value.type.axes]
                 found.append((self.shape.weight(op), spans))
         return found
+
+    def odd(self, op: Load) -> bool:
+        """Whether a tile is read beside the results, and not in pairs of neighbours."""
+        facts, tensor = self.shape.facts, op.tensor
+        if len(op.result.type.axes) != 2 or any(t.load is op for t in self.stream.tiles):
+            return False
+        pairs = facts.aligned.get(tensor.name, 0) >= tensor.dtype.bits // 4
+        return not pairs or facts.value(tensor.dims[-1].extent) % 2 != 0
 
     # ---- a point
 
@@ -288,7 +309,7 @@ class StreamCost:
                 return True
         if shared > self.shared:
             return True
-        held = sum(size(cols, sizes) // 2 for cols in self.carried)
+        held = sum(size(cols, sizes) // 2 for cols in self.carried) + self.gathered + self.beside
         for cols, deep, _, computed in self.products:
             width = size(cols, sizes)
             if width % 8 or width > 256 or not self.has_atoms(width):
