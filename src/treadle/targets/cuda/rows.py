@@ -327,7 +327,9 @@ class Rows:
             most = processors * max(1, self.resident(shape, point))
         if early or (channels.slots and not channels.tickets):
             most = even(instances(shape, along(shape), self.stripes(shape, point), warps), most)
-        resident = self.resident(shape, point) if point.get("close") else 0
+        # Unasked, the assembler spills a few registers to make room for a second one of the largest workgroups.
+        alone = 32 * warps == MOST and dependent_folds(shape) > 1 and not channels.slots
+        resident = self.resident(shape, point) if point.get("close") else 1 if alone else 0
         machine = over_lanes(
             program,
             choices,
