@@ -88,7 +88,7 @@ class World:
     def share(self, item: Tasks, total: int, env: Mapping[str, int]) -> list[int]:
         """Linear numbers of the tasks that the picture's workgroup (its agent) has, at most a few."""
         first, step = 0, max(1, total)
-        if item.over == "persistent":
+        if item.over in ("persistent", "tickets"):
             self.run.grid = self.grid if self.grid < total or total < TASKS else -(-total // TASKS)
             step = max(1, self.run.grid)
         elif item.over == "grid":
