@@ -226,6 +226,17 @@ def test_only_a_producer_s_steps_signal_a_ring() -> None:
     wrong(own, "J3", {"M": 9, "N": 100})
 
 
+def test_operands_are_free_when_every_warp_s_product_is_over() -> None:
+    """A warp that has met the others and waited for its own product knows nothing of theirs."""
+    right = (Path(__file__).parent / "patterns" / "operands_overwritten_under_a_product.right.tdm").read_text()
+    wait, meet = "        sync wgmma.wait (depth = 0)\n", "        sync barrier.sync (id = 0, threads = 128)\n"
+    assert wait + meet in right
+    alone = "grid max(1, min(132, ((M + 63) // 64) * ((N + 63) // 64)))"
+    assert alone in right
+    verified(right)
+    wrong(right.replace(wait + meet, meet + wait).replace(alone, "grid 1"), "J2", {"M": 70, "N": 130})
+
+
 # ---- who holds what
 
 FIRST = small(

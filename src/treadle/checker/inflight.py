@@ -54,7 +54,7 @@ class Flight:
     loads: Items = frozenset()
     fenced: bool = False
     dirty: frozenset[str] = frozenset()  # memory written by threads, with no fence since that engines heed
-    unmet: Items = frozenset()  # reads of ring slots ("load": plain ones) since the agent's threads last met
+    unmet: Items = frozenset()  # plain reads of slots ("load") and products of memory, not over when all met last
     apart: frozenset[str] = frozenset()  # fenced by each thread, and the threads did not meet since
 
     def join(self, other: Flight) -> Flight:
@@ -154,6 +154,8 @@ class InFlight:
         for ref, writes in accesses(stmt):
             if writes and ref.name in memory:
                 raise Refused("J2", f"{ref.name} is overwritten while a product reads it", {})
+            if writes and ("memory", ref.name, 0) in flight.unmet:
+                raise Refused("J2", f"{ref.name} is overwritten while another warp's product may read it", {})
             if ref.name in self.counters:
                 self.slot(flight, ref.name, self.counters[ref.name], writes)
             if writes and isinstance(stmt, Store):
@@ -200,8 +202,8 @@ class InFlight:
                 items.add(("ring", self.counters[x.name], 0))
             else:
                 items.add(("memory", x.name, 0))
-        rings = {i for i in items if i[0] == "ring"}
-        return replace(flight, open=flight.open | items, unmet=flight.unmet | rings)
+        shared = {i for i in items if i[0] in ("ring", "memory")}
+        return replace(flight, open=flight.open | items, unmet=flight.unmet | shared)
 
     def sync(self, stmt: Sync, flight: Flight) -> Flight:
         match stmt.kind:
