@@ -1,7 +1,8 @@
 """Attention of one new query against a long store of keys: contiguous, paged, split along the keys and merged.
 
 A split gives partial results with the logarithms of their sums of weights (`lse`), and partial results merge exactly,
-in any number: `Y = sum Y_s exp(lse_s - lse)`, `lse = log(sum exp(lse_s))`.
+in any number: `Y = sum Y_s exp(lse_s - lse)`, `lse = log(sum exp(lse_s))`. Exponentials are of accuracy class
+`fast`: the weights are rounded to the format of V before they are used.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def finish(state):
     return td.where(total > 0, acc / total, 0.0), top + td.log(total)
 
 
-@td.kernel
+@td.kernel(numerics=td.Numerics(functions="fast"))
 def decode_attention(
     q: td.Tensor[B, HQ, D],
     K: td.Tensor[B, KV, Sk, D],
@@ -58,7 +59,7 @@ def decode_attention(
         y[b, g, R, DV], lse[b, g, R] = finish(state)
 
 
-@td.kernel
+@td.kernel(numerics=td.Numerics(functions="fast"))
 def paged_attention(
     q: td.Tensor[B, HQ, D],
     K: td.Tensor[P, PS, KV, D],
@@ -89,7 +90,7 @@ def paged_attention(
         y[b, g, R, DV], lse[b, g, R] = finish(state)
 
 
-@td.kernel
+@td.kernel(numerics=td.Numerics(functions="fast"))
 def split_decode(
     q: td.Tensor[B, HQ, D],
     K: td.Tensor[B, KV, Sk, D],

@@ -52,6 +52,8 @@ class Feeding:
     cluster: Cluster = ALONE
     tickets: bool = False
     """A workgroup draws its next task when it is ready for it; else tasks are dealt out beforehand."""
+    resident: int = 1
+    """Workgroups that share a multiprocessor: while one computes, others contract and wait."""
 
     @property
     def rows(self) -> int:

@@ -303,7 +303,8 @@ def fed(
     for count in low.tasks.counts:
         total = total * count
     grid = maximum(1, minimum(feeding.workgroups // cluster.size, total)) * cluster.size
-    launch = Launch("main", grid=grid, threads=threads, cluster=cluster.size, shared_bytes=shared)
+    resident = feeding.resident if feeding.resident > 1 else 0
+    launch = Launch("main", grid=grid, threads=threads, cluster=cluster.size, shared_bytes=shared, resident=resident)
     workspace = [*before.workspace, *low.parts.workspace]
     host = Host(dict(program.lets), workspace, list(low.maps.values()), [*before.launches, launch])
     made = MachineProgram(target, program, guard, host, [*before.kernels, kernel], low.ledger())

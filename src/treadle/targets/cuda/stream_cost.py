@@ -47,6 +47,9 @@ TURNS = 168
 """Registers for accumulators and operands of a thread that takes turns: its computation is scheduled in one piece,
 which needs more for itself."""
 
+RESERVED = 1024
+"""Bytes of shared memory that a multiprocessor keeps for each workgroup."""
+
 ARRIVAL = 1.3e-6
 """Seconds from the start of a box's load to its arrival while the memory is busy (measured on thin products: 4 MB in
 flight on all multiprocessors together read 3.2 TB/s, 8 MB as much as the memory gives)."""
@@ -76,6 +79,9 @@ GATHERED = 64
 
 SLOW_START = 0.1e-6
 """Seconds for each time that the memory's bytes are as many as are in flight."""
+
+SHARING = 1.3
+"""How much longer an iteration takes beside another workgroup's on the multiprocessor."""
 
 CLEARING = 120.0
 """Cycles of an iteration in which a consumer puts zeros beyond the end of its blocks, and meets."""
@@ -245,7 +251,11 @@ class StreamCost:
         outputs = rows * (columns or 128)
         # Turned results leave one element a lane.
         after += outputs / (64.0 if point["staged"] else 8.0 if point.get("turned", False) else 24.0)
-        rounds = ceil(tasks / (rate.processors // cluster.size))
+        resident = int(point.get("resident", 1))
+        if resident > 1:
+            # Two compute and contract in turn as they come; a task alone takes longer, both together less than twice.
+            cycles *= SHARING
+        rounds = ceil(tasks / (resident * rate.processors // cluster.size))
         tasks *= cluster.size
         if cluster.size > 1:
             cycles += later(cycles)
@@ -264,7 +274,7 @@ class StreamCost:
         if cluster.size > 1:
             whole += MEETINGS
         # What is on its way at a time, on the multiprocessors that have a task.
-        flying = min(tasks, rate.processors) * (versions - int(point["flight"])) * streamed
+        flying = min(tasks, resident * rate.processors) * (versions - int(point["flight"])) * streamed
         flow = min(rate.memory, flying / ARRIVAL)
         return CostVector(
             compute=whole / rate.clock,
@@ -307,6 +317,9 @@ class StreamCost:
                 return True
             if cluster.size > 1 and size(slot.outer, sizes) % (8 * cluster.size):
                 return True
+        resident = int(point.get("resident", 1))
+        if resident > 1 and (consumers > 1 or resident * (shared + RESERVED) > self.shared + RESERVED):
+            return True
         if shared > self.shared:
             return True
         held = sum(size(cols, sizes) // 2 for cols in self.carried) + self.gathered + self.beside

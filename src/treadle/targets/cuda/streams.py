@@ -60,7 +60,7 @@ last first, each drawn by the workgroup that is ready for it."""
 class Streams:
     """Axes: consumers of 64 rows, blocks along columns and depth, ring versions, batches in flight, how results leave,
     the order of tasks, which of two dimensions lies along the rows (few of one waste less as columns), pairs of
-    workgroups that fetch what both need once."""
+    workgroups that fetch what both need once, workgroups that share a multiprocessor."""
 
     name = "streams"
 
@@ -179,6 +179,7 @@ class Streams:
             Axis("raster", ("heavy first", "drawn", "row") if uneven else ("panels", "row")),
             Axis("turned", ways),
             Axis("cluster", clusters(stream)),
+            Axis("resident", (1, 2) if chained(stream) else (1,)),
         ]
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
@@ -267,8 +268,8 @@ class Streams:
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = shape_of(program, facts)
         stream = self.chosen(shape, point)
-        consumers = int(point["consumers"])
-        budget = {1: None, 2: (24, 240) if chained(stream) else (40, 232), 3: (24, 160)}
+        consumers, resident = int(point["consumers"]), int(point.get("resident", 1))
+        budget = {1: None if resident == 1 else (24, 232), 2: (24, 240) if chained(stream) else (40, 232), 3: (24, 160)}
         feeding = Feeding(
             consumers=consumers,
             columns=int(point["columns"]),
@@ -278,10 +279,11 @@ class Streams:
             registers=budget[consumers],
             staged=bool(point["staged"]),
             raster=raster(str(point["raster"]), len(stream.region.args)),
-            workgroups=rates(facts).processors,
+            workgroups=resident * rates(facts).processors,
             turns=bool(point["turns"]),
             cluster=cluster_of(point),
             tickets=point["raster"] == "drawn",
+            resident=resident,
         )
         choices = Choices(
             cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program, facts.target)
