@@ -11,7 +11,7 @@ from treadle.driver.facts import ArrayFacts, CallFacts
 from treadle.driver.locate import captured, dtypes_of, known_dims, locate, numbers, settings
 from treadle.driver.plan import Plan
 from treadle.driver.targets import host_target, resolve
-from treadle.driver.tiles import is_side, whole_dims
+from treadle.driver.tiles import wanted_dims
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.planner.ablation import separate
@@ -58,7 +58,7 @@ def described_plans(
     program = captured(definition, dtypes, staged, extents, absent)
     known_dims(program, extents)
     if name.startswith("cuda"):
-        sides = {n: extents[n] for n in whole_dims(program) if is_side(extents.get(n, 0))}
+        sides = {n: extents[n] for n in wanted_dims(program, extents)}
         program = captured(definition, dtypes, staged, extents, absent, specialised=sides)
     parts = separate(program) if ablate == "no-interface" else [program]
     return [

@@ -6,13 +6,42 @@ dimension that is cut into blocks somewhere stays symbolic: its extent is the gu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from treadle.ir.core import Program, Region
+from treadle.ir.ops.access import Load
 from treadle.ir.ops.fold import Mma
 
 
 def is_side(extent: int) -> bool:
     """Whether an extent may be the side of a tile."""
     return extent % 16 == 0 and 16 <= extent <= 256
+
+
+def is_factor(extent: int) -> bool:
+    """Whether an extent may be that of a factor which blocks of tiles end with."""
+    return extent % 16 == 0 and 16 <= extent <= 4096
+
+
+def wanted_dims(program: Program, extents: Mapping[str, int]) -> list[str]:
+    """Names of dimensions that are wanted as numbers, of these extents."""
+    sides = [n for n in whole_dims(program) if is_side(extents.get(n, 0))]
+    factors = [n for n in factor_dims(program) if is_factor(extents.get(n, 0))]
+    return list(dict.fromkeys([*sides, *factors]))
+
+
+def factor_dims(program: Program) -> list[str]:
+    """Names of dimensions without a constant extent that are the last factor of an operand's axis: behind coordinates
+    of the others, blocks of it end where it does, not where the tensor ends."""
+    operands = {v.name for op in program.body.walk() if isinstance(op, Mma) for v in (op.a, op.b)}
+    found: dict[str, None] = {}
+    for op in program.body.walk():
+        if isinstance(op, Load) and op.result.name in operands:
+            for sub in op.subs:
+                part = sub[-1].part if isinstance(sub, tuple) else None
+                if part is not None and part.dim.extent.constant is None:
+                    found[part.dim.name] = None
+    return list(found)
 
 
 def whole_dims(program: Program) -> list[str]:

@@ -99,12 +99,12 @@ def conv2d_nhwc(
     td.let(G, groups)
     td.let(Ho, windows(H.extent, KH.extent, sy, py, dy))
     td.let(Vo, windows(V.extent, KV.extent, sx, px, dx))
-    for b, y, g, x in td.parallel(B.each, Ho.each, G.each, Vo):
-        acc = td.zeros(x, Q, dtype=state(X.dtype, W.dtype))
+    for b, y, g, x, q in td.parallel(B, Ho, G.each, Vo, Q):
+        acc = td.zeros(b, y, x, q, dtype=state(X.dtype, W.dtype))
         for r, s in td.reduce(KH.each, KV.each):
             window = X.at(b, y * sy + r * dy - py, x * sx + s * dx - px, g, P, fill=0)
-            acc = td.mma(window, W[r, s, P, g, Q], acc)
-        Y[b, y, x, g, Q] = acc if bias is None else acc + wide(bias[g, Q])
+            acc = td.mma(window, W[r, s, P, g, q], acc)
+        Y[b, y, x, g, q] = acc if bias is None else acc + wide(bias[g, q])
 
 
 @td.kernel

@@ -380,7 +380,10 @@ class Batches(Fed):
         inner, row = self.extent(tile.inner), self.row(tile)
         deep = at + sym("$2")
         index: tuple[Expr, ...]
-        if tile.outer == part:
+        if tile.more:
+            wide = [d for d, n in zip(self.digits(sym("$0")), self.feeding.box, strict=True) if n > 1]
+            index = (*wide, deep) if inner == row else (at // row, *wide, deep - (at // row) * row)
+        elif tile.outer == part:
             index = (coord, deep) if inner == row else (at // row, coord, deep - (at // row) * row)
         else:
             index = (deep, coord) if inner == row else (chunk, deep, coord - chunk * row)

@@ -50,14 +50,19 @@ def _closing(stream: Stream, rows: int, step: int) -> tuple[list[Fact], list[tup
     facts: list[Fact] = []
     passing: list[tuple[Tile, Part, str]] = []
     args = {a.name: a for a in (*stream.region.args, *(stream.loop.args if stream.loop is not None else ()))}
-    cut = {stream.rows.name: rows}
+    cut = {} if stream.more_rows else {stream.rows.name: rows}
     for tile in stream.tiles:
-        for axis, part, begin in zip(tile.axes, (tile.outer, tile.inner), tile.offsets, strict=True):
+        for axis, part, begin in tile.spans:
             if stream.all_rows and part == stream.rows.part:
                 passing.append((tile, part, f"{part} has fewer rows than a block"))
                 continue
-            if begin != ZERO or part in tile.shifted:
-                continue  # the whole of a factor, whose blocks end with it; or rows and columns of which none is used
+            if part in tile.shifted:
+                continue  # rows and columns of which none is used
+            if begin != ZERO:
+                # The whole of a factor, whose blocks end with it; or blocks of one, which the next one's follow.
+                if part.hi != part.dim.extent:
+                    passing.append((tile, part, f"{part} is a part of a factor"))
+                continue
             extent = tile.source.tensor.dims[axis].extent
             lo = ZERO if stream.block is None or part != stream.step else stream.block.domain.lo
             mine: list[Fact] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, Expr, const, lt, minimum, sym
@@ -52,6 +53,8 @@ class Feeding:
     cluster: Cluster = ALONE
     tickets: bool = False
     """A workgroup draws its next task when it is ready for it; else tasks are dealt out beforehand."""
+    box: tuple[int, ...] = ()
+    """Coordinates of a block of rows along each of the parts that rows are made of, where there are several."""
     resident: int = 1
     """Workgroups that share a multiprocessor: while one computes, others contract and wait."""
 
@@ -145,6 +148,8 @@ class Fed(LaneLowering):
     def slice_of(self, tile: Tile) -> int:
         """Coordinates along a tile's outer axis that one workgroup fetches."""
         outer = self.extent(tile.outer)
+        if tile.more:
+            return outer
         size = self.feeding.cluster.size if self.shared(tile) else 1
         if outer % (8 * size):
             raise self.refusal(f"a block of {outer} rows of {tile.tensor} in {size} slices")
@@ -154,6 +159,8 @@ class Fed(LaneLowering):
 
     def extent(self, part: Part) -> int:
         """Coordinates of a tile along a part."""
+        if self.stream.more_rows and part in self.stream.row_parts:
+            return self.feeding.box[self.stream.row_parts.index(part)]
         if part == self.stream.rows.part:
             return self.feeding.rows
         if part == self.stream.step:
@@ -183,13 +190,13 @@ class Fed(LaneLowering):
         names = [self.parts.fresh(f"{hint}_{what}") for what in ("at", "full", "empty")]
         ring = Ring(tiles, names[0], names[1], names[2], versions, streamed=streamed)
         for tile in tiles:
-            outer, inner = self.extent(tile.outer), self.extent(tile.inner)
+            outer, inner = prod(self.heights(tile)), self.extent(tile.inner)
             dtype = tile.value.type.dtype
             row = row_in(dtype, inner)
             if not row or outer > 256 or outer % 8:
                 raise self.refusal(f"a block of {outer} x {inner} elements of {tile.tensor}")
             name = self.parts.fresh(f"{tile.tensor}s")
-            shape = tuple(const(n) for n in slot_shape(outer, inner, row))
+            shape = tuple(const(n) for n in slot_shape([n for n in self.heights(tile) if n > 1], inner, row))
             width = swizzle_of(row, dtype)
             self.parts.buffers.append(Buffer(name, dtype, shape, "shared", 1024, versions, width))
             self.slots_of_tiles[id(tile)] = name
@@ -212,7 +219,36 @@ class Fed(LaneLowering):
             return outer, row
         box = [1] * len(tile.source.subs)
         box[tile.axes[0]], box[tile.axes[1]] = outer, row
+        for axis, part, _ in tile.more:
+            box[axis] = self.extent(part)
         return tuple(box)
+
+    def heights(self, tile: Tile) -> list[int]:
+        """Coordinates of a tile along each of its parts but the contiguous one."""
+        return [self.extent(part) for _, part, _ in tile.spans[:-1]]
+
+    def rows_at(self, at: Expr) -> list[tuple[int, Expr, Expr]]:
+        """The rows of a consumer along each of the parts that they are made of: how many coordinates, which of them the
+        row `at` of its 64 has, and where the first stands in the block."""
+        me = sym(self.me) if self.feeding.consumers > 1 else const(0)
+        found: list[tuple[int, Expr, Expr]] = []
+        step, whole = 64 * self.feeding.consumers, 64 * self.feeding.consumers
+        for size in self.feeding.box:
+            step //= size
+            own = at if step == 1 else at // step
+            if step >= 64:  # consumers lie along it
+                number = me if step == 64 else me // (step // 64)
+                found.append((1, const(0), number if size * step == whole else number % size))
+            elif size * step >= 64:
+                number = me if size * step == whole else me % (size * step // 64)
+                found.append((64 // step, own, (64 // step) * number))
+            else:
+                found.append((size, own % size, const(0)))
+        return found
+
+    def digits(self, at: Expr) -> list[Expr]:
+        """Where the row `at` of a consumer's 64 stands in a block, along each of the parts that rows are made of."""
+        return [own + first for _, own, first in self.rows_at(at)]
 
     def row(self, tile: Tile) -> int:
         """Elements of a swizzled row of a tile's slot."""
@@ -255,14 +291,17 @@ class Fed(LaneLowering):
         """What a slot holds, in the buffer's `$i`: elements of its tile, zeros past their ends.
 
         Shifted coordinates have no end: a load with fill has elements everywhere."""
-        outer, inner = self.extent(tile.outer), self.extent(tile.inner)
-        at = {tile.outer.dim: sym("$0"), tile.inner.dim: sym("$1")}
-        row = self.row(tile)
-        if inner != row:
-            at = {tile.outer.dim: sym("$1"), tile.inner.dim: sym("$0") * row + sym("$2")}
+        inner, row = self.extent(tile.inner), self.row(tile)
+        at: dict[object, Expr] = {}
+        place = 0 if inner == row else 1
+        for _, part, _ in tile.spans[:-1]:
+            wide = self.extent(part) > 1
+            at[part.dim] = sym(f"${place}") if wide else const(0)
+            place += wide
+        at[tile.inner.dim] = sym(f"${place}") if inner == row else sym("$0") * row + sym(f"${place}")
         where: list[Constraint] = []
         coords: dict[object, Expr] = {}
-        for part, size in ((tile.outer, outer), (tile.inner, inner)):
+        for part, size in ((part, self.extent(part)) for _, part, _ in tile.spans):
             _, lo, hi = self.span(part, frame)
             coord = lo + at[part.dim]
             coords[part.dim] = coord

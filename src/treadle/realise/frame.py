@@ -50,10 +50,14 @@ class Lane:
     slot: str = ""
     live: tuple[Constraint, ...] = ()
     deep: bool = False
+    digit: Expr | None = None
+    """What a slot adds to the base, where several parts share its symbol: a digit of it."""
 
     @property
     def coord(self) -> Expr:
         """The coordinate, with the slot's symbol."""
+        if self.digit is not None:
+            return self.base + self.digit
         return self.base + sym(self.slot) if self.slot else self.base
 
 
@@ -170,11 +174,11 @@ class Frame:
 
     def slot_order(self, slots: frozenset[str]) -> tuple[str, ...]:
         """Slots in the order of fragment axes."""
-        return tuple(x.slot for x in self.lanes if x.slot in slots)
+        return tuple(dict.fromkeys(x.slot for x in self.lanes if x.slot in slots))
 
     def slots_in(self, expr: Expr) -> list[str]:
         """Slots that an expression mentions."""
-        return [x.slot for x in self.lanes if x.slot in expr.symbols]
+        return list(dict.fromkeys(x.slot for x in self.lanes if x.slot in expr.symbols))
 
     def width(self, slot: str) -> int:
         """How many values a slot symbol takes."""
@@ -182,7 +186,7 @@ class Frame:
 
     def live(self, slots: Sequence[str]) -> tuple[Constraint, ...]:
         """What must hold for slots to exist."""
-        return tuple(c for x in self.lanes if x.slot in slots for c in x.live)
+        return tuple(c for x in self.lanes if x.slot in slots or not x.slot for c in x.live)
 
     # ---- places
 

@@ -69,6 +69,7 @@ class Producing(Batches):
         row, dtype = self.row(tile), tile.value.type.dtype
         axes = (0, 1) if tile.tensor in self.moved else tile.axes
         first, second = (sym(f"${a}") for a in axes)
+        more = {axis: (part, begin) for axis, part, begin in tile.more}
         body = frame.body
         chunk: Expr | None = None
         if inner != row:
@@ -83,6 +84,10 @@ class Producing(Batches):
         for axis in range(len(box)):
             if axis == axes[0]:
                 index.append(self.index(tile.offsets[0], frame) + self.start_of(tile.outer, frame) + first)
+            elif axis in more:
+                part, begin = more[axis]
+                own = sym(f"${axis}") if box[axis] > 1 else as_expr(0)
+                index.append(self.index(begin, frame) + self.start_of(part, frame) + own)
             elif axis == axes[1]:
                 step = as_expr(0) if chunk is None else chunk * row
                 start = self.index(tile.offsets[1], frame) + self.start_of(tile.inner, frame)
@@ -91,7 +96,8 @@ class Producing(Batches):
                 sub = tile.source.subs[axis]
                 assert isinstance(sub, Sub) and sub.index is not None
                 index.append(self.index(sub.index, frame))
-        place = (first, second) if chunk is None else (chunk, first, second)
+        slower = [sym(f"${axis}") for axis in more if box[axis] > 1]
+        place = (*slower, first, second) if chunk is None else (chunk, *slower, first, second)
         number = sym(ring.counter)
         body.append(
             form.Copy(

@@ -9,6 +9,7 @@ slot is free when the last batch that reads it is over.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from treadle.algebra.dims import Dim, Part
@@ -67,6 +68,14 @@ class Tile:
     last: int = 0
     offsets: tuple[Expr, Expr] = (ZERO, ZERO)
     shifted: frozenset[Part] = frozenset()
+    more: tuple[tuple[int, Part, Expr], ...] = ()
+    """Further parts that rows are made of, slower than `outer`: axis, part, where its coordinates begin."""
+
+    @property
+    def spans(self) -> list[tuple[int, Part, Expr]]:
+        """All parts, the contiguous one last: axis, part, where its coordinates begin."""
+        outer = self.axes[0], self.outer, self.offsets[0]
+        return [*self.more, outer, (self.axes[1], self.inner, self.offsets[1])]
 
     @property
     def tensor(self) -> str:
@@ -133,6 +142,13 @@ class Stream:
     batches: list[list[Contraction]] = field(default_factory=list["list[Contraction]"])
     tiles: list[Tile] = field(default_factory=list[Tile])
     walked: bool = False
+    more_rows: tuple[RegionArg, ...] = ()
+    """Block arguments whose coordinates are rows too, slower than those of `rows`: a block of rows is a box of them."""
+
+    @property
+    def row_parts(self) -> list[Part]:
+        """The parts that rows are made of, the fastest last."""
+        return [*(a.part for a in self.more_rows), self.rows.part]
 
     @property
     def block(self) -> RegionArg | None:
@@ -152,7 +168,8 @@ class Stream:
     @property
     def columns(self) -> RegionArg | None:
         """The block argument of the region that lies along columns of accumulators, if one does."""
-        args = [a for a in self.region.args if a.kind == "block" and a is not self.rows]
+        rows = [*self.more_rows, self.rows]
+        args = [a for a in self.region.args if a.kind == "block" and not any(a is r for r in rows)]
         return args[0] if args else None
 
     def rings(self) -> list[list[Tile]]:
@@ -179,7 +196,8 @@ def find_stream(
 ) -> Stream | str:
     """The stream of a program, or why it has none. `units`: the axes of tensors that are contiguous; unknown, the last.
 
-    `whole`: where no block argument is an axis of the contractions, a whole dimension may lie along the rows.
+    `whole`: where no block argument is an axis of the contractions, a whole dimension may lie along the rows; where
+    several are axes of one operand, rows may be boxes of them.
 
     `only`: the region of that name is looked at, and may fill tiles; else the program is one region.
 
@@ -258,7 +276,10 @@ class _Finder:
             rows += [Whole(p) for p in parts if all(p in op.result.type.axes for op in ops)]
             if not rows:
                 raise Refusal("no dimension is an axis of every contraction")
-        elif not 1 <= len(blocks) <= 2:
+        boxed = self.boxed(blocks, ops)
+        if boxed:
+            rows = [boxed[-1]]
+        elif blocks and not 1 <= len(blocks) <= 2:
             raise Refusal(f"{len(blocks)} block arguments in the parallel region")
         if not rows:
             raise Refusal("no block argument is an axis of every contraction")
@@ -274,7 +295,7 @@ class _Finder:
                 raise Refusal("the contractions do not go along one dimension")
         else:
             step = block.part
-        stream = Stream(self.program, region, loop, row, step)
+        stream = Stream(self.program, region, loop, row, step, more_rows=tuple(boxed[:-1]))
         if loop is not None and block is None:
             carried = {v.name for v in loop.carried}
             stream.walked = all(op.acc.name in carried for op in ops)
@@ -300,6 +321,29 @@ class _Finder:
         stream.tiles = list(self.tiles.values())
         return stream
 
+    def boxed(self, blocks: list[RegionArg], ops: list[Mma]) -> list[RegionArg]:
+        """The block arguments that are axes of one operand of every contraction and of its result, in the order of the
+        first result's axes, where there are several and at most one other; else none."""
+        if not self.whole or self.turned:
+            return []
+        sides = [{a.name for a in blocks if a.part in x.type.axes} for x in (ops[0].a, ops[0].b)]
+        mine = max(sides, key=len)
+        if len(mine) < 2 or len(blocks) > len(mine) + 1 or sides[0] & sides[1]:
+            return []
+        order = list(ops[0].result.type.axes)
+        found = sorted(
+            (a for a in blocks if a.name in mine), key=lambda a: order.index(a.part) if a.part in order else -1
+        )
+        for op in ops:
+            sides = [[a.part in x.type.axes for a in found] for x in (op.a, op.b)]
+            if (
+                not all(a.part in op.result.type.axes for a in found)
+                or not any(map(all, sides))
+                or all(map(any, sides))
+            ):
+                return []
+        return found
+
     def depends(self, op: Op, names: set[str]) -> bool:
         """Whether an operation reads one of these values, through values computed at each use."""
         todo, seen = list(self.uses.direct(op)), set[str]()
@@ -317,10 +361,10 @@ class _Finder:
 
     def contraction(self, op: Mma, stream: Stream) -> Contraction:
         axes = op.result.type.axes
-        if len(axes) != 2 or len(op.contracted) != 1:
+        if len(axes) != 2 + len(stream.more_rows) or len(op.contracted) != 1:
             raise Refusal(f"{op.result} is not a contraction of matrices along one dimension")
         rows = stream.rows.part
-        cols = next(a for a in axes if a != rows)
+        cols = next(a for a in axes if a not in stream.row_parts)
         left, right = (op.a, op.b) if rows in op.a.type.axes else (op.b, op.a)
         made = left.type.dtype
         if not self.computed:
@@ -338,6 +382,8 @@ class _Finder:
         raw = () if self.computed or left_tile is not None else self.raw(left, (rows, deep), stream, number)
         if made != left.type.dtype and not raw:
             raise Refusal(f"the operands of {op.result} are {left.type.dtype} and {right.type.dtype}")
+        if left_tile is None and stream.more_rows:
+            raise Refusal(f"{left} is not a block of a tensor (shifted coordinates are, where a load has `fill=0`)")
         if left_tile is None and not raw and (stream.loop is None or stream.walked):
             raise Refusal(f"{left} is not a block of a tensor (shifted coordinates are, where a load has `fill=0`)")
         if left_tile is None and set(left.type.axes) != {rows, deep}:
@@ -418,6 +464,11 @@ class _Finder:
                 starts[axis] = start
             elif sub.index is None or sub.index.functions:
                 return None
+        slower = [a.part for a in stream.more_rows]
+        more = [p for p in parts if p[1] in slower]
+        if len(more) not in (0, len(slower)) or [p for _, p in more] != slower[: len(more)]:
+            return None
+        parts = [p for p in parts if p not in more]
         if len(parts) != 2:
             return None
         unit = [p for p in reversed(parts) if (op.tensor.name, p[0]) in self.units]
@@ -438,6 +489,7 @@ class _Finder:
             self.tiles[key] = Tile(
                 value, op, first, second, (outer, inner), streamed, batch, batch, begin, frozenset(shifted)
             )
+            self.tiles[key].more = tuple((axis, part, starts[axis]) for axis, part in more)
         return self.tiles[key]
 
     def zeros(self, op: Load) -> bool:
@@ -474,8 +526,8 @@ def _plain(op: Load) -> list[Sub]:
 
 
 def factor(sub: AxisSub, dim: Dim) -> tuple[Sub | None, Expr]:
-    """The one subscript of an axis that is no number, and where it begins: of a product axis the last factor, whole,
-    behind coordinates of the others."""
+    """The one subscript of an axis that is no number, and where it begins: of a product axis the last factor, behind
+    coordinates of the others."""
     if isinstance(sub, Sub):
         return sub, ZERO
     *before, last = sub
@@ -485,7 +537,7 @@ def factor(sub: AxisSub, dim: Dim) -> tuple[Sub | None, Expr]:
             return None, ZERO
         total = total * factor.extent + one.index
     part = last.part
-    if part is None or part.lo != ZERO or part.hi != part.dim.extent:
+    if part is None:
         return None, ZERO
     return last, total * dim.factors[-1].extent
 
@@ -535,9 +587,9 @@ def permitted(program: Program, name: str) -> bool:
     return not name or program.numerics.get(name) == wanted[name]
 
 
-def slot_shape(outer: int, inner: int, row: int) -> tuple[int, ...]:
+def slot_shape(outer: Sequence[int], inner: int, row: int) -> tuple[int, ...]:
     """The shape of a slot: chunks of a swizzled `row` along the contiguous axis come first."""
-    return (outer, inner) if inner == row else (inner // row, outer, row)
+    return (*outer, inner) if inner == row else (inner // row, *outer, row)
 
 
 def phase(counter: str, versions: int, ahead: int = 0) -> Expr:

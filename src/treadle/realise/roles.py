@@ -68,11 +68,30 @@ class StreamLowering(Producing):
 
     def row_lane(self, frame: Frame) -> None:
         """Fixes the rows: each consumer has 64 of them."""
+        if self.stream.more_rows:
+            self.row_lanes(frame)
+            return
         row = self.key(self.stream.rows.part, frame)
         size = self.feeding.cluster.size if self.dealt == self.stream.rows.part else 1
         start = self.span(self.stream.rows.part, frame)[1] + 64 * sym(self.me)
         mine = self.new_lane(row, start, 64, frame, (row[1] + size * self.feeding.rows,))
         self.spots[mine.slot] = ROWS
+
+    def row_lanes(self, frame: Frame) -> None:
+        """Fixes the parts that rows are made of: digits of one slot symbol."""
+        slot = f"@{self.slots}"
+        self.slots += 1
+        frame.symbols.add(slot)
+        self.spots[slot] = ROWS
+        lanes: list[Lane] = []
+        for part, digit, size in zip(self.stream.row_parts, self.digits(sym(slot)), self.feeding.box, strict=True):
+            key = self.key(part, frame)
+            live = tuple(lt(key[1] + digit, e) for e in ends(key[2]) if e != key[1] + size)
+            if slot in digit.symbols:
+                lanes.append(Lane(key, key[1], 64, slot, live, digit=digit))
+            else:
+                lanes.append(Lane(key, key[1] + digit, live=live))
+        frame.lanes = self.arranged((*frame.lanes, *lanes))
 
     def fixed_columns(self) -> list[Part]:
         """Columns of accumulators that do not change from iteration to iteration."""
@@ -158,7 +177,7 @@ class StreamLowering(Producing):
         index: dict[str, Expr] = {}
         for coord, lane in zip(coords, lanes, strict=True):
             if lane is not None and lane.slot:
-                index[lane.slot] = coord - lane.base
+                index[lane.slot] = sym(lane.slot) if lane.digit is not None else coord - lane.base
         slots = self.slots_of(coords, frame)
         at = positions(slots)
         dst = self.fragment(value.hint or value.name, value.type.dtype, slots, frame)

@@ -8,7 +8,7 @@ has waited for its read, and the others have met it.
 from __future__ import annotations
 
 from treadle.algebra.dims import Dim
-from treadle.algebra.expr import Expr, const, lt, sym
+from treadle.algebra.expr import Constraint, Expr, const, lt, sym
 from treadle.ir.ops.access import Store
 from treadle.machine import form
 from treadle.machine.form import Buffer, Claim, FragRef, MemRef, StoreClaim, Sync
@@ -32,24 +32,23 @@ class StagedLowering(StreamLowering):
             return False
         parts = [s.part if s is not None else None for s in plain]
         spans = [p for p in parts if p is not None]
-        if len(spans) != 2 or parts[-1] is None or self.key(parts[-1], frame) != lane.part:
+        if parts[-1] is None or self.key(parts[-1], frame) != lane.part:
             return False
-        row = next(p for p in spans if p is not parts[-1])
-        if row != self.stream.rows.part or set(op.value.type.axes) != set(spans):
+        if spans[:-1] != self.stream.row_parts or set(op.value.type.axes) != set(spans):
             return False
         # The engine clips at the tensor's extents: blocks may end only there.
         for part, dim, sub in zip(parts, op.tensor.dims, op.subs, strict=True):
             if part is None:
                 continue
             if isinstance(sub, tuple):
-                # The whole of a factor, in whole chunks of the engine: nothing of it is outside.
+                # Of a factor, in whole chunks of the engine, such that nothing of it is outside.
                 fixed = frame.lane(self.key(part, frame))
-                if fixed is None or fixed.live or (part.extent.constant or 1) % 8:
+                if fixed is None or fixed.live or fixed.width % 8:
                     return False
                 continue
             fixed = frame.lane(self.key(part, frame))
             assert fixed is not None
-            if any(lt(fixed.base + sym(fixed.slot), dim.extent) != c for c in fixed.live):
+            if any(lt(fixed.coord, dim.extent) != c for c in fixed.live):
                 return False
         return True
 
@@ -57,7 +56,8 @@ class StagedLowering(StreamLowering):
         op = item.op
         assert isinstance(op, Store)
         if self.stage is None:
-            shape = tuple(const(n) for n in (self.feeding.consumers, 64, SWIZZLED))
+            heights = [n for n, _, _ in self.held_rows(sym("$0"), frame) if n > 1]
+            shape = tuple(const(n) for n in (self.feeding.consumers, *heights, SWIZZLED))
             self.stage = self.parts.fresh("stage")
             self.stage_counter = self.parts.fresh("stage_at")
             self.parts.buffers.append(Buffer(self.stage, op.tensor.dtype, shape, "shared", 1024, 2, 128))
@@ -71,9 +71,17 @@ class StagedLowering(StreamLowering):
         got = self.solid(self.fetch(op.value, value_at, frame), op.value, value_at, frame, slots)
         if slots != order:
             got = self.compute(op.value, value_at, "copy", [got], frame, slots=order)
-        where = (row.base.substitute({self.me: sym("$0")}) + sym("$1"), lane.base + sym("$2"))
-        held = {row.part[0]: where[0], lane.part[0]: where[1]}
-        facts = [lt(c, e) for c, x in zip(where, (row, lane), strict=True) for e in ends(x.part[2]) if self.open(x, e)]
+        held: dict[Dim, Expr] = {}
+        facts: list[Constraint] = []
+        lanes = [x for p in self.stream.row_parts if (x := frame.lane(self.key(p, frame))) is not None]
+        place = 1
+        for x, (count, _, first) in zip(lanes, self.held_rows(sym("$0"), frame), strict=True):
+            own = sym(f"${place}") if count > 1 else const(0)
+            place += count > 1
+            held[x.part[0]] = first.substitute({self.me: sym("$0")}) + own
+            facts += [lt(held[x.part[0]], e) for e in ends(x.part[2]) if self.open(x, e)]
+        held[lane.part[0]] = lane.base + sym(f"${place}")
+        facts += [lt(held[lane.part[0]], e) for e in ends(lane.part[2]) if self.open(lane, e)]
         number = sym(self.stage_counter)
         meet = (("id", sym(self.me) + 1), ("threads", const(128)))
         body = frame.body
@@ -85,7 +93,7 @@ class StagedLowering(StreamLowering):
         names = {row.slot: sym("$0"), lane.slot: sym("$1")}
         body.append(
             form.Store(
-                dst=MemRef(self.stage, (sym(self.me), sym("$0"), sym("$1")), number),
+                dst=MemRef(self.stage, (sym(self.me), *self.staged_rows(frame), sym("$1")), number),
                 src=FragRef(got.name),
                 claim=Claim(
                     op.value.name,
@@ -96,21 +104,35 @@ class StagedLowering(StreamLowering):
         )
         body.append(Sync(kind="fence.proxy.async"))
         body.append(Sync(kind="barrier.sync", args=meet))
-        body.append(self.box(op, row, lane, number, at, item, frame))
+        body.append(self.box(op, row, lane, number, item, frame))
         body.append(Sync(kind="bulk.commit", by="elect"))
         body.append(form.Advance(counter=self.stage_counter))
 
     def open(self, lane: Lane, end: Expr) -> bool:
         """Whether the slots of a lane may lie beyond an end of its part."""
-        return lt(lane.base + sym(lane.slot), end) in lane.live
+        return lt(lane.coord, end) in lane.live
 
-    def box(
-        self, op: Store, row: Lane, lane: Lane, number: Expr, at: dict[Dim, Expr], item: Item, frame: Frame
-    ) -> form.Copy:
+    def held_rows(self, at: Expr, frame: Frame) -> list[tuple[int, Expr, Expr]]:
+        """A consumer's rows along each of their parts: how many, which one the row `at` is, the first coordinate."""
+        if not self.stream.more_rows:
+            row = frame.lane(self.key(self.stream.rows.part, frame))
+            assert row is not None
+            return [(64, at, row.base)]
+        starts = [self.key(p, frame)[1] for p in self.stream.row_parts]
+        return [(n, own, lo + first) for lo, (n, own, first) in zip(starts, self.rows_at(at), strict=True)]
+
+    def staged_rows(self, frame: Frame) -> list[Expr]:
+        """The place of the row `$0` in a staging slot."""
+        return [own for n, own, _ in self.held_rows(sym("$0"), frame) if n > 1]
+
+    def box(self, op: Store, row: Lane, lane: Lane, number: Expr, item: Item, frame: Frame) -> form.Copy:
         """The engine's store of one slice."""
         sizes = [1] * len(op.subs)
         index: list[Expr] = []
-        names: dict[str, Expr] = {}
+        held = dict(zip(self.stream.row_parts, self.held_rows(sym(row.slot), frame), strict=True))
+        rows: list[Expr] = []
+        column: Expr = const(0)
+        claimed: dict[Dim, Expr] = {}
         for axis, (whole, dim) in enumerate(zip(op.subs, op.tensor.dims, strict=True)):
             sub, begin = factor(whole, dim)
             assert sub is not None
@@ -118,13 +140,18 @@ class StagedLowering(StreamLowering):
                 assert sub.index is not None
                 index.append(self.index(sub.index, frame))
                 continue
-            here = lane if self.key(sub.part, frame) == lane.part else row
-            sizes[axis] = SWIZZLED if here is lane else 64
-            names[here.slot] = sym(f"${axis}")
-            index.append(self.index(begin, frame) + at[sub.part.dim].substitute({here.slot: sym(f"${axis}")}))
+            here = sym(f"${axis}")
+            if self.key(sub.part, frame) == lane.part:
+                sizes[axis], column, coord = SWIZZLED, here, lane.base + here
+            else:
+                count, _, first = held[sub.part]
+                sizes[axis], coord = count, first + here if count > 1 else first
+                rows += [here] if count > 1 else []
+            claimed[sub.part.dim] = coord
+            index.append(self.index(begin, frame) + coord)
         assert self.stage is not None
-        place = (sym(self.me), names[row.slot], names[lane.slot])
-        coords = tuple(c.substitute(names) for c in self.coords(item.outer, frame))
+        place = (sym(self.me), *rows, column)
+        coords = tuple(claimed[p.dim] for p in item.outer)
         return form.Copy(
             engine="tma.store",
             dst=MemRef(op.tensor.name, tuple(index)),

@@ -25,6 +25,7 @@ from treadle.realise.clusters import Cluster
 from treadle.realise.ring import Stream, row_in, row_of, swizzle_of
 from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape
+from treadle.targets.cuda.stream_boxes import box_of
 from treadle.targets.cuda.stream_clusters import MEETINGS, SPARED, cluster_of, later
 from treadle.targets.cuda.stream_facts import (
     atom_of,
@@ -80,7 +81,7 @@ GATHERED = 64
 SLOW_START = 0.1e-6
 """Seconds for each time that the memory's bytes are as many as are in flight."""
 
-SHARING = 1.3
+SHARING = 1.7
 """How much longer an iteration takes beside another workgroup's on the multiprocessor."""
 
 CLEARING = 120.0
@@ -127,7 +128,7 @@ class StreamCost:
         plain = {id(t) for c in stream.contractions for t in (c.left_tile, c.right_tile)}
         self.slots = [
             Slot(
-                self.span(t.outer),
+                "rows" if t.more else self.span(t.outer),
                 self.span(t.inner),
                 t.value.type.dtype,
                 t.inner == stream.step,
@@ -188,6 +189,8 @@ class StreamCost:
     def span(self, part: Part) -> Span:
         """The span of a part."""
         stream = self.stream
+        if stream.more_rows and part in stream.row_parts:
+            return f"rows{stream.row_parts.index(part)}"
         if part == stream.rows.part:
             return "rows"
         if part == stream.step:
@@ -306,6 +309,8 @@ class StreamCost:
             return True
         if not point.get("turned", False) and 0 < sizes["columns"] < 64:
             return True
+        if self.stream.more_rows and prod(box_of(point)) != sizes["rows"]:
+            return True
         if point["turns"] and (consumers != 2 or len(self.stream.batches) != 2):
             return True
         if (int(point["flight"]) and not self.follows) or (point["staged"] and not self.stages):
@@ -350,7 +355,8 @@ class StreamCost:
 
 def sizes_of(point: Point) -> dict[str, int]:
     """The sizes of a point's blocks."""
-    return {"rows": 64 * int(point["consumers"]), "step": int(point["step"]), "columns": int(point["columns"])}
+    found = {"rows": 64 * int(point["consumers"]), "step": int(point["step"]), "columns": int(point["columns"])}
+    return found | {f"rows{i}": size for i, size in enumerate(box_of(point))}
 
 
 def size(span: Span, sizes: dict[str, int]) -> int:

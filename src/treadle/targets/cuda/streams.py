@@ -30,6 +30,7 @@ from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import pins_refused
 from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
+from treadle.targets.cuda.stream_boxes import box_of, boxes
 from treadle.targets.cuda.stream_clusters import cluster_of, clusters
 from treadle.targets.cuda.stream_cost import StreamCost
 from treadle.targets.cuda.stream_facts import (
@@ -179,6 +180,7 @@ class Streams:
             Axis("raster", ("heavy first", "drawn", "row") if uneven else ("panels", "row")),
             Axis("turned", ways),
             Axis("cluster", clusters(stream)),
+            *([Axis("box", boxes(shape_of(program, facts), stream))] if stream.more_rows else []),
             Axis("resident", (1, 2) if chained(stream) else (1,)),
         ]
 
@@ -192,6 +194,8 @@ class Streams:
         """Block sizes of all open arguments."""
         region = shape.names[id(stream.region)]
         found = {} if stream.all_rows else {f"{region}.{stream.rows.name}": 64 * int(point["consumers"])}
+        for arg, size in zip((*stream.more_rows, stream.rows), box_of(point), strict=False):
+            found[f"{region}.{arg.name}"] = size
         if stream.columns is not None:
             found[f"{region}.{stream.columns.name}"] = int(point["columns"])
         cluster = cluster_of(point)
@@ -284,6 +288,7 @@ class Streams:
             cluster=cluster_of(point),
             tickets=point["raster"] == "drawn",
             resident=resident,
+            box=box_of(point),
         )
         choices = Choices(
             cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program, facts.target)

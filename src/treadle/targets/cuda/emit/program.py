@@ -198,7 +198,8 @@ class _Kernel:
         self.maps = {m.name: self._map(m.name) for m in program.host.maps}
         self.setting = KernelSetting(
             kernel.name, arch, prelude, arith, {f.name: f for f in kernel.frags}, self.storages, self.shared,
-            {n: (cname(n, "m_"), m.axes) for n, m in self.maps.items()}, self._scalars(), launch.threads,
+            {n: (cname(n, "m_"), m.axes) for n, m in self.maps.items()}, self._scalars(),
+            launch.threads * max(1, launch.resident),
         )  # fmt: skip
         self.setting.cluster = launch.cluster
         if launch.cluster > 1:
@@ -343,7 +344,7 @@ class _Kernel:
         bounds = str(self.launch.threads)
         if any(isinstance(s, Sync) and s.kind == "setmaxnreg" for r in self.kernel.roles for s in walk(r.body)):
             # The assembler fixes the number of registers at entry, which `setmaxnreg` divides anew, only then.
-            bounds += ", 1"
+            bounds += f", {max(1, self.launch.resident)}"
         elif self.launch.resident:
             bounds += f", {self.launch.resident}"
         return f'extern "C" __global__ void __launch_bounds__({bounds}) {name}({head}) {{\n{body}\n}}\n'
