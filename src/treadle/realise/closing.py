@@ -25,8 +25,13 @@ def closing(stream: Stream, rows: int, step: int) -> list[Fact] | str:
         # What is cleared ends where a value of the run says, not where a block of rows does.
         moving = {f"{a.name}.{b}" for a in stream.region.args if a.kind == "block" for b in ("start", "stop")}
         cleared = rows == 64 and part == stream.step and tile.streamed and not length_of(stream).symbols & moving
+        cleared = cleared and stream.block is not None and not tile.more
         if contracted(stream, tile, part) and not cleared:
             return why
+        # Nothing is said of what lies beyond the end, so no zeros may be needed beyond another one.
+        for _, other, _ in tile.spans:
+            if other != part and contracted(stream, tile, other) and not filled(stream, other, step):
+                return f"blocks of {tile.tensor} pass the ends of {part} and of {other}, which is contracted"
     return facts
 
 
@@ -39,6 +44,12 @@ def length_of(stream: Stream) -> Expr:
     """Where the blocks of the ordered region end, less where they begin."""
     domain = stream.step if stream.block is None else stream.block.domain
     return domain.hi - domain.lo
+
+
+def filled(stream: Stream, part: Part, step: int) -> bool:
+    """Whether blocks of a part are full for every size of the guard: its extent is a number that they divide."""
+    extent = part.extent.substitute(dict(stream.program.lets)).constant
+    return extent is not None and extent % (step if part == stream.step else 64) == 0
 
 
 def contracted(stream: Stream, tile: Tile, part: Part) -> bool:
@@ -60,7 +71,7 @@ def _closing(stream: Stream, rows: int, step: int) -> tuple[list[Fact], list[tup
                 continue  # rows and columns of which none is used
             if begin != ZERO:
                 # The whole of a factor, whose blocks end with it; or blocks of one, which the next one's follow.
-                if part.hi != part.dim.extent:
+                if part.hi != part.dim.extent or (contracted(stream, tile, part) and not filled(stream, part, step)):
                     passing.append((tile, part, f"{part} is a part of a factor"))
                 continue
             extent = tile.source.tensor.dims[axis].extent

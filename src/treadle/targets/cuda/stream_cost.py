@@ -282,7 +282,7 @@ class StreamCost:
         return CostVector(
             compute=whole / rate.clock,
             memory=max(self.bytes / flow + SLOW_START * self.bytes / flying, again / rate.cache / 1.6)
-            + 0.1 * whole / rate.clock
+            + 0.1 * whole / rate.clock / resident
             + 0.05 * again / rate.cache,
             packing=self.packing,
             launch=rate.launch,
