@@ -48,6 +48,12 @@ def test_the_plan_of_a_large_product() -> None:
     assert (point["consumers"], point["columns"], point["versions"], point["staged"]) == (2, 256, 4, True)
 
 
+def test_the_accumulator_of_a_chain_is_counted_once() -> None:
+    choice, _ = planned("chained")
+    point = choice.plan.point
+    assert (point["consumers"], point["step"], point["turns"], point["resident"]) == (2, 128, True, 1)
+
+
 def test_odd_strides_are_copied_first() -> None:
     source, _, _ = SOURCES["activated"]
     plain = contiguous(source, "cuda:sm_90a", {"M": 4095, "N": 4097, "K": 4093})

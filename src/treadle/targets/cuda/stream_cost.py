@@ -141,7 +141,7 @@ class StreamCost:
             (self.span(c.cols), self.span(c.deep), c.right.type.dtype.bits, c.left_tile is None)
             for c in stream.contractions
         ]
-        started = {c.op.acc.name for c in stream.contractions}
+        started = self.started()
         self.carried = [
             self.span(next(p for p in v.type.axes if p != stream.rows.part))
             for v in (() if stream.loop is None else stream.loop.carried)
@@ -185,6 +185,19 @@ class StreamCost:
         self._closed: dict[tuple[int, int], bool] = {}
         self._atoms: dict[int, bool] = {}
         self._cleared: dict[tuple[int, int], int] = {}
+
+    def started(self) -> set[str]:
+        """Values that accumulators start as, or are made of one by one: their registers are the accumulators'."""
+        todo = [c.op.acc for c in self.stream.contractions]
+        found: set[str] = set()
+        while todo:
+            value = todo.pop()
+            if value.name not in found:
+                found.add(value.name)
+                made = self.shape.uses.definition.get(value.name)
+                if isinstance(made, Elementwise | Cast):
+                    todo += self.shape.uses.direct(made)
+        return found
 
     def span(self, part: Part) -> Span:
         """The span of a part."""
