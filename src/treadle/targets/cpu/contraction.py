@@ -391,7 +391,7 @@ class TiledContraction(Contracting):
         if self.rows(shape) > SLIM:
             return super().blocks(shape)
         # All rows are one block; a block of operands that lie in place is as many rows of them as memory streams well.
-        return [Axis("outer", (SLIM,)), Axis("inner", (1024, 512, 256, 2048)), Axis("deep", (256, 16, 8))]
+        return [Axis("outer", (SLIM,)), Axis("inner", (1024, 512, 256, 2048)), Axis("deep", (16, 256, 8))]
 
     def packing(self, shape: Shape) -> tuple[bool, ...]:
         # A copy pays when it is read often, or when the original is far apart in a cache.
