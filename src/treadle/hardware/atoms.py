@@ -171,6 +171,18 @@ ATOMS: tuple[Atom, ...] = (
         "PTX ISA 9.0, instruction mma.sync; .tf32: of f32 operands the 13 lowest bits are ignored",
         "tf32",
     ),
+    Atom(
+        "mma.sync.m16n8k8.f64",
+        ("cuda:sm_80", "cuda:sm_90a"),
+        (("f64", "f64", "f64"),),
+        (16, 8, 8),
+        "unspecified",
+        True,
+        False,
+        "register",
+        "mma.sync.aligned.m8n8k4",
+        "PTX ISA 9.0, instruction mma.sync; four of m8n8k4: both halves of the rows, both halves of the depth",
+    ),
 )
 """Rows without a free number in the name."""
 

@@ -50,7 +50,7 @@ def matches(dist: tuple[_Mode, ...], columns: int) -> bool:
     )
 
 
-WARP_ATOMS = {"mma.sync.m16n8k16.bf16": 2, "mma.sync.m16n8k8.tf32": 1}
+WARP_ATOMS = {"mma.sync.m16n8k16.bf16": 2, "mma.sync.m16n8k8.tf32": 1, "mma.sync.m16n8k8.f64": 1}
 """Contractions of one warp on 16 rows and 8 columns, and how many neighbours along the depth a register has.
 
 *Source*: PTX ISA 9.0, "Matrix multiply-accumulate operation using mma instruction", fragments of m16n8k16 and m16n8k8.

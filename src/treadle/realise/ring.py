@@ -193,6 +193,7 @@ def find_stream(
     turned: bool = False,
     whole: bool = False,
     only: str = "",
+    wide: bool = False,
 ) -> Stream | str:
     """The stream of a program, or why it has none. `units`: the axes of tensors that are contiguous; unknown, the last.
 
@@ -201,13 +202,15 @@ def find_stream(
 
     `only`: the region of that name is looked at, and may fill tiles; else the program is one region.
 
+    `wide`: operands of f64 have an instruction, too.
+
     `turned`: of two block arguments that all results have, the second lies along the rows of accumulators.
 
     `computed`: tiles may be any values, of any format that widens exactly to the accumulator's, and pass through
     registers on their way; otherwise they are plain blocks of tensors in formats of the tensor cores.
     """
     try:
-        return _Finder(program, uses, computed, units, turned, whole, only).find()
+        return _Finder(program, uses, computed, units, turned, whole, only, wide).find()
     except Refusal as why:
         return str(why)
 
@@ -222,8 +225,10 @@ class _Finder:
         turned: bool,
         whole: bool,
         only: str,
+        wide: bool,
     ) -> None:
         self.only = only
+        self.wide = wide
         self.units = units
         self.whole = whole
         self.turned = turned
@@ -388,7 +393,7 @@ class _Finder:
             raise Refusal(f"{left} is not a block of a tensor (shifted coordinates are, where a load has `fill=0`)")
         if left_tile is None and set(left.type.axes) != {rows, deep}:
             raise Refusal(f"{left} does not have the rows and the depth of {op.result}")
-        if not self.computed and made.bits != 16:
+        if not self.computed and made.bits not in (16, 64):
             # Only elements of 16 bits are turned by the tensor cores, and only those are packed as they are held.
             if left_tile is None:
                 raise Refusal(f"{left} of {left.type.dtype} is computed in registers")
@@ -430,6 +435,8 @@ class _Finder:
     def refuse_formats(self, op: Mma, left: DType, right: DType) -> None:
         """Refuses operands that no instruction contracts into such an accumulator, or not without a permission."""
         acc = op.result.type.dtype
+        if self.wide and {left.name, right.name, acc.name} == {"f64"}:
+            return
         row = warpgroup_atom(left.name, right.name, 64)
         if row is None:
             raise Refusal(f"the operands of {op.result} are {left} and {right}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, Expr, const, lt, sym
 from treadle.analysis.uses import Uses
-from treadle.dtype.formats import f32
+from treadle.dtype.formats import f32, f64
 from treadle.hardware.layouts import WARP_ATOMS
 from treadle.ir.core import Program, Sub
 from treadle.ir.guard import Guard
@@ -67,6 +67,8 @@ def deep(pair: int, left: bool) -> tuple[Spot, ...]:
 def atom_for(one: Contraction) -> str | None:
     """The instruction of warps for a contraction's formats."""
     formats = {one.left.type.dtype.name, one.right.type.dtype.name}
+    if formats == {"f64"} and one.op.result.type.dtype == f64:
+        return "mma.sync.m16n8k8.f64"
     if one.op.result.type.dtype != f32 or len(formats) != 1:
         return None
     return {"bf16": "mma.sync.m16n8k16.bf16", "f16": "mma.sync.m16n8k16.bf16", "f32": "mma.sync.m16n8k8.tf32"}.get(

@@ -10,6 +10,7 @@ from tests.realise.texts import program
 from tests.targets.cuda.cuda_kit import clean, tried
 
 import treadle as td
+from treadle import f64, i64
 from treadle.checker import check
 from treadle.driver.plan import Plan
 from treadle.ir.parser import parse_program
@@ -18,7 +19,10 @@ from treadle.machine.form import Copy, MachineProgram, Mma
 from treadle.plan.facts import contiguous
 from treadle.targets.cuda.emit import emit
 from treadle.targets.cuda.warps import Warps
+from treadle.toolchain.nvrtc import compile_cuda
+from treadle.toolchain.sass import disassemble
 
+M, N, K = td.dims("M N K")
 POINT = {"rows": 64, "columns": 64, "step": 32, "versions": 3, "raster": "row"}
 SM_80 = "cuda:sm_80"
 
@@ -93,3 +97,44 @@ def test_what_warps_cannot_contract_is_refused() -> None:
     assert family.admits(chain, contiguous(chain, SM_80, {"B": 1, "H": 1, "Q": 64, "S": 64}))
     (reason,) = family.admits(wide, contiguous(wide, SM_80, {"M": 64, "N": 64, "K": 64}))
     assert "tf32" in reason
+
+
+@td.kernel
+def plain(X: td.Tensor[M, K], W: td.Tensor[K, N], Y: td.Out[M, N] = None, *, acc=f64):
+    for m, n in td.parallel(M, N):
+        s = td.zeros(m, n, dtype=acc)
+        for k in td.reduce(K):
+            s = td.mma(X[m, k], W[k, n], s)
+        Y[m, n] = s
+
+
+@td.kernel
+def across(X: td.Tensor[M, K], W: td.Tensor[N, K], Y: td.Out[M, N] = None, *, acc=f64):
+    for m, n in td.parallel(M, N):
+        s = td.zeros(m, n, dtype=acc)
+        for k in td.reduce(K):
+            s = td.mma(X[m, k], W[n, k], s)
+        Y[m, n] = s
+
+
+@pytest.mark.parametrize("target", [SM_80, "cuda:sm_90a"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_f64_on_the_tensor_cores(target: str, turned: bool) -> None:
+    kernel, shape = (across, (40, 144)) if turned else (plain, (144, 40))
+    given = td.like(f64, 72, 144, align=256), td.like(f64, *shape, align=256), td.like(f64, 72, 40, align=256)
+    plan = kernel.plan(*given, target=target)
+    assert plan.decisions.family == "warps" and plan.check().status == "verified", plan.explain()
+    tried(plan.program, plan.program.program, {"M": 72, "N": 40, "K": 144})
+    clean(plan.program)
+    emitted = emit(plan.program)
+    compiled = compile_cuda(emitted.source, arch=emitted.arch, name="kernel")
+    (launch,) = emitted.launches
+    assert disassemble(compiled.cubin).count(launch.kernel, "DMMA") == launch.counts["DMMA"] > 0
+
+
+@pytest.mark.parametrize("kind", [f64, i64])
+def test_products_of_64_bits_take_two_registers(kind: Any) -> None:
+    """Blocks of which a thread would have to hold more than it has registers are no points."""
+    plan = plain.plan(*(td.like(kind, 4095, 4095),) * 3, acc=kind, target="cuda:sm_90a")
+    assert plan.decisions.family == "blocks" and plan.check().status == "verified"
+    clean(plan.program)

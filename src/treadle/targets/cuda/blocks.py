@@ -130,12 +130,15 @@ class Blocks:
             )
             if width is None or width % 64 or width > 256:
                 return CostVector(compute=inf)
-            held += rows * width / THREADS
+            # Two registers an element of 64 bits, and half as many products a cycle (or fewer, of integers).
+            double = 2 if one.op.result.type.dtype.bits == 64 else 1
+            held += rows * width / THREADS * double
             efficiency = EFFICIENCY.get((rows, width), (0.4, 0.45))[versions - 1]
-            cycles += rows * width * depth / rate.lanes / efficiency
+            cycles += rows * width * depth / rate.lanes / efficiency * double
         # A product that is rounded by itself needs a register of its own, and an instruction.
         apart = program.numerics.get("contract", True) is False
-        if held > (64 if apart else 136):
+        wide = any(c.op.result.type.dtype.bits == 64 for c in stream.contractions)
+        if held > (64 if apart or wide else 136):
             return CostVector(compute=inf)
         cycles *= 2.0 if apart else 1.0
         cycles += ceil(depth / step) * (MEETING if versions > 1 else 2 * MEETING)

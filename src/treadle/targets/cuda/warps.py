@@ -32,6 +32,8 @@ from treadle.targets.cuda.stream_facts import engine_facts, holds, strongest
 
 EFFICIENCY = {(128, 128): 0.6, (128, 64): 0.5, (64, 128): 0.5, (64, 64): 0.4}
 """Hand term: of the tensor cores' rate, by block: fewer rows and columns read more of shared memory a product."""
+DOUBLE = 1.0 / 16
+"""Hand term: products of f64 in the time of one of 16 bits (the published rates)."""
 ROUND = 160.0
 """Hand term: cycles of a meeting and of the first loads behind it, each iteration."""
 
@@ -46,7 +48,7 @@ class Warps:
         for known, found in _found:
             if known is shape:
                 return found
-        found = find_stream(shape.program, shape.uses, units=shape.facts.unit)
+        found = find_stream(shape.program, shape.uses, units=shape.facts.unit, wide=True)
         _found.append((shape, found))
         del _found[:-8]
         return found
@@ -141,8 +143,9 @@ class Warps:
             width = columns if across else one.cols.extent.constant
             if width is None or width % 32 or width > 256:
                 return CostVector(compute=inf)
-            held += rows * width / THREADS
-            slow = 16.0 / one.left.type.dtype.bits
+            double = one.left.type.dtype.bits == 64
+            held += rows * width / THREADS * (2 if double else 1)
+            slow = DOUBLE if double else 16.0 / one.left.type.dtype.bits
             efficiency = EFFICIENCY.get((rows, width), 0.4)
             cycles += rows * width * depth / (rate.products * slow * efficiency)
         for tile in stream.tiles:

@@ -87,3 +87,19 @@ DEVICE void mma_m16n8k8_tf32(float& d0, float& d1, float& d2, float& d3, u32 a0,
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }""",
 )
+_part(
+    "mma_m16n8k8_f64",
+    """
+DEVICE void mma_m8n8k4_f64(double& d0, double& d1, double a, double b) {
+  asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+      : "+d"(d0), "+d"(d1) : "d"(a), "d"(b));
+}
+// Both halves of the rows, both halves of the depth.
+DEVICE void mma_m16n8k8_f64(double& d0, double& d1, double& d2, double& d3, double a0, double a1, double a2, double a3,
+                            double b0, double b1) {
+  mma_m8n8k4_f64(d0, d1, a0, b0);
+  mma_m8n8k4_f64(d2, d3, a1, b0);
+  mma_m8n8k4_f64(d0, d1, a2, b1);
+  mma_m8n8k4_f64(d2, d3, a3, b1);
+}""",
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.algebra.expr import Expr, sym
-from treadle.dtype.formats import bf16, f16, f32
+from treadle.dtype.formats import bf16, f16, f32, f64
 from treadle.hardware.layouts import WARP_ATOMS
 from treadle.machine.form import FragRef, Mma
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
@@ -22,15 +22,23 @@ def warp_contract(scope: Scope, stmt: Mma) -> None:
     if not isinstance(stmt.a, FragRef) or not isinstance(stmt.b, FragRef) or len(made.frag.shape) != 2:
         raise unsupported(f"{stmt.atom} with operands in memory", "fragments of a warp")
     a, b = scope.layout(stmt.a.name), scope.layout(stmt.b.name)
-    kinds = (bf16, f16) if pair == 2 else (f32,)
-    if not pair or made.frag.dtype != f32 or a.frag.dtype != b.frag.dtype or a.frag.dtype not in kinds:
-        raise unsupported(f"{stmt.atom} of {a.frag.dtype} and {b.frag.dtype}", "operands of its format, an f32 sum")
+    double = stmt.atom.endswith(".f64")
+    kinds = (bf16, f16) if pair == 2 else (f64,) if double else (f32,)
+    if (
+        not pair
+        or made.frag.dtype != (f64 if double else f32)
+        or a.frag.dtype != b.frag.dtype
+        or a.frag.dtype not in kinds
+    ):
+        raise unsupported(
+            f"{stmt.atom} of {a.frag.dtype} and {b.frag.dtype}", "operands of its format, a sum of f32 or f64"
+        )
     if stmt.acc is not None and (stmt.acc.name != stmt.dst or stmt.acc.coords is not None):
         raise unsupported(f"{stmt.atom} onto {stmt.acc.name} into {stmt.dst}", "one accumulator")
     depth, each = stmt.contracted[0] if len(stmt.contracted) == 1 else 0, 8 * pair
     if not depth or depth % each or stmt.a.coords is None or stmt.b.coords is None:
         raise ill_formed(f"{stmt.atom} contracting {stmt.contracted}", f"one multiple of {each}, with coordinates")
-    called = scope.use(f"mma_m16n8k{each}_{a.frag.dtype if pair == 2 else 'tf32'}")
+    called = scope.use(f"mma_m16n8k{each}_{a.frag.dtype if pair == 2 or double else 'tf32'}")
     high, low = lane_rows(), quad()
     row_part, column_part = made.parts[0] - high, made.parts[1] - 2 * low
     if any("@lane" in n for part in (row_part, column_part) for n in part.symbols):
@@ -55,7 +63,7 @@ def warp_contract(scope: Scope, stmt: Mma) -> None:
                 ]
             out = ", ".join(f"{register(stmt.dst)}[{s}]" for s in own)
             scope.line(f"{called}({out}, {', '.join(lefts[row, step] + rights[column, step])});")
-            scope.setting.counts["HMMA"] += 1
+            scope.setting.counts["DMMA" if double else "HMMA"] += 4 if double else 1
 
 
 def _word(scope: Scope, ref: FragRef, env: dict[str, Expr], low: Expr, half: int, pair: int, step: int) -> str:
@@ -63,6 +71,8 @@ def _word(scope: Scope, ref: FragRef, env: dict[str, Expr], low: Expr, half: int
     assert ref.coords is not None
     depth = [pair * low + 4 * pair * half + h + step for h in range(pair)]
     slots = [scope.source(ref.name, ref.coords, env | {"$2": k}) for k in depth]
+    if scope.layout(ref.name).frag.dtype == f64:
+        return f"{register(ref.name)}[{slots[0]}]"
     if pair == 1:
         return f"__float_as_uint({register(ref.name)}[{slots[0]}])"
     if slots[0] % 2 or slots[1] != slots[0] + 1 or not scope.layout(ref.name).packed:
