@@ -64,6 +64,8 @@ class BlockedLowering(StreamLowering):
 
     from_nothing = False
     guard = Guard()
+    residents = 1
+    """Workgroups that must fit on a multiprocessor; 0: as the assembler likes, which spills a few registers for more."""
     slot_axis: tuple[Expr, ...] = ()
     """Slots of a buffer, where it has several."""
 
@@ -351,5 +353,5 @@ def blocked(
     for count in low.tasks.counts:
         total = total * count
     grid = maximum(1, minimum(feeding.workgroups, total))
-    launch = Launch("main", grid=grid, threads=THREADS, shared_bytes=shared)
+    launch = Launch("main", grid=grid, threads=THREADS, shared_bytes=shared, resident=low.residents)
     return MachineProgram(target, program, guard, Host(dict(program.lets), [], [], [launch]), [kernel], low.ledger())

@@ -79,6 +79,8 @@ def atom_for(one: Contraction) -> str | None:
 class WarpLowering(SlottedLowering):
     """The lowering engine for one workgroup a block, whose warps contract."""
 
+    residents = 0
+
     def __init__(self, program: Program, choices: Choices, uses: Uses, stream: Stream, feeding: Feeding) -> None:
         super().__init__(program, choices, uses, stream, feeding)
         self.agent = WARPS
