@@ -126,7 +126,7 @@ def causal(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
             )
 
 
-M, N = td.dims("M N")
+M, N, K = td.dims("M N K")
 
 
 @td.kernel
@@ -140,6 +140,31 @@ def ranged(lo: td.Scalar[td.i64], hi: td.Scalar[td.i64], X: td.Tensor[M, N], Y: 
         Z[n] = 0.0
     for n in td.parallel(N[lo:hi]):
         Z[n] = 1.0
+
+
+@td.kernel
+def of_rows(X: td.Tensor[M, K], W: td.Tensor[K, N], Y: td.Out[M, N]):
+    for m, n in td.parallel(M, N):
+        x = X[m, K].to(td.f32)
+        y = (x - x.max(K) + x.min(K)).to(td.bf16)
+        Y[m, n] = td.dot(y, W[K, n], over=K)
+
+
+def made_first(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
+    """A product whose operand is computed from whole rows, beside torch doing one after the other."""
+    for m, n, k in ((4096, 4096, 4096), (1000, 1032, 520)):
+        x, w = (torch.randint(-2, 3, s, device=DEVICE).bfloat16() for s in ((m, k), (k, n)))
+        y, z = (torch.empty(m, n, dtype=torch.bfloat16, device=DEVICE) for _ in range(2))
+        of_rows(x, w, y.fill_(float("nan")))
+        made = lambda x: (x.float() - x.amax(1, True).float() + x.amin(1, True).float()).bfloat16()  # noqa: E731
+        about = {**described(ran_as(of_rows, (x, w, y), {})), **exactly((made(x).double() @ w.double()).bfloat16())(y)}
+        peer = lambda x=x, w=w, z=z: torch.mm(made(x), w, out=z)  # noqa: E731, B023
+        samples = interleaved({"ours": of_rows.bind(x, w, y), "peer": peer}, 30, flush)
+        for name, found in samples.items():
+            us, ratio = median(found), median(samples["peer"]) / median(found)
+            row = {"case": f"of rows {m}x{n}x{k}", "call": name, "us": us, "ratio": ratio, "samples_us": found}
+            rows.append({**row, **(about if name == "ours" else {})})
+            print(row["case"], name, round(us, 1), round(ratio, 3), about["right"], about["plan"], flush=True)
 
 
 def bounds(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
@@ -213,7 +238,7 @@ def main(out: str, wanted: list[str]) -> None:
     began = time.time()
     torch.manual_seed(1)
     flush = torch.empty(512 << 20, dtype=torch.uint8, device=DEVICE)
-    beside = {"rows": long_rows, "causal": causal, "bounds": bounds}
+    beside = {"rows": long_rows, "causal": causal, "bounds": bounds, "of rows": made_first}
     for case in wanted or [*CASES, *beside]:
         try:
             if case in beside:

@@ -151,7 +151,10 @@ class Engines:
         if room.dtype.packed:
             raise Unsure("J7", f"boxes of {room.name} of {room.dtype}", missing="elements of whole bytes")
         count = CHUNK // room.dtype.itemsize
-        if room.align % CHUNK or room.versions or any(c % count for _, c in room.shape[-1].terms):
+        told = (f for f in self.program.guard.facts if isinstance(f, Divisible))
+        whole = any(f.expr == room.shape[-1] and f.by % count == 0 for f in told)
+        whole = whole or not any(c % count for _, c in room.shape[-1].terms)
+        if room.align % CHUNK or room.versions or not whole:
             raise Unsure("J7", f"boxes of {room.name}", missing=f"rows of a multiple of {count} elements")
 
     def unit(self, tensor: Tensor) -> int:

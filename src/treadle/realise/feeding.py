@@ -11,7 +11,7 @@ from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, Expr, const, lt, minimum, sym
 from treadle.analysis.uses import Uses
 from treadle.dtype.formats import DType
-from treadle.ir.core import Program
+from treadle.ir.core import Program, Region
 from treadle.machine import form
 from treadle.machine.form import Barrier, Buffer, Claim, TensorMap
 from treadle.realise.choices import Choices, NotLowered
@@ -106,6 +106,13 @@ class Fed(LaneLowering):
         """Tensors that earlier launches copied -> the workspace with the outer and the inner axis of their tile."""
         for name in self.moved.values():
             self.parts.names.fresh(name)
+        self.placed = {}
+        for tile in stream.tiles:
+            made = None if tile.keeper is None else uses.definition.get(tile.keeper.name)
+            if tile.keeper is not None and tile.keeper.name not in self.placed and isinstance(made, Region):
+                carried = made.carried[made.results.index(tile.keeper)]
+                self.placed[tile.keeper.name] = place = self.allocate(carried, Frame([], block=program.body))
+                self.moved[tile.tensor] = place.buffer
         self.stream = stream
         self.feeding = feeding
         self.me = self.parts.fresh("w")

@@ -7,7 +7,7 @@ spans the slot gets the distribution, and one that does not is held by all of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -104,13 +104,16 @@ class LaneLowering(Lowering):
 
     elsewhere: frozenset[str] = frozenset()
     """Regions of the program that another engine realises: their tiles are in the workspace."""
+    placed: Mapping[str, Kept] = {}
+    """Where tiles of them are that are wanted before their regions are met."""
 
     def skipped(self, op: Region, frame: Frame) -> bool:
         """Whether a region is another engine's; where its tiles are is known from here on."""
         if frame.in_tasks or self.region_names[id(op)] not in self.elsewhere:
             return False
         for carried, init, result in zip(op.carried, op.inits, op.results, strict=True):
-            frame.places[result.name] = self.tile_holder(carried, init, op, frame)
+            early = self.placed.get(result.name)
+            frame.places[result.name] = early or self.tile_holder(carried, init, op, frame)
         return True
 
     def lower_parallel(self, op: Region, frame: Frame) -> None:

@@ -17,8 +17,8 @@ from treadle.algebra.expr import ZERO, Expr, sym
 from treadle.analysis.uses import PURE, Uses, flat_subs
 from treadle.dtype.formats import DType
 from treadle.hardware.atoms import warpgroup_atom
-from treadle.ir.core import AxisSub, If, Op, Program, Region, RegionArg, Sub, Value
-from treadle.ir.ops.access import Load, Store
+from treadle.ir.core import AxisSub, If, Op, Program, Region, RegionArg, Sub, Tensor, Value
+from treadle.ir.ops.access import Extract, Load, Store
 from treadle.ir.ops.elementwise import Cast, Coords, Elementwise, Full, Index
 from treadle.ir.ops.fold import Mma
 
@@ -70,6 +70,9 @@ class Tile:
     shifted: frozenset[Part] = frozenset()
     more: tuple[tuple[int, Part, Expr], ...] = ()
     """Further parts that rows are made of, slower than `outer`: axis, part, where its coordinates begin."""
+
+    keeper: Value | None = None
+    """The tile of the program, in the workspace, that the block is of; `load` stands for the read of it."""
 
     @property
     def spans(self) -> list[tuple[int, Part, Expr]]:
@@ -450,7 +453,10 @@ class _Finder:
         if self.computed:
             return self.computed_tile(value, stream, batch)
         op = self.uses.definition.get(value.name)
-        if not isinstance(op, Load) or not self.zeros(op) or not self.uses.stable(op):
+        keeper = op.source if isinstance(op, Extract) else None
+        if isinstance(op, Extract):
+            op = self.kept(op)
+        if not isinstance(op, Load) or not self.zeros(op) or not (keeper or self.uses.stable(op)):
             return None
         parts: list[tuple[int, Part]] = []
         starts: dict[int, Expr] = {}
@@ -497,7 +503,20 @@ class _Finder:
                 value, op, first, second, (outer, inner), streamed, batch, batch, begin, frozenset(shifted)
             )
             self.tiles[key].more = tuple((axis, part, starts[axis]) for axis, part in more)
+            self.tiles[key].keeper = keeper
         return self.tiles[key]
+
+    def kept(self, op: Extract) -> Load | None:
+        """What reads a matrix that an earlier region has filled, as a load: it lies in memory as a tensor does."""
+        made = self.uses.definition.get(op.source.name)
+        axes = op.source.type.axes
+        filled = isinstance(made, Region) and made.kind == "parallel" and made in self.program.body.ops
+        if not self.only or not filled or op.fill is not None or len(axes) != 2:
+            return None
+        if any(a.lo != ZERO or a.hi != a.dim.extent for a in axes) or not all(isinstance(s, Sub) for s in op.subs):
+            return None
+        matrix = Tensor(op.source.name.lstrip("%"), tuple(a.dim for a in axes), op.source.type.dtype)
+        return Load(tensor=matrix, subs=op.subs, results=op.results, span=op.span)
 
     def zeros(self, op: Load) -> bool:
         """Whether a load gives zeros outside its tensor, as engines do, or never leaves it."""

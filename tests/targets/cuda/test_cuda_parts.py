@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from re import sub
+from typing import Any
 
 import pytest
 from tests.realise.texts import attention, program
@@ -13,6 +14,7 @@ import treadle as td
 from treadle.checker import check
 from treadle.checker.derivation import validate_derivation
 from treadle.ir.core import Program
+from treadle.ir.expand import expand
 from treadle.ir.parser import parse_program
 from treadle.lib.linear import linear
 from treadle.machine.form import MachineProgram, Tasks
@@ -23,6 +25,8 @@ from treadle.planner.enumerate import choose
 from treadle.targets.cuda.families import families
 from treadle.targets.cuda.parted import PartedStreams
 from treadle.targets.cuda.rows import Rows
+
+M, N, K = td.dims("M N K")
 
 
 def built(source: Program, sizes: dict[str, int], **point: int | str | bool) -> MachineProgram:
@@ -91,6 +95,41 @@ def test_tasks_are_drawn_by_producer_and_consumers_alike() -> None:
     drawn = {"warps": 16, "held": True, "exact": True, "slots": 1, "stages": 1, "tickets": True, "close": False}
     machine = Rows().build(rows, facts, drawn, Rows().guard(rows, facts, drawn))
     assert check(machine).status == "verified" and "over tickets" in print_machine(machine)
+
+
+@td.kernel
+def normalised(X: td.Tensor[M, K], W: td.Tensor[K, N], Y: td.Out[M, N]):
+    for m, n in td.parallel(M, N):
+        x = X[m, K].to(td.f32)
+        y = (x - x.max(K) + x.min(K)).to(td.bf16)
+        Y[m, n] = td.dot(y, W[K, n], over=K)
+
+
+@td.kernel
+def normalised_once(X: td.Tensor[M, K], W: td.Tensor[K, N], Y: td.Out[M, N]):
+    for m in td.parallel(M):
+        x = X[m, K].to(td.f32)
+        y = (x - x.max(K) + x.min(K)).to(td.bf16)
+        for n in td.parallel(N):
+            Y[m, n] = td.dot(y, W[K, n], over=K)
+
+
+@pytest.mark.parametrize("kernel", [normalised, normalised_once], ids=["flat", "nested"])
+def test_an_operand_of_whole_rows_is_made_by_a_launch_before(kernel: Any) -> None:
+    source = expand(kernel.program(*(td.like(td.bf16, 8, 8) for _ in range(3))))
+    family, sizes = PartedStreams(), {"M": 136, "N": 72, "K": 72}
+    facts = contiguous(source, "cuda:sm_90a", sizes)
+    assert family.admits(source, facts) == []
+    point = {a.name: a.values[0] for a in family.axes(source, facts)} | {"columns": 64, "versions": 2}
+    way = family.derivation(source, facts, point)
+    assert way is not None and all(v.status == "verified" for v in validate_derivation(way.programs, way.steps))
+    machine = family.build(source, facts, point, family.guard(source, facts, point))
+    assert check(machine).status == "verified" and len(machine.host.launches) == 2
+    assert "K % 8 == 0" in str(machine.guard).splitlines()
+    without = "\n".join(line for line in print_machine(machine).splitlines() if line.strip() != "K % 8 == 0")
+    assert check(parse_machine(without + "\n")).status != "verified"
+    tried(machine, source, sizes)
+    clean(machine)
 
 
 def test_such_a_plan_is_judged_explained_saved_and_loaded(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from treadle.analysis.uses import PURE, Uses
 from treadle.base.errors import LimitError, UserError
 from treadle.ir.core import Program, Region
 from treadle.ir.guard import Divisible, Fact, Guard
-from treadle.ir.ops.access import Insert
+from treadle.ir.ops.access import Insert, Load
 from treadle.ir.ops.fold import Mma, Reduce
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
@@ -28,18 +28,19 @@ from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.pieces import one_after_another
 from treadle.realise.ring import Stream, row_of
 from treadle.realise.rows import Stripe, over_lanes
-from treadle.rules.copies import dematerialise
+from treadle.rules.copies import dematerialise, recompute
 from treadle.rules.derivation import Derivation
 from treadle.rules.folds import factor
+from treadle.rules.nests import fuse
 from treadle.rules.tiles import materialise
 from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.rows import Along, along
 from treadle.targets.cuda.shape import Shape, remembered, shape_of
-from treadle.targets.cuda.stream_facts import chained, holds, strongest
+from treadle.targets.cuda.stream_facts import chained, copied, depth_of, holds, strongest
 from treadle.targets.cuda.streams import Streams
 
-FOLLOWS = 3.0e-6
+FOLLOWS = 2.6e-6
 """Seconds that a launch takes which begins while the one before it ends: until its first data have come (measured on
 products in 2 to 33 parts, benchmarks/results/2026-11-30-split.json)."""
 
@@ -50,11 +51,10 @@ WARPS = 4
 """Of a workgroup that folds."""
 
 AT_ONCE = 8
-"""Parts that a thread asks for before it adds the first: one after the other each would take its latency (measured:
-0.35 us a part)."""
+"""Parts that a thread asks for before it adds the first: one after the other each would take its latency."""
 
-ROUND = 0.4e-6
-"""Seconds for each time that so many are asked for."""
+EACH = 0.2e-6
+"""Seconds that a part more takes, whatever its size (measured: 0.35 us where parts are read one after the other)."""
 
 
 @dataclass
@@ -76,11 +76,52 @@ class PartedStreams(Streams):
     def elsewhere(self, shape: Shape, stream: Stream) -> frozenset[str]:
         return frozenset(shape.names[id(r)] for r in beside(shape, stream.region))
 
+    def first(self, program: Program, facts: CallFacts) -> Shape:
+        """The shape of the program that is planned: with computed operands made first, if it has such."""
+        shape = shape_of(program, facts)
+        found = self.prepared(shape)
+        return shape if found is None else remembered(found.shape)
+
+    def prepared(self, shape: Shape) -> Parts | None:
+        """The program with operands of contractions that are computed from whole rows made by launches of their own,
+        where the contraction is a stream then; None where it is one already, or cannot be."""
+        for known, found in _prepared:
+            if known is shape:
+                return found
+        found = None
+        if isinstance(self.form(shape), str):
+            try:
+                found = self.made_first(shape)
+            except (UserError, LimitError):
+                found = None
+        _prepared.append((shape, found))
+        del _prepared[:-16]
+        return found
+
+    def made_first(self, shape: Shape) -> Parts | None:
+        """The same, made. *Errors*: those of the rules."""
+        way = Derivation(shape.program)
+        operands = [v for op in shape.program.body.walk() if isinstance(op, Mma) for v in (op.a, op.b)]
+        for value in dict.fromkeys(operands):
+            if not isinstance(shape.uses.definition.get(value.name), Load):
+                way = way.then(materialise, value.name)
+        if not way.steps:
+            return None
+        for outer in [op for op in way.program.body.ops if isinstance(op, Region)]:
+            inner = [op for op in outer.body.ops if not isinstance(op, PURE)]
+            if len(inner) == 1 and isinstance(inner[0], Region) and inner[0].kind == "parallel":
+                for op in reversed(outer.body.ops):
+                    if isinstance(op, PURE):
+                        way = way.then(recompute, op.result.name, inner[0].name)
+                way = way.then(fuse, outer.name)
+        found = Shape(way.program, shape.facts, Uses(way.program))
+        return None if isinstance(self.form(found), str) else Parts(way, found)
+
     def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
-        reasons = super().admits(program, facts)
+        shape = self.first(program, facts)
+        reasons = super().admits(shape.program, facts)
         if reasons:
             return reasons
-        shape = shape_of(program, facts)
         stream = self.form(shape)
         assert isinstance(stream, Stream)
         return self.lane_reasons(shape, stream)
@@ -89,6 +130,9 @@ class PartedStreams(Streams):
         """Why regions beside the contraction are no rows over lanes."""
         others = beside(shape, stream.region)
         known = along(shape) if others else {}
+        singles = {a.name for a in stream.region.args if a.kind == "each"}
+        if others and depth_of(stream).symbols & singles:
+            return ["its depth is in parts of no fixed size"]
         for region in others:
             name = shape.names[id(region)]
             if any(isinstance(op, Mma) for op in region.body.walk()):
@@ -140,6 +184,8 @@ class PartedStreams(Streams):
         own = self.form(found)
         if isinstance(own, str):
             return own
+        if copied(own, found):
+            return "an operand is copied for the engines, whole"
         why = self.lane_reasons(found, own)
         return why[0] if why else Parts(made, found)
 
@@ -162,7 +208,7 @@ class PartedStreams(Streams):
 
     def at(self, program: Program, facts: CallFacts, point: Point) -> Shape:
         """The shape of the program that a point realises."""
-        shape = shape_of(program, facts)
+        shape = self.first(program, facts)
         asked = int(point.get("parts", 1))
         if asked == 1:
             return shape
@@ -178,14 +224,15 @@ class PartedStreams(Streams):
 
     def derivation(self, program: Program, facts: CallFacts, point: Point) -> Derivation | None:
         """The steps to the program that a point realises; None where that is the program itself."""
-        asked = int(point.get("parts", 1))
-        found = None if asked == 1 else self.parts(shape_of(program, facts), asked)
+        asked, shape = int(point.get("parts", 1)), shape_of(program, facts)
+        found = self.prepared(shape) if asked == 1 else self.parts(shape, asked)
         return found.derivation if isinstance(found, Parts) else None
 
     # ---- the family
 
     def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
-        return [*super().axes(program, facts), Axis("parts", self.counts(shape_of(program, facts)))]
+        shape = self.first(program, facts)
+        return [*super().axes(shape.program, facts), Axis("parts", self.counts(shape))]
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
         return super().refuses(self.at(program, facts, point).program, facts, point, pins)
@@ -232,14 +279,15 @@ class PartedStreams(Streams):
     def lane_cost(self, shape: Shape, region: Region) -> CostVector:
         """What a launch of rows takes: it folds what is in the second cache."""
         rate = rates(shape.facts)
-        moved, rounds = 0.0, 0.0
+        moved, parts = 0.0, 0
+        lanes = along(shape)[shape.names[id(region)]].dim
         for op in region.body.walk():
             if isinstance(op, Reduce):
-                rounds += ceil(prod(max(1, shape.facts.value(d.extent)) for d in op.dims) / AT_ONCE)
+                parts += prod(max(1, shape.facts.value(d.extent)) for d in op.dims if d is not lanes)
                 moved += shape.elements(op, op.source.type.axes) * op.source.type.dtype.bits / 8
         work = sum(shape.elements(op, op.result.type.axes) for op in region.body.ops if len(op.results) == 1)
         simple = work / (rate.lanes * rate.processors * rate.clock)
-        return CostVector(cache=2 * moved / rate.cache + simple + ROUND * rounds, launch=FOLLOWS)
+        return CostVector(cache=2 * moved / rate.cache + simple + EACH * parts, launch=FOLLOWS)
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = self.at(program, facts, point)
@@ -311,6 +359,7 @@ class PartedStreams(Streams):
 
 
 _parts: list[tuple[Shape, int, Parts | str]] = []
+_prepared: list[tuple[Shape, Parts | None]] = []
 _costed: list[tuple[Shape, CostVector | None]] = []
 
 

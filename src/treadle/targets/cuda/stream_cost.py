@@ -171,7 +171,9 @@ class StreamCost:
         self.stages = self.stages and not any(
             s.part == stream.rows.part for op in results for s in flat_subs(op.subs[-1:])
         )
-        self.follows = holds(Bound(Constraint(depth_of(stream) - 1)), shape) and in_place(stream)
+        depth = depth_of(stream)
+        local = {s for a in stream.region.args for s in (a.name, f"{a.name}.start", f"{a.name}.stop")}
+        self.follows = holds(Bound(Constraint(depth - 1)), shape) and in_place(stream) and not depth.symbols & local
         # Registers of an operand are a product's until it is waited for: the next iteration makes its own in them.
         self.follows = self.follows and not any(c.raw for c in stream.contractions)
         again = copied(stream, shape)
@@ -291,6 +293,8 @@ class StreamCost:
             whole += MEETINGS
         # What is on its way at a time, on the multiprocessors that have a task.
         flying = min(tasks, resident * rate.processors) * (versions - int(point["flight"])) * streamed
+        if point.get("turned", False):
+            flying *= min(1.0, self.bytes / again)  # thin blocks: what several tasks ask for comes from memory once
         flow = min(rate.memory, flying / ARRIVAL)
         return CostVector(
             compute=whole / rate.clock,

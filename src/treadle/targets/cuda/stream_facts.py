@@ -159,6 +159,8 @@ def promised(fact: Fact, guard: Guard) -> bool:
 def _without(stream: Stream, has: Callable[[Fact], bool]) -> list[Tile]:
     found: list[Tile] = []
     for tile in stream.tiles:
+        if tile.keeper is not None:
+            continue  # it lies where the plan put it
         plain = len(tile.source.subs) == 2 and all(isinstance(s, Sub) for s in tile.source.subs)
         fits = all(has(f) for f in engine_facts(tile.source.tensor, tile.axes[1]))
         if plain and not fits and not tile.source.tensor.dtype.packed and tile.tensor not in [t.tensor for t in found]:

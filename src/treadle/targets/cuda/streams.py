@@ -155,7 +155,10 @@ class Streams:
         """What an engine needs of the tensors that it copies from, those that are copied first left out."""
         found: list[Fact] = []
         for tile in stream.tiles:
-            if tile not in without:
+            if tile.keeper is not None:  # rows of the workspace begin one behind the other
+                inner = tile.source.tensor.dims[-1].extent
+                found += [] if inner.constant is not None else [Divisible(inner, 128 // tile.value.type.dtype.bits)]
+            elif tile not in without:
                 found += engine_facts(tile.source.tensor, tile.axes[1])
             found += [Bound(Constraint(d.extent - 1)) for d in tile.source.tensor.dims if d.extent.constant is None]
         return list(dict.fromkeys(found))
