@@ -404,7 +404,10 @@ class _Finder:
                 if tile.inner.dim in op.contracted:
                     continue
                 if len(tile.source.subs) != 2:
-                    raise Refusal(f"{tile.tensor} of {left.type.dtype} is not contiguous along {deep.dim}")
+                    raise Refusal(
+                        f"{tile.tensor} of {left.type.dtype} is not contiguous along {deep.dim}, and has more axes "
+                        f"than the two of a matrix that is turned first (store it with {deep.dim} last)"
+                    )
                 # A matrix is turned on its way to a place of its own.
                 if tile.offsets != (ZERO, ZERO):
                     raise Refusal(f"{tile.tensor} of {left.type.dtype} is not contiguous along {deep.dim}")

@@ -161,3 +161,17 @@ def test_scales_of_blocks_along_the_depth() -> None:
     emitted = emit(plan.program)
     if importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("nvidia") is not None:
         assert compile_cuda(emitted.source, arch=emitted.arch, name="kernel").messages == ()
+
+
+def test_batches_of_bytes_that_lie_across_the_depth_are_told_why() -> None:
+    @td.kernel
+    def batched(X: td.Tensor[B, M, K, i8], W: td.Tensor[B, K, N, i8], Y: td.Out[B, M, N, i32] = None):
+        for b, m, n in td.parallel(B.each, M, N):
+            s = td.zeros(m, n, dtype=i32)
+            for k in td.reduce(K):
+                s = td.mma(X[b, m, k], W[b, k, n], s)
+            Y[b, m, n] = s
+
+    given = (td.like(i8, 4, 256, 256, align=256),) * 2
+    plan = batched.plan(*given, td.like(i32, 4, 256, 256, align=256), target=TARGET)
+    assert "not streams: W of i8 is not contiguous along K, and has more axes" in str(plan.explain())
