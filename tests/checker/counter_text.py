@@ -1,4 +1,3 @@
-
 """Texts of launches whose workgroups count: sums of rows in parts, folded by who arrives last or by an owner."""
 
 from __future__ import annotations

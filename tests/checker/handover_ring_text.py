@@ -1,4 +1,3 @@
-
 """Texts of three roles: a producer fills a ring, its taker hands what it made to a third role by named barriers."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-
 """Shapes of the grammar in `random_machines` in which workgroups or workers have to do with one another: parts that
 are counted in global memory, memory of a cluster, rings of a cluster, gangs."""
 

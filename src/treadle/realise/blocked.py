@@ -65,7 +65,7 @@ class BlockedLowering(StreamLowering):
     from_nothing = False
     guard = Guard()
     residents = 1
-    """Workgroups that must fit on a multiprocessor; 0: as the assembler likes, which spills a few registers for more."""
+    """Workgroups that must fit on a multiprocessor; 0: as the assembler likes, which may spill for more of them."""
     slot_axis: tuple[Expr, ...] = ()
     """Slots of a buffer, where it has several."""
 
