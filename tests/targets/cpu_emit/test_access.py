@@ -530,7 +530,7 @@ def test_packing_of_pairs_is_a_shuffle() -> None:
     k = sym("k")
     body = loop(
         "k",
-        const(64),
+        const(4096),
         1,
         Load(dst="x", src=MemRef("X", (2 * k + S[1], S[0]))),
         Store(dst=MemRef("P", (k, S[0], S[1])), src=FragRef("x")),
@@ -539,7 +539,7 @@ def test_packing_of_pairs_is_a_shuffle() -> None:
         Buffer("P", bf16, (const(256), const(16), const(2)), "workspace")
     ]  # too large for the frame, where nobody would read it
     machine = program(
-        [("X", bf16, (128, 16))], [body], [Frag("x", bf16, (16, 2))], facts=[Unit("X", 1)], workspace=packed
+        [("X", bf16, (8192, 16))], [body], [Frag("x", bf16, (16, 2))], facts=[Unit("X", 1)], workspace=packed
     )
     asm = assembly(machine)
     assert "vmovups" in asm or "vmovdqu" in asm
