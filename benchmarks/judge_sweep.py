@@ -22,14 +22,13 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from treadle import lib
 from treadle.base.errors import LimitError, TreadleError
-from treadle.checker import check
-from treadle.driver.candidates import families
+from treadle.driver.build import judged as judged_as_called
+from treadle.driver.candidates import candidate_of, families
 from treadle.driver.kernel import Kernel
 from treadle.driver.targets import features_of
 from treadle.dtype.formats import DType
@@ -122,9 +121,8 @@ def sweep(kernel: Kernel, target: str, cases: int, seed: int) -> dict[str, Any] 
             text = print_machine(machine)
             if text in judged:
                 continue
-            machine = replace(machine, captured=None if meant is program else program)
             start = time.process_time()
-            verdict = check(machine)
+            verdict = judged_as_called(program, candidate_of(one.plan, meant, facts), machine)
             seconds.append(time.process_time() - start)
             judged[text] = "verified" if verdict.status == "verified" else f"{one.plan.line()}: {verdict}"
     bad = sorted({answer for answer in judged.values() if answer != "verified"})

@@ -79,11 +79,10 @@ def atom_for(one: Contraction) -> str | None:
 class WarpLowering(SlottedLowering):
     """The lowering engine for one workgroup a block, whose warps contract."""
 
-    residents = 0
-
     def __init__(self, program: Program, choices: Choices, uses: Uses, stream: Stream, feeding: Feeding) -> None:
         super().__init__(program, choices, uses, stream, feeding)
         self.agent = WARPS
+        self.residents = 1 if len(stream.contractions) > 1 else 0
         for one in stream.contractions:
             if atom_for(one) is None or one.left_tile is None or one.cols == stream.step:
                 raise self.refusal(f"{one.op.result} of {one.left.type.dtype}, or of a value in registers")

@@ -111,6 +111,7 @@ def compile_cuda(
         f"--fmad={'true' if contract else 'false'}",
         "--ptxas-options=-v",
         "--ptxas-options=--warn-on-spills",
+        "--no-cache",  # where a driver is, code from its cache comes without what ptxas says of it
         *options,
     ]
     included = dict(headers or {})

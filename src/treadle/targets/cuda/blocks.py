@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, inf
 
+from treadle.analysis.uses import flat_subs
 from treadle.ir.core import Program, Tensor
 from treadle.ir.guard import Divisible, Fact, Guard, Unit
+from treadle.ir.ops.access import Load
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
@@ -29,6 +31,9 @@ EFFICIENCY = {(128, 256): (0.76, 0.88), (128, 128): (0.72, 0.76), (128, 64): (0.
 cubed: larger blocks read less of shared memory a product)."""
 MEETING = 90.0
 """Hand term: cycles of a meeting of the workgroup."""
+FULL = 192
+"""Registers of a thread for results, blocks read beside them, and elements on their way; the rest is addresses and
+what is multiplied."""
 LONELY = 0.75
 """Hand term: a small block's share of its rate where no other workgroup is on the multiprocessor."""
 
@@ -105,6 +110,14 @@ class Blocks:
         found: list[Fact] = [*base_facts(program, shape.uses, disjoint=True), *units, *wide]
         return Guard(tuple(dict.fromkeys(found)))
 
+    def read_beside(self, stream: Stream) -> int:
+        """How many blocks of rows and columns are read beside the results."""
+        if stream.columns is None:
+            return 0
+        both = {stream.rows.part, stream.columns.part}
+        loads = (op for op in stream.region.body.ops if isinstance(op, Load))
+        return sum(both <= {s.part for s in flat_subs(op.subs)} for op in loads)
+
     def chunks(self, tensor: Tensor, axis: int) -> list[Fact]:
         """What loads of 16 bytes need of a tensor: contiguous rows of whole chunks that begin at them."""
         return [*engine_facts(tensor, axis), Divisible(tensor.dims[axis].extent, 128 // tensor.dtype.bits)]
@@ -138,7 +151,10 @@ class Blocks:
         # A product that is rounded by itself needs a register of its own, and an instruction.
         apart = program.numerics.get("contract", True) is False
         wide = any(c.op.result.type.dtype.bits == 64 for c in stream.contractions)
-        if held > (64 if apart or wide else 136):
+        # Blocks that are read beside the results stay in registers with them, and so does what is on its way.
+        beside = rows * columns / THREADS * self.read_beside(stream)
+        flying = (rows + columns) * step / THREADS if versions > 1 else 0.0
+        if held > (64 if apart or wide else 136) or (beside and held + beside + flying > FULL):
             return CostVector(compute=inf)
         cycles *= 2.0 if apart else 1.0
         cycles += ceil(depth / step) * (MEETING if versions > 1 else 2 * MEETING)
