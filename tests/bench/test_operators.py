@@ -17,6 +17,7 @@ from treadle.bench.operators import (
     rope_case,
     row_cases,
 )
+from treadle.bench.selecting import selecting_cases
 from treadle.bench.stencils import stencil_cases
 from treadle.bench.suite import run_case
 from treadle.bench.torch_peers import OPERATORS
@@ -41,4 +42,4 @@ def test_a_small_case_is_right(case: Case) -> None:
 
 
 def test_every_family_has_a_peer() -> None:
-    assert {c.family for c in (*operator_cases(), *stencil_cases())} == set(OPERATORS)
+    assert {c.family for c in (*operator_cases(), *stencil_cases(), *selecting_cases())} == set(OPERATORS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from typing import Any
 
@@ -107,6 +108,7 @@ def test_facts_that_engines_need_are_asked_for() -> None:
             built(SOFTMAX, False, Channels(2, 0), fact)
 
 
+@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
 def test_the_text_is_assembled_without_spills() -> None:
     for exact in (True, False):
         emitted = emit(built(SOFTMAX, exact, Channels(2, 2)))
