@@ -17,8 +17,9 @@ from treadle.plan.pins import Pin
 from treadle.realise.blocked import THREADS, BlockedLowering, blocked, lying
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.feeding import Feeding
+from treadle.realise.finding import find_stream
 from treadle.realise.pipelined import PipelinedLowering
-from treadle.realise.ring import Stream, find_stream
+from treadle.realise.ring import Stream
 from treadle.realise.universal import base_facts
 from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import pins_refused

@@ -21,8 +21,9 @@ from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices
 from treadle.realise.closing import closing
 from treadle.realise.feeding import Feeding
+from treadle.realise.finding import find_stream
 from treadle.realise.repack import repacked
-from treadle.realise.ring import Stream, Tile, factor, find_stream, row_of
+from treadle.realise.ring import Stream, Tile, factor, row_of
 from treadle.realise.roles import fed
 from treadle.realise.staged import StagedLowering
 from treadle.realise.universal import base_facts

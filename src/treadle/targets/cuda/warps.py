@@ -21,7 +21,8 @@ from treadle.plan.pins import Pin
 from treadle.realise.blocked import THREADS
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.feeding import Feeding
-from treadle.realise.ring import Stream, find_stream
+from treadle.realise.finding import find_stream
+from treadle.realise.ring import Stream
 from treadle.realise.universal import base_facts
 from treadle.realise.warped import CHUNK, atom_for, warped
 from treadle.targets.cuda.ledger import functions_by_hardware
