@@ -7,45 +7,46 @@ was found and what was expected. What a line *says* is judged elsewhere: form in
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 from treadle.algebra.expr import Expr
 from treadle.base.source import keep_text
-from treadle.dtype.formats import BY_NAME, DType
 from treadle.ir.expand import expand
-from treadle.ir.guard import Absent, Aligned, Bound, Disjoint, Divisible, Fact, Guard, Injective, Pitch, Same, Unit
+from treadle.ir.guard import Bound, Divisible, Fact, Guard
 from treadle.ir.parser import parse_program
 from treadle.machine.expressions import MachineTokens, read_constraints, read_expr
 from treadle.machine.form import (
-    Barrier,
     Body,
-    Buffer,
     Control,
     Counter,
-    Enter,
-    Frag,
     Host,
     If,
     Invariant,
     Kernel,
     Last,
-    Launch,
     Loop,
     MachineProgram,
-    Mode,
-    Role,
     Stmt,
     Tasks,
-    TensorMap,
+)
+from treadle.machine.parse_declarations import (
+    FACTS,
+    listed,
+    read_barrier,
+    read_buffer,
+    read_enters,
+    read_extents,
+    read_frag,
+    read_launch,
+    read_map,
+    read_role,
+    word_or_number,
 )
 from treadle.machine.parse_statement import StatementReader, memory_ref
 
 FORMATS = (1,)
 
 _DIVISIBLE = re.compile(r"^\s*([$%\w.]+|\(.*\))\s+%\s+(\d+)\s*==\s*0\s*$")
-
-T = TypeVar("T")
 
 
 def parse_machine(text: str, file: str = "<machine text>") -> MachineProgram:
@@ -163,7 +164,7 @@ class _Parser:
         raise self.row().error("the brace that closes the program, in the first column", found="the end of the text")
 
     def _fact(self, tokens: MachineTokens) -> Fact:
-        for word, read in _FACTS.items():
+        for word, read in FACTS.items():
             if tokens.accept(word, "("):
                 fact = read(tokens)
                 tokens.end()
@@ -189,13 +190,13 @@ class _Parser:
                 tokens.expect("=")
                 host.lets[name] = read_expr(tokens)
             elif tokens.at("buffer"):
-                host.workspace.append(_buffer(tokens))
+                host.workspace.append(read_buffer(tokens))
             elif tokens.at("map"):
-                host.maps.append(_map(tokens))
+                host.maps.append(read_map(tokens))
             elif tokens.accept("counter"):
-                host.counters.append(Counter(tokens.name("the counter's name"), _shape(tokens)))
+                host.counters.append(Counter(tokens.name("the counter's name"), read_extents(tokens)))
             elif tokens.at("launch"):
-                host.launches.append(_launch(tokens))
+                host.launches.append(read_launch(tokens))
             else:
                 raise tokens.error("let, buffer, map, counter or launch")
             tokens.end()
@@ -209,13 +210,13 @@ class _Parser:
         head.end()
         for tokens in self.lines():
             if tokens.at("buffer"):
-                kernel.buffers.append(_buffer(tokens))
+                kernel.buffers.append(read_buffer(tokens))
             elif tokens.at("frag"):
-                kernel.frags.append(_frag(tokens))
+                kernel.frags.append(read_frag(tokens))
             elif tokens.at("barrier"):
-                kernel.barriers.append(_barrier(tokens))
+                kernel.barriers.append(read_barrier(tokens))
             elif tokens.at("role"):
-                role = _role(tokens)
+                role = read_role(tokens)
                 tokens.end()
                 role.body = self._body(StatementReader({f.name for f in kernel.frags} | self.scalars))
                 kernel.roles.append(role)
@@ -257,8 +258,8 @@ class _Parser:
         over = tokens.name("what the tasks are handed to")
         raster: tuple[str | int, ...] = ("row",)
         if tokens.accept("raster"):
-            raster = tuple(_listed(tokens, _word_or_number))
-        tasks = Tasks(vars=tuple(names), counts=tuple(counts), over=over, raster=raster, enters=_enters(tokens))
+            raster = tuple(listed(tokens, word_or_number))
+        tasks = Tasks(vars=tuple(names), counts=tuple(counts), over=over, raster=raster, enters=read_enters(tokens))
         _open_body(tasks, tokens)
         tasks.body = self._body(reader)
         return tasks
@@ -272,7 +273,7 @@ class _Parser:
         tokens.expect("step")
         step = read_expr(tokens)
         unroll = tokens.integer() if tokens.accept("unroll") else 1
-        loop = Loop(var=var, lo=lo, hi=hi, step=step, unroll=unroll, enters=_enters(tokens))
+        loop = Loop(var=var, lo=lo, hi=hi, step=step, unroll=unroll, enters=read_enters(tokens))
         _open_body(loop, tokens)
         invariants: list[Invariant] = []
         while (row := self.row()).at("invariant"):
@@ -290,7 +291,7 @@ class _Parser:
         cond = tokens.name("a fragment") if tokens.accept("cond") else None
         source = tokens.integer() if tokens.accept("source") else None
         scope = tokens.name("a scope") if tokens.accept("scope") else "agent"
-        item = If(conds=conds, cond=cond, source=source, scope=scope, last=last, enters=_enters(tokens))
+        item = If(conds=conds, cond=cond, source=source, scope=scope, last=last, enters=read_enters(tokens))
         _open_body(item, tokens)
         while True:
             row = self.take()
@@ -321,211 +322,3 @@ def _open_body(item: Control, tokens: MachineTokens) -> None:
         item.origin = tokens.integer("a source line")
     tokens.expect("{")
     tokens.end()
-
-
-# ---- pieces
-
-
-def _listed(tokens: MachineTokens, read: Callable[[MachineTokens], T]) -> list[T]:
-    """`(a, b, ...)`, possibly empty."""
-    tokens.expect("(")
-    items: list[T] = []
-    while not tokens.at(")"):
-        items.append(read(tokens))
-        if not tokens.accept(","):
-            break
-    tokens.expect(")")
-    return items
-
-
-def _word_or_number(tokens: MachineTokens) -> str | int:
-    return tokens.integer() if tokens.peek().kind == "int" else tokens.name("a word or a number")
-
-
-def _enters(tokens: MachineTokens) -> tuple[Enter, ...]:
-    enters: list[Enter] = []
-    if not tokens.accept("enters"):
-        return ()
-    while True:
-        region = tokens.name("a region")
-        enters.append(Enter(region, tuple(_listed(tokens, _bind))))
-        if not tokens.accept(","):
-            return tuple(enters)
-
-
-def _bind(tokens: MachineTokens) -> tuple[str, tuple[Expr, ...]]:
-    name = tokens.name("an argument of the region")
-    tokens.expect("=")
-    start = read_expr(tokens)
-    return (name, (start, read_expr(tokens))) if tokens.accept("..") else (name, (start,))
-
-
-def _dtype(tokens: MachineTokens) -> DType:
-    if tokens.peek().text not in BY_NAME:
-        raise tokens.error(f"a dtype: {', '.join(BY_NAME)}")
-    return BY_NAME[tokens.name()]
-
-
-def _shape(tokens: MachineTokens) -> tuple[Expr, ...]:
-    tokens.expect("[")
-    extents: list[Expr] = []
-    while not tokens.at("]"):
-        extents.append(read_expr(tokens))
-        if not tokens.accept(","):
-            break
-    tokens.expect("]")
-    return tuple(extents)
-
-
-def _buffer(tokens: MachineTokens) -> Buffer:
-    tokens.expect("buffer")
-    name, dtype, shape = tokens.name(), _dtype(tokens), _shape(tokens)
-    place = tokens.name("a place")
-    tokens.expect("align")
-    align = tokens.integer()
-    versions = tokens.integer() if tokens.accept("versions") else 0
-    swizzle = tokens.integer() if tokens.accept("swizzle") else 0
-    offset = read_expr(tokens) if tokens.accept("@") else None
-    return Buffer(name, dtype, shape, place, align, versions, swizzle, offset)
-
-
-def _frag(tokens: MachineTokens) -> Frag:
-    tokens.expect("frag")
-    name, dtype = tokens.name(), _dtype(tokens)
-    extents = [e.constant for e in _shape(tokens)]
-    shape = tuple(n for n in extents if n is not None)
-    if len(shape) != len(extents):
-        raise tokens.error("extents that are numbers")
-    dist = tuple(_listed(tokens, _mode)) if tokens.accept("dist") else ()
-    place = tokens.name() if tokens.accept("place") else "register"
-    return Frag(name, dtype, shape, dist, place)
-
-
-def _mode(tokens: MachineTokens) -> Mode:
-    who, size = tokens.name("slot, lane, warp or replica"), tokens.integer()
-    tokens.expect("axis")
-    axis = None if tokens.accept("-") else tokens.integer("an axis or -")
-    tokens.expect("stride")
-    return Mode(who, size, axis, tokens.integer())
-
-
-def _barrier(tokens: MachineTokens) -> Barrier:
-    tokens.expect("barrier")
-    name = tokens.name()
-    tokens.expect("count")
-    count = tokens.integer()
-    tokens.expect("versions")
-    versions = tokens.integer()
-    tx = tokens.accept("tx")
-    tokens.expect("@")
-    return Barrier(name, count, versions, tx, tokens.integer())
-
-
-def _role(tokens: MachineTokens) -> Role:
-    tokens.expect("role")
-    name = tokens.name()
-    tokens.expect("agents")
-    agents = tokens.integer()
-    tokens.expect("threads")
-    threads = tokens.integer()
-    index = tokens.name() if tokens.accept("index") else None
-    registers = tokens.integer() if tokens.accept("registers") else None
-    counters = tuple(_listed(tokens, lambda t: t.name())) if tokens.accept("counters") else ()
-    tokens.expect("{")
-    return Role(name, agents, threads, [], index, registers, counters)
-
-
-def _map(tokens: MachineTokens) -> TensorMap:
-    tokens.expect("map")
-    name = tokens.name()
-    tokens.expect("of")
-    tensor, dtype = tokens.name("a tensor"), _dtype(tokens)
-    tokens.expect("box")
-    box = tuple(_listed(tokens, lambda t: t.integer()))
-    tokens.expect("swizzle")
-    swizzle = tokens.integer()
-    tokens.expect("fill")
-    fill = tokens.name()
-    tokens.expect("promotion")
-    return TensorMap(name, tensor, dtype, box, swizzle, fill, tokens.integer())
-
-
-def _launch(tokens: MachineTokens) -> Launch:
-    tokens.expect("launch")
-    kernel = tokens.name("a kernel")
-    tokens.expect("grid")
-    grid = read_expr(tokens)
-    tokens.expect("threads")
-    threads = tokens.integer()
-    cluster = tokens.integer() if tokens.accept("cluster") else 1
-    cooperative = tokens.accept("cooperative")
-    dependent = tokens.accept("dependent")
-    shared = tokens.integer() if tokens.accept("shared") else 0
-    resident = tokens.integer() if tokens.accept("resident") else 0
-    return Launch(kernel, grid, threads, cluster, cooperative, shared, resident, dependent)
-
-
-def _align(tokens: MachineTokens) -> Fact:
-    tensor = tokens.name("a tensor")
-    tokens.expect(")")
-    tokens.expect(">=")
-    return Aligned(tensor, tokens.integer())
-
-
-def _pitch(tokens: MachineTokens) -> Fact:
-    tensor = tokens.name("a tensor")
-    tokens.expect(",")
-    axis = tokens.integer()
-    tokens.expect(")")
-    tokens.expect("%")
-    by = tokens.integer()
-    tokens.expect("==")
-    tokens.expect("0")
-    return Pitch(tensor, axis, by)
-
-
-def _unit(tokens: MachineTokens) -> Fact:
-    tensor = tokens.name("a tensor")
-    tokens.expect(",")
-    fact = Unit(tensor, tokens.integer())
-    tokens.expect(")")
-    return fact
-
-
-def _disjoint(tokens: MachineTokens) -> Fact:
-    first = tokens.name("a tensor")
-    tokens.expect(",")
-    fact = Disjoint(first, tokens.name("a tensor"))
-    tokens.expect(")")
-    return fact
-
-
-def _same(tokens: MachineTokens) -> Fact:
-    first = tokens.name("a tensor")
-    tokens.expect(",")
-    fact = Same(first, tokens.name("a tensor"))
-    tokens.expect(")")
-    return fact
-
-
-def _injective(tokens: MachineTokens) -> Fact:
-    fact = Injective(tokens.name("a tensor"))
-    tokens.expect(")")
-    return fact
-
-
-def _absent(tokens: MachineTokens) -> Fact:
-    fact = Absent(tokens.name("a tensor"))
-    tokens.expect(")")
-    return fact
-
-
-_FACTS: dict[str, Callable[[MachineTokens], Fact]] = {
-    "align": _align,
-    "pitch": _pitch,
-    "unit": _unit,
-    "disjoint": _disjoint,
-    "same": _same,
-    "injective": _injective,
-    "absent": _absent,
-}

@@ -120,14 +120,12 @@ def _launches(machine: MachineProgram, lines: Lines) -> Markup:
 
 def _graph(kernel: Kernel, columns: list[tuple[Role, list[Node | Head]]], lines: Lines) -> Markup:
     """Roles as columns of statements, barriers in between; arrows in to a barrier arrive, arrows out end waits."""
-    known = {b.name: b for b in kernel.barriers}
     order: list[str] = []
     for _, column in columns:
         for node in column:
             if isinstance(node, Node):
                 order += [b for b in (*node.tells, *node.hears) if b not in order]
-    single = len(columns) == 1
-    middle = _COLUMN if single else _COLUMN + 20
+    middle = _COLUMN if len(columns) == 1 else _COLUMN + 20
     places: list[float] = []
     for i in range(len(columns)):
         places.append(10 if i == 0 else _COLUMN + _GAP * 2 + 10 + (i - 1) * (_COLUMN + 30))
@@ -137,49 +135,63 @@ def _graph(kernel: Kernel, columns: list[tuple[Role, list[Node | Head]]], lines:
     drawn: list[Markup] = []
     edges: list[Markup] = []
     for (role, column), left in zip(columns, places):
-        agents = f" × {role.agents}" if role.agents > 1 else ""
-        drawn.append(write(left, 18, f"{role.name}{agents}", "big", _COLUMN))
-        for row, node in enumerate(column):
-            y = 30 + row * _ROW
-            inset = 12 * node.depth
-            if isinstance(node, Head):
-                drawn.append(box(left + inset, y, _COLUMN - inset, _ROW - 5, "wait", node.text, 3))
-                drawn.append(write(left + inset + 6, y + 13, node.text, "soft", _COLUMN - inset - 10))
-                continue
-            text = f"{lines.of(node.stmt)}  {core(node.stmt).removeprefix('sync ')}"
-            kind = "copy" if isinstance(node.stmt, Copy) else "contract" if is_async(node.stmt) else "box"
-            inner = (
-                box(left + inset, y, _COLUMN - inset, _ROW - 5, kind, core(node.stmt), 3),
-                write(left + inset + 6, y + 13, text, width=_COLUMN - inset - 10),
-            )
-            drawn.append(element("a", inner, href=f"#m{lines.of(node.stmt)}", tabindex=-1))
-            near = left + _COLUMN if left < x else left + inset
-            port = x if left < x else x + 150
-            for name in node.tells:
-                edges.append(
-                    arrow(near, y + 7, port, pills[name] + 13, "tell", f"line {lines.of(node.stmt)} arrives at {name}")
-                )
-            for name in node.hears:
-                edges.append(
-                    arrow(port, pills[name] + 23, near, y + 12, "hear", f"line {lines.of(node.stmt)} waits for {name}")
-                )
+        boxes, arrows = _column(role, column, left, x, pills, lines)
+        drawn += boxes
+        edges += arrows
+    drawn += _barriers({b.name: b for b in kernel.barriers}, pills, x)
+    wide = max(places[-1] + _COLUMN, x + 150) + 16
+    high = 44 + max(tall * _ROW, max(pills.values(), default=0) + 30)
+    caption = element("figcaption", "Green: arrives at a barrier (an engine's bytes, a thread). Violet: waits for it.")
+    label = f"event graph of {kernel.name}"
+    return element("figure", key(_LEGEND), frame(picture(wide, high, edges, drawn, label=label), label), caption)
+
+
+_LEGEND = (
+    ("copy", "an engine copies"),
+    ("contract", "asynchronous contraction"),
+    ("box", "synchronisation"),
+    ("wait", "control around"),
+)
+
+
+def _column(
+    role: Role, column: list[Node | Head], left: float, x: float, pills: dict[str, float], lines: Lines
+) -> tuple[list[Markup], list[Markup]]:
+    """The boxes of a role, and the arrows between them and the barriers at `x`."""
+    agents = f" × {role.agents}" if role.agents > 1 else ""
+    drawn = [write(left, 18, f"{role.name}{agents}", "big", _COLUMN)]
+    edges: list[Markup] = []
+    for row, node in enumerate(column):
+        y = 30 + row * _ROW
+        inset = 12 * node.depth
+        if isinstance(node, Head):
+            drawn.append(box(left + inset, y, _COLUMN - inset, _ROW - 5, "wait", node.text, 3))
+            drawn.append(write(left + inset + 6, y + 13, node.text, "soft", _COLUMN - inset - 10))
+            continue
+        line = lines.of(node.stmt)
+        text = f"{line}  {core(node.stmt).removeprefix('sync ')}"
+        kind = "copy" if isinstance(node.stmt, Copy) else "contract" if is_async(node.stmt) else "box"
+        inner = (
+            box(left + inset, y, _COLUMN - inset, _ROW - 5, kind, core(node.stmt), 3),
+            write(left + inset + 6, y + 13, text, width=_COLUMN - inset - 10),
+        )
+        drawn.append(element("a", inner, href=f"#m{line}", tabindex=-1))
+        near = left + _COLUMN if left < x else left + inset
+        port = x if left < x else x + 150
+        for name in node.tells:
+            edges.append(arrow(near, y + 7, port, pills[name] + 13, "tell", f"line {line} arrives at {name}"))
+        for name in node.hears:
+            edges.append(arrow(port, pills[name] + 23, near, y + 12, "hear", f"line {line} waits for {name}"))
+    return drawn, edges
+
+
+def _barriers(known: dict[str, Barrier], pills: dict[str, float], x: float) -> list[Markup]:
+    drawn: list[Markup] = []
     for name, y in pills.items():
         drawn.append(box(x, y, 150, 36, "pill", _barrier_text(name, known), 8))
         drawn.append(write(x + 75, y + 15, name.replace("#", "barrier "), anchor="middle", width=142))
         drawn.append(write(x + 75, y + 29, _short(name, known), "soft", anchor="middle", width=142))
-    wide = max(places[-1] + _COLUMN, x + 150) + 16
-    high = 44 + max(tall * _ROW, max(pills.values(), default=0) + 30)
-    legend = key(
-        (
-            ("copy", "an engine copies"),
-            ("contract", "asynchronous contraction"),
-            ("box", "synchronisation"),
-            ("wait", "control around"),
-        )
-    )
-    caption = element("figcaption", "Green: arrives at a barrier (an engine's bytes, a thread). Violet: waits for it.")
-    label = f"event graph of {kernel.name}"
-    return element("figure", legend, frame(picture(wide, high, edges, drawn, label=label), label), caption)
+    return drawn
 
 
 def _pill(number: int, count: int, rows: int) -> float:
