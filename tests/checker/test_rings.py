@@ -52,6 +52,15 @@ TWINS: list[tuple[str, str, str, str, str]] = [
         "J3",
         "bytes",
     ),
+    (
+        "a further box, into a slot of no step",
+        "copy tma.load A{p}[$0, $1] = X[128 * tm + $0, k0 + $1] box (128, 64) signal full{p} map mX by elect",
+        "copy tma.load A{p}[$0, $1] = X[128 * tm + $0, k0 + $1] box (128, 64) signal full{p} map mX by elect\n"
+        "        copy tma.load A{0}[$0, $1] = X[128 * tm + $0, k0 + $1] box (128, 64) signal full{0} map mX by elect",
+        "J3",
+        "outside the steps",
+    ),
+    ("a target without engines", "target cuda:sm_90a", "target cuda:sm_80", "J7", "sm_80|sm_90"),
     ("a box left out", "loop c0 = 0 .. 2 step 1 unroll 2 {", "loop c0 = 0 .. 1 step 1 unroll 2 {", "J3", "bytes"),
     ("boxes of another tile", "= X[128 * tm + $0, k0 + $1] box", "= X[128 * tm + $0, k0 + $1 + 64] box", "J1", ""),
     ("tensor map of another box", "map mX of X bf16 box (128, 64)", "map mX of X bf16 box (64, 64)", "J7", "boxes"),

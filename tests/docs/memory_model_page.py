@@ -55,7 +55,8 @@ def line(row: Ordering) -> str:
     word = f"`{row.kind}`" if row.judged else f"*{row.kind}*"
     grains = ", ".join({"": "all", "warp": "a lane of each warp", "elect": "one thread"}[g] for g in row.grains)
     seen = "; ".join(filter(None, (row.measured, " ".join(f"`{name}`" for name in row.litmus))))
-    cells = (word, row.targets, grains, row.promises, row.source, row.status, seen)
+    targets = f"{row.targets} from {row.since}" if row.since else row.targets
+    cells = (word, targets, grains, row.promises, row.source, row.status, seen)
     return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
 
 

@@ -7,6 +7,8 @@ axis, and what the tensor or the condition does not have of it is written as zer
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from treadle.algebra.expr import Expr, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import Facts, Inexpressible, Relation
@@ -27,6 +29,7 @@ class Chunks:
 
     def __init__(self, engines: Engines) -> None:
         self.engines = engines
+        self.rings: Container[str] = ()  # buffers whose versions a protocol guards
 
     def copy(self, place: Place, stmt: Copy) -> None:
         """*Errors*: findings of J1, J4, J5 and J7."""
@@ -39,7 +42,7 @@ class Chunks:
             raise Refused("J1", f"a copy between {stmt.src.name} and {stmt.dst.name}", {})
         if stmt.dst.rank is not None or stmt.src.rank is not None or stmt.multicast:
             raise Unsure("J2", "a copy of threads between workgroups", missing="one workgroup")
-        if stmt.signal is not None or stmt.dst.version is not None:
+        if stmt.signal is not None or (stmt.dst.version is not None and buffer.name not in self.rings):
             raise Unsure("J2", f"a copy of threads into versions of {buffer.name}", missing="an axis for them")
         far = tensor or room
         assert far is not None

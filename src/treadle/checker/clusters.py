@@ -165,7 +165,7 @@ class Clusters:
     def _concerns(self, s: object) -> bool:
         """Whether a statement waits for, fills or reaches other workgroups, or their memory."""
         if isinstance(s, Sync):
-            return s.kind in FAREWELL or s.kind.startswith("mbar.")
+            return s.kind in FAREWELL or s.kind.startswith("mbar.") or s.kind == "cpasync.arrive"
         if isinstance(s, Copy):
             return s.signal is not None
         return isinstance(s, Stmt) and any(ref.name in self.far or ref.rank is not None for ref, _ in reached(s))

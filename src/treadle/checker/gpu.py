@@ -51,6 +51,7 @@ def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target
     registers = sum(r.agents * r.threads * (r.registers or 0) for r in kernel.roles)
     if registers > target.registers:
         raise Refused("J4", f"{registers} registers, a workgroup has {target.registers}", {"registers": registers})
+    _words(kernel, target)
     _shared(kernel, launch, target)
     _named(kernel, threads, target)
     for role in kernel.roles:
@@ -64,6 +65,26 @@ def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target
                     raise Refused("J7", f"a grid of {grid} for {total} tasks, one each", facts.sample() or {})
         _role(kernel, role, launch, target)
         _registers(role)
+
+
+def _words(kernel: Kernel, target: Target) -> None:
+    """The target has every synchronisation, engine and asynchronous product."""
+    for s in (s for role in kernel.roles for s in walk(role.body)):
+        words: tuple[str, ...] = ()
+        if isinstance(s, Sync):
+            words = (s.kind,)
+        elif isinstance(s, Copy):
+            words = (s.engine,)
+        elif isinstance(s, Mma):
+            words = (s.atom.split(".")[0],)
+        for word in words:
+            row = find_ordering(word, target.kind)
+            if row is not None and row.since and _age(target.name) < _age(row.since):
+                raise Unsure("J7", f"{word} on {target.name}", missing=row.since)
+
+
+def _age(architecture: str) -> int:
+    return int("".join(c for c in architecture if c.isdigit()))
 
 
 def positive(facts: Facts, e: Expr) -> bool:

@@ -162,9 +162,9 @@ class InFlight:
                 flight = replace(flight, dirty=flight.dirty | {ref.name})
             if not writes and ref.name in self.counters:
                 counter = self.counters[ref.name]
-                flight = replace(
-                    flight, loads=flight.loads | {("ring", counter, 0)}, unmet=flight.unmet | {("load", counter, 0)}
-                )
+                flight = replace(flight, unmet=flight.unmet | {("load", counter, 0)})
+                if not self.rings.of_buffer[ref.name].copied:  # an engine heeds a fence alone
+                    flight = replace(flight, loads=flight.loads | {("ring", counter, 0)})
         assigns = isinstance(getattr(stmt, "dst", None), str)
         return replace(flight, fenced=False) if assigns else flight
 

@@ -184,6 +184,8 @@ class Judge:
             self.cluster = launch.cluster
             rings = self._protocols(kernel, target) if target.kind == "cuda" else self._gang(kernel, launch)
             self.walk.rings, self.walk.published = rings, {}
+            if self.walk.chunks is not None and rings is not None:
+                self.walk.chunks.rings = rings.of_buffer
             for role in self._in_order(kernel, rings):
                 self.walk.role = self.accesses.role = role.name
                 mine = self._agents(place, role)
@@ -282,7 +284,9 @@ class Judge:
                 loose = next((b.name for b in kernel.buffers if b.versions and b.name not in staged), None)
                 if loose is not None and any(touched(s, loose) for s in walk(role.body)):
                     raise Unsure("J2", f"{loose} has versions and no protocol", missing="a ring or staging slots")
-                judge = reuse = Reuse(kernel, role, self._index_facts(role, rings.facts), everyone)
+                judge = reuse = Reuse(
+                    kernel, role, self._index_facts(role, rings.facts), everyone, frozenset(rings.of_buffer)
+                )
                 apart = rings.of_buffer.keys() | reuse.run()
                 known = self._index_facts(role, rings.facts)
                 judge = between = Between(kernel, role, self.source, everyone, workspace, frozenset(apart), known)

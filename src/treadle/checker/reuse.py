@@ -42,6 +42,7 @@ from treadle.machine.form import (
 )
 
 COPIES = "cp.async"
+GROUPS = ("cpasync.commit", "cpasync.wait")
 ROUNDS = 16
 """Iterations after which the accesses that a loop leaves behind must repeat."""
 
@@ -187,6 +188,7 @@ class Reuse:
     role: Role
     facts: Facts
     everyone: int
+    rings: frozenset[str] = frozenset()  # into which copies are a protocol's
     at: Stmt | Control | None = None
     watched: frozenset[str] = frozenset()
     lets: dict[str, Expr] = field(default_factory=dict[str, Expr])
@@ -196,9 +198,13 @@ class Reuse:
 
     def run(self) -> frozenset[str]:
         """The buffers that were judged here. *Errors*: findings of J2."""
-        copies = [s for s in walk(self.role.body) if isinstance(s, Copy) and s.engine == COPIES]
+        copies = [
+            s
+            for s in walk(self.role.body)
+            if isinstance(s, Copy) and s.engine == COPIES and s.dst.name not in self.rings
+        ]
         if not copies:
-            lost = next((s for s in walk(self.role.body) if isinstance(s, Sync) and s.kind.startswith("cpasync")), None)
+            lost = next((s for s in walk(self.role.body) if isinstance(s, Sync) and s.kind in GROUPS), None)
             if lost is not None:
                 self.at = lost
                 raise Unsure("J2", "groups of copies without a copy", missing="a copy by threads")

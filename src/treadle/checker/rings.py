@@ -21,6 +21,7 @@ from math import prod
 from treadle.algebra.expr import Atom, Constraint, Expr, Fn, ge, gt, lt, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.clusters import everyone
+from treadle.checker.copied import ARRIVE, check_counted, copied_ring
 from treadle.checker.gpu import BY_WORKGROUPS, accesses, handed
 from treadle.checker.steps import Ring, Step, Tree, bodies, flat, is_meeting, kind, run_length, touches
 from treadle.checker.verdict import Refused, Unsure
@@ -37,6 +38,7 @@ from treadle.machine.form import (
     Let,
     Load,
     Loop,
+    Mma,
     Role,
     Stmt,
     Store,
@@ -44,6 +46,9 @@ from treadle.machine.form import (
     Tasks,
     walk,
 )
+
+FILLS = ("mbar.expect", ARRIVE)
+"""What a producer says of a step: bytes to come, or an arrival of its copies."""
 
 
 @dataclass
@@ -65,7 +70,7 @@ class Rings:
         self.barriers = {b.name: b for b in self.kernel.barriers}
         self.handed = handed(self.kernel)
         self.declared = {b.name: b for b in self.kernel.buffers}
-        producers = [r for r in self.kernel.roles if any(kind(s) == "mbar.expect" for s in walk(r.body))]
+        producers = [r for r in self.kernel.roles if any(kind(s) in FILLS for s in walk(r.body))]
         if len(producers) > 1:
             raise Unsure("J3", "two roles fill rings", missing="one producer")
         for role in producers:
@@ -81,7 +86,9 @@ class Rings:
                     f"{ring.empty.name} counts {ring.empty.count} arrivals, there are {ring.arrivals}",
                     {"count": ring.empty.count, "arrivals": ring.arrivals},
                 )
-            if ring.full.count != 1 or not ring.full.tx or ring.empty.tx:
+            if ring.copied:
+                check_counted(ring)
+            elif ring.full.count != 1 or not ring.full.tx or ring.empty.tx:
                 raise Refused(
                     "J3",
                     f"{ring.full.name} must count one arrival and bytes, {ring.empty.name} arrivals only",
@@ -100,7 +107,7 @@ class Rings:
                 mine = {full for name, full in self.taken if name == other.name}
                 self.lets = lets_of(role), lets_of(other)
                 self.told = values_at(role) | values_at(other)
-                self.same(self._tree(role.body, "mbar.expect", mine), self._tree(other.body, "mbar.wait", mine), {})
+                self.same(self._tree(role.body, FILLS, mine), self._tree(other.body, ("mbar.wait",), mine), {})
 
     # ---- the producer
 
@@ -111,6 +118,9 @@ class Rings:
         for step in steps.values():
             number = sym(step.counter)
             events = [(s, c) for s, c in flat(step.before) if touches(s, step.counter)]
+            if any(kind(s) == "cpasync.arrive" for s, _ in events):
+                self._declare(copied_ring(self, role, step, events))
+                continue
             expects = [s for s, _ in events if kind(s) == "mbar.expect"]
             waits = [s for s, _ in events if kind(s) == "mbar.wait"]
             copies = [(s, c) for s, c in events if isinstance(s, Copy)]
@@ -125,8 +135,8 @@ class Rings:
                 raise Refused(
                     "J3", f"a step of {step.counter} must wait for the slot and announce before it copies", {}
                 )
-            full, empty = (self._barrier(s, number) for s in (expect, wait))
-            self._phase(wait, number, full.versions, 1)
+            full, empty = (self.barrier(s, number) for s in (expect, wait))
+            self.phase(wait, number, full.versions, 1)
             total: Expr = Expr(())
             for copy, times in copies:
                 self.at = copy
@@ -150,21 +160,11 @@ class Rings:
             if wait.by != "elect" or expect.by != "elect":
                 raise Refused("J5", "one thread waits, announces and copies", {})
             buffers = frozenset(c.dst.name for c, _ in copies)
-            ring = Ring(full, empty, full.versions, buffers, step, shared=any(c.multicast for c, _ in copies))
-            for name in buffers:
-                if self.declared[name].versions != ring.slots or name in self.of_buffer:
-                    raise Refused(
-                        "J3",
-                        f"{name} has {self.declared[name].versions} slots, its barriers {ring.slots}",
-                        {"slots": ring.slots},
-                    )
-                self.of_buffer[name] = ring
-            if empty.versions != ring.slots or full.name in self.rings or full.name == empty.name:
-                raise Refused("J3", f"{full.name} and {empty.name} do not have the same slots", {"slots": ring.slots})
-            self.rings[full.name] = ring
-        inside = {id(s) for step in steps.values() for s, _ in flat(step.before)}
+            shared = any(c.multicast for c, _ in copies)
+            self._declare(Ring(full, empty, full.versions, buffers, step, shared=shared))
+        inside = {id(s) for t in steps.values() for s, _ in flat(t.before) if touches(s, t.counter)}
         for s in walk(role.body):
-            if isinstance(s, Copy) or kind(s) in ("mbar.expect", "mbar.wait", "mbar.arrive"):
+            if isinstance(s, Copy) or kind(s) in (*FILLS, "mbar.wait", "mbar.arrive"):
                 if id(s) not in inside:
                     self.at = s
                     raise Refused("J3", "a copy, announcement or wait outside the steps of a ring", {})
@@ -173,6 +173,21 @@ class Rings:
                     if ref.name in self.of_buffer:
                         self.at = s
                         raise Refused("J2", f"the producer touches {ref.name} other than by its copies", {})
+
+    def _declare(self, ring: Ring) -> None:
+        """The ring has barriers and buffers of its own, all with as many slots."""
+        full, empty = ring.full, ring.empty
+        for name in ring.buffers:
+            if self.declared[name].versions != ring.slots or name in self.of_buffer:
+                raise Refused(
+                    "J3",
+                    f"{name} has {self.declared[name].versions} slots, its barriers {ring.slots}",
+                    {"slots": ring.slots},
+                )
+            self.of_buffer[name] = ring
+        if empty.versions != ring.slots or full.name in self.rings or full.name == empty.name:
+            raise Refused("J3", f"{full.name} and {empty.name} do not have the same slots", {"slots": ring.slots})
+        self.rings[full.name] = ring
 
     def _bytes(self, copy: Copy) -> Expr:
         """What a copy counts when it is complete: boxes count whole, runs their elements (`engines` holds a run inside
@@ -205,7 +220,7 @@ class Rings:
                     found[s.counter] = Step(s.counter, path, body, position)
         return found
 
-    def _barrier(self, s: Sync, number: Expr) -> Barrier:
+    def barrier(self, s: Sync, number: Expr) -> Barrier:
         self.at = s
         if s.object is None or s.object.name not in self.barriers:
             raise Refused("J3", f"{s.kind} without a barrier", {})
@@ -213,7 +228,7 @@ class Rings:
             raise Refused("J3", f"{s.kind} of another slot than the step's", {})
         return self.barriers[s.object.name]
 
-    def _phase(self, s: Sync, number: Expr, slots: int, ahead: int) -> None:
+    def phase(self, s: Sync, number: Expr, slots: int, ahead: int) -> None:
         """A wait is for the parity of its turn (the turn before, for a slot to be free)."""
         self.at = s
         have = dict(s.args)["phase"]
@@ -241,7 +256,7 @@ class Rings:
                 raise Refused("J2", f"only some threads wait for {ring.full.name}, all of them read", {})
             if (role.name, ring.full.name) in self.taken or any(t is step for t in self.taken.values()):
                 raise Refused("J3", f"{ring.full.name} is waited for twice in a step", {})
-            self._phase(s, sym(step.counter), ring.slots, 0)
+            self.phase(s, sym(step.counter), ring.slots, 0)
             self.taken[role.name, ring.full.name] = step
             self._reads(role, ring, step, s)
             self._releases(role, ring, step)
@@ -279,6 +294,9 @@ class Rings:
                     raise Refused("J2", f"a consumer writes {ref.name}", {})
                 if ref.version != sym(step.counter):
                     raise Refused("J2", f"{ref.name} is read in another slot than the step's", {})
+                if ring.copied and isinstance(s, Mma | Copy):
+                    reason = f"{ref.name}, which threads copy into, is read by an engine"
+                    raise Unsure("J2", reason, missing="loads of threads")
                 if id(s) not in inside:
                     raise Refused("J2", f"{ref.name} is read before its slot is full, or after the step", {})
 
@@ -405,7 +423,8 @@ class Rings:
                 set_up.append(s.object.name)
             if inits:
                 last = max(i for i, s in enumerate(prologue) if kind(s) == "mbar.init")
-                if not any(kind(s) == "fence.mbar_init" for s in prologue[last + 1 :]):
+                plain = self.cluster == 1 and all(r.copied for r in self.rings.values())
+                if not plain and not any(kind(s) == "fence.mbar_init" for s in prologue[last + 1 :]):
                     raise Refused("J2", "barriers are set up without a fence", {})
             for s in prologue:
                 if not isinstance(s, Sync) or s.kind not in (
@@ -427,16 +446,16 @@ class Rings:
             if set_up.count(b.name) != 1:
                 raise Refused("J3", f"{b.name} is set up {set_up.count(b.name)} times", {"times": set_up.count(b.name)})
 
-    def _tree(self, body: Body, word: str, only: set[str]) -> Tree:
+    def _tree(self, body: Body, words: tuple[str, ...], only: set[str]) -> Tree:
         found: Tree = []
         for s in body:
-            if kind(s) == word and isinstance(s, Sync) and s.object is not None and s.object.name in only:
+            if kind(s) in words and isinstance(s, Sync) and s.object is not None and s.object.name in only:
                 found.append(("ring", s.object.name, []))
             elif isinstance(s, Loop | Tasks):
-                inner = self._tree(s.body, word, only)
+                inner = self._tree(s.body, words, only)
                 if inner:
                     found.append(("loop", s, inner))
-            elif isinstance(s, If) and (self._tree(s.then, word, only) or self._tree(s.orelse, word, only)):
+            elif isinstance(s, If) and (self._tree(s.then, words, only) or self._tree(s.orelse, words, only)):
                 self.at = s
                 raise Unsure("J3", "a ring is used under a condition", missing="a step in every iteration")
         return found

@@ -56,6 +56,7 @@ class Ring:
     step: Step
     arrivals: int = 0
     shared: bool = False
+    copied: int = 0  # by threads, so many of which arrive when their copies are complete
 
 
 def run_length(stmt: Copy, axis: int) -> Expr | None:

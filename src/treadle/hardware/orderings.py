@@ -11,7 +11,8 @@ Status = Literal["documented", "observed", "assumed"]
 @dataclass(frozen=True)
 class Ordering:
     """`kind` is the word of machine text (a synchronisation, an engine, a pool, an effect). `grains` are the parts of
-    an agent that may execute it: "" all threads, "warp" a lane of each warp, "elect" one."""
+    an agent that may execute it: "" all threads, "warp" a lane of each warp, "elect" one. `since`: the first of CUDA's
+    architectures that has it, if older ones that are targets have not."""
 
     kind: str
     targets: str
@@ -22,6 +23,7 @@ class Ordering:
     measured: str = ""
     litmus: tuple[str, ...] = ()
     judged: bool = True
+    since: Literal["", "sm_90", "sm_90a"] = ""
 
 
 CUDA, GPU, CPU, WEB = "cuda", "cuda webgpu", "cpu", "webgpu"

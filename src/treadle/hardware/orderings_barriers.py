@@ -19,6 +19,7 @@ PHASED: tuple[Ordering, ...] = (
         "initialised barriers are visible to engines and other threads that meet later",
         PTX.format("membar / fence: fence.mbarrier_init"),
         measured="left out: 0 of 60 launches wrong",
+        since="sm_90",
     ),
     Ordering(
         "mbar.expect",
@@ -27,6 +28,7 @@ PHASED: tuple[Ordering, ...] = (
         "one arrival; the phase also waits for so many bytes",
         PTX.format("mbarrier.arrive: .expect_tx"),
         litmus=("bytes_hold_the_phase", "clipped_boxes_count_whole"),
+        since="sm_90",
     ),
     Ordering(
         "mbar.arrive",
@@ -48,6 +50,7 @@ PHASED: tuple[Ordering, ...] = (
         "observed",
         "a slot of two workgroups given back by such arrivals: right in every launch",
         litmus=("slot_given_back_to_a_peer",),
+        since="sm_90",
     ),
     Ordering(
         "mbar.wait",
@@ -83,6 +86,7 @@ MEETING: tuple[Ordering, ...] = (
         "counts as a thread at the barrier of the cluster: what it did before is visible to those who wait",
         PTX.format("barrier.cluster.arrive: default .release.cluster"),
         litmus=("cluster_barrier",),
+        since="sm_90",
     ),
     Ordering(
         "cluster.wait",
@@ -92,6 +96,7 @@ MEETING: tuple[Ordering, ...] = (
         "still touch must not end before such a wait",
         PTX.format("barrier.cluster.wait: default .acquire.cluster"),
         litmus=("cluster_barrier",),
+        since="sm_90",
     ),
     Ordering(
         "grid.sync",
@@ -109,6 +114,7 @@ MEETING: tuple[Ordering, ...] = (
         "the launch before, on which this one depends, is complete, and its memory is visible",
         PTX.format("griddepcontrol.wait"),
         litmus=("dependent_launch",),
+        since="sm_90",
     ),
     Ordering(
         "grid.release",
@@ -117,6 +123,7 @@ MEETING: tuple[Ordering, ...] = (
         "the launch that depends on this one may begin, once all workgroups have said so or have ended",
         PTX.format("griddepcontrol.launch_dependents"),
         litmus=("dependent_launch",),
+        since="sm_90",
     ),
     Ordering(
         "workgroup.barrier",
@@ -139,6 +146,7 @@ PROXIES: tuple[Ordering, ...] = (
         "between shared loads and a bulk refill: up to 298 of 300 launches wrong; "
         "between a staged tile, a named barrier and its box: 60 of 60 launches wrong",
         litmus=("store_then_bulk_store",),
+        since="sm_90",
     ),
     Ordering(
         "fence.proxy.tensormap",
@@ -148,6 +156,7 @@ PROXIES: tuple[Ordering, ...] = (
         "encodes every map before the launches, so no rule needs it)",
         PTX.format("membar / fence: fence.proxy.tensormap::generic"),
         judged=False,
+        since="sm_90",
     ),
     Ordering(
         "fence.gpu",

@@ -14,6 +14,7 @@ PRODUCTS: tuple[Ordering, ...] = (
         PTX.format("Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async, register and memory accesses"),
         measured="a slot given back with its own product in flight: 60 of 60 launches wrong",
         litmus=("product_read_early",),
+        since="sm_90a",
     ),
     Ordering(
         "wgmma.fence",
@@ -21,6 +22,7 @@ PRODUCTS: tuple[Ordering, ...] = (
         ALL,
         "registers written before may be used by products after",
         PTX.format("wgmma.fence"),
+        since="sm_90a",
     ),
     Ordering(
         "wgmma.commit",
@@ -28,6 +30,7 @@ PRODUCTS: tuple[Ordering, ...] = (
         ALL,
         "the products since the last commit are a group",
         PTX.format("wgmma.commit_group"),
+        since="sm_90a",
     ),
     Ordering(
         "wgmma.wait",
@@ -36,6 +39,7 @@ PRODUCTS: tuple[Ordering, ...] = (
         "all groups but the last `depth` are complete: registers and memory are free",
         PTX.format("wgmma.wait_group"),
         litmus=("product_read_early",),
+        since="sm_90a",
     ),
     Ordering(
         "setmaxnreg",
@@ -43,6 +47,7 @@ PRODUCTS: tuple[Ordering, ...] = (
         ALL,
         "the warpgroup has that many registers a thread from here on; more are waited for until others gave theirs up",
         PTX.format("setmaxnreg"),
+        since="sm_90a",
     ),
 )
 
@@ -55,6 +60,7 @@ COPIES: tuple[Ordering, ...] = (
         "barrier it signals, and not before they are visible to who waits there",
         PTX.format("cp.async.bulk.tensor: .mbarrier::complete_tx::bytes; Tensors: out-of-bound access"),
         litmus=("clipped_boxes_count_whole",),
+        since="sm_90",
     ),
     Ordering(
         "tma.store",
@@ -66,6 +72,7 @@ COPIES: tuple[Ordering, ...] = (
         "observed",
         "chunks: 513 columns of bf16, the frame to column 520 overwritten (spine-check)",
         litmus=("box_written_in_chunks",),
+        since="sm_90",
     ),
     Ordering(
         "tma.add",
@@ -74,6 +81,7 @@ COPIES: tuple[Ordering, ...] = (
         "as tma.store, each element added to memory by one relaxed atomic operation at gpu scope",
         PTX.format("cp.reduce.async.bulk.tensor: .bulk_group"),
         litmus=("boxes_added",),
+        since="sm_90",
     ),
     Ordering(
         "tma.max",
@@ -82,6 +90,7 @@ COPIES: tuple[Ordering, ...] = (
         "as tma.store, the greater of each element and the one in memory stays, by one relaxed atomic operation at gpu "
         "scope",
         PTX.format("cp.reduce.async.bulk.tensor: .bulk_group"),
+        since="sm_90",
     ),
     Ordering(
         "tma.min",
@@ -90,6 +99,7 @@ COPIES: tuple[Ordering, ...] = (
         "as tma.store, the lesser of each element and the one in memory stays, by one relaxed atomic operation at gpu "
         "scope",
         PTX.format("cp.reduce.async.bulk.tensor: .bulk_group"),
+        since="sm_90",
     ),
     Ordering(
         "tma.multicast",
@@ -99,6 +109,7 @@ COPIES: tuple[Ordering, ...] = (
         " whole bytes of the box",
         PTX.format("cp.async.bulk.tensor: .multicast::cluster"),
         litmus=("multicast_counts_everywhere",),
+        since="sm_90",
     ),
     Ordering(
         "bulk.load",
@@ -107,6 +118,7 @@ COPIES: tuple[Ordering, ...] = (
         "as tma.load, of a run of bytes: addresses and length are multiples of 16",
         PTX.format("cp.async.bulk: .shared::cta.global.mbarrier::complete_tx::bytes"),
         litmus=("bytes_hold_the_phase",),
+        since="sm_90",
     ),
     Ordering(
         "bulk.store",
@@ -115,6 +127,7 @@ COPIES: tuple[Ordering, ...] = (
         "as tma.store, of a run of bytes: addresses and length are multiples of 16",
         PTX.format("cp.async.bulk: .global.shared::cta.bulk_group"),
         litmus=("store_then_bulk_store",),
+        since="sm_90",
     ),
     Ordering(
         "bulk.commit",
@@ -122,6 +135,7 @@ COPIES: tuple[Ordering, ...] = (
         ONE,
         "the boxes that this thread started are a group",
         PTX.format("cp.async.bulk.commit_group"),
+        since="sm_90",
     ),
     Ordering(
         "bulk.wait",
@@ -131,6 +145,7 @@ COPIES: tuple[Ordering, ...] = (
         PTX.format("cp.async.bulk.wait_group, .read"),
         measured="left out before a staging slot is filled again: 60 of 60 launches wrong",
         litmus=("source_overwritten_early",),
+        since="sm_90",
     ),
     Ordering(
         "cp.async",
@@ -157,6 +172,15 @@ COPIES: tuple[Ordering, ...] = (
         litmus=("copies_of_threads",),
     ),
     Ordering(
+        "cpasync.arrive",
+        CUDA,
+        ALL,
+        "an arrival of each executing thread at a phased barrier, made when all copies that the thread started before "
+        "are complete: they are visible to who sees the phase complete (`more` 1: the phase counts one arrival more "
+        "for each, so that it waits for the copies and for as many arrivals as before)",
+        PTX.format("cp.async.mbarrier.arrive: arrive-on triggered by the completion of all prior cp.async, .noinc"),
+    ),
+    Ordering(
         "dsmem",
         CUDA,
         ANY,
@@ -164,5 +188,6 @@ COPIES: tuple[Ordering, ...] = (
         "ended; ordered by the barrier of the cluster",
         GUIDE.format("Thread Block Clusters, Distributed Shared Memory; PTX ISA 9.0, mapa, .shared::cluster"),
         litmus=("cluster_barrier",),
+        since="sm_90",
     ),
 )

@@ -110,6 +110,7 @@ TASKS: tuple[Ordering, ...] = (
         "as persistent, of clusters: all workgroups of one go through the same tasks, and nothing but barriers orders "
         "them",
         GUIDE.format("Thread Block Clusters"),
+        since="sm_90",
     ),
     Ordering(
         "warps",
@@ -148,6 +149,7 @@ TASKS: tuple[Ordering, ...] = (
         "workgroups `cluster * i ..` are resident together on neighbouring multiprocessors",
         GUIDE.format("Thread Block Clusters"),
         litmus=("cluster_barrier",),
+        since="sm_90",
     ),
     Ordering(
         "launch.dependent",
@@ -157,6 +159,7 @@ TASKS: tuple[Ordering, ...] = (
         "memory visible",
         PTX.format("griddepcontrol; CUDA C++ Programming Guide 13.0, Programmatic Dependent Launch"),
         litmus=("dependent_launch",),
+        since="sm_90",
     ),
 )
 

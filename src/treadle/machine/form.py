@@ -226,9 +226,9 @@ class Sync(Stmt):
 
     CUDA: mbar.init, mbar.expect, mbar.arrive, mbar.wait, barrier.sync and barrier.arrive (named), fence.proxy.async,
     fence.mbar_init, wgmma.fence, wgmma.commit, wgmma.wait, bulk.commit, bulk.wait, cpasync.commit, cpasync.wait,
-    setmaxnreg, cluster.arrive and cluster.wait (all threads of the cluster), grid.sync (all threads of the launch),
-    grid.release and grid.wait (of a launch to the one that depends on it), counter.add and counter.wait (counters in
-    global memory), fence.gpu.
+    cpasync.arrive (at a phased barrier), setmaxnreg, cluster.arrive and cluster.wait (all threads of the cluster),
+    grid.sync (all threads of the launch), grid.release and grid.wait (of a launch to the one that depends on it),
+    counter.add and counter.wait (counters in global memory), fence.gpu.
     CPU: amx.config, amx.release. `object` with version; `args` are its numbers (bytes, phase, depth, id,
     threads): `machine.vocabulary.SYNC` lists them by kind.
     """

@@ -362,6 +362,6 @@ def _sync(names: Names, item: Sync) -> None:
         names.problem(f"{item.kind} is executed by all threads of an agent together")
     for name, expr in item.args:
         names.known(expr, 0)
-        low, high = {"read": (0, 1), "id": (0, 15)}.get(name, (0, None))
+        low, high = {"read": (0, 1), "more": (0, 1), "id": (0, 15)}.get(name, (0, None))
         if expr.constant is not None and (expr.constant < low or (high is not None and expr.constant > high)):
             names.problem(f"{name} is {expr.constant}")

@@ -59,6 +59,8 @@ SYNC: dict[str, SyncShape] = {
     "bulk.wait": SyncShape(False, ("depth",), ("read",)),
     "cpasync.commit": SyncShape(whole=True),
     "cpasync.wait": SyncShape(False, ("depth",), whole=True),
+    # An arrival of each thread at a phased barrier when its copies are complete; `more` 1: it counts as many more.
+    "cpasync.arrive": SyncShape(True, (), ("more",), whole=True),
     "setmaxnreg": SyncShape(False, ("registers",), whole=True),
     "amx.config": SyncShape(),
     "amx.release": SyncShape(),

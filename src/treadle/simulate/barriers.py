@@ -53,6 +53,10 @@ class Phased:
             raise self.findings.fatal("protocol", line, text)
         self._turn()
 
+    def more(self, count: int) -> None:
+        """The phase at hand waits for so many arrivals more."""
+        self.pending += count
+
     def expect(self, count: int, line: int) -> None:
         """Announces bytes of this phase."""
         if not self.counts_bytes:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from treadle.machine.form import Sync
 from treadle.machine.vocabulary import SYNC
 from treadle.simulate.barriers import Groups, Named
+from treadle.simulate.clocks import Order
 from treadle.simulate.counters import add, await_count
 from treadle.simulate.engines import phased
 from treadle.simulate.schedule import Steps, Wait
@@ -214,6 +215,30 @@ def _cpasync_wait(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
     thread.cpasync.forget(numbers["depth"])
 
 
+def _cpasync_arrive(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
+    """An arrival of each thread of the warp, which its copies make when the last of them is complete."""
+    assert item.object is not None
+    barrier, lanes, line, group = phased(thread, item.object), thread.lanes, thread.line, thread.group
+    barrier.usable(thread.strand, line)
+    if numbers.get("more", 0):
+        barrier.more(lanes)
+    works = thread.cpasync.pending
+    group.loads += 1
+
+    def arrive() -> Steps:
+        yield Wait(lambda: all(w.done for w in works), f"the copies of line {line}", line)
+        given = Order()
+        for work in works:
+            if work.done_trace is not None:
+                given.join(work.done_trace)
+        group.loads -= 1
+        barrier.arrive(lanes, given, line)
+
+    thread.strand.tick()
+    thread.world.scheduler.spawn(f"the arrival of line {line}", arrive(), engine=True)
+    yield None
+
+
 def _wgmma_wait(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
     covered = thread.wgmma.covered(numbers["depth"])
     yield from _await(thread, thread.wgmma, numbers["depth"], item.kind, read=False)
@@ -265,6 +290,7 @@ HANDLERS: dict[str, Callable[[Thread, Sync, dict[str, int]], Steps]] = {
     "bulk.wait": _bulk_wait,
     "cpasync.commit": _commit(lambda t: t.cpasync),
     "cpasync.wait": _cpasync_wait,
+    "cpasync.arrive": _cpasync_arrive,
     "setmaxnreg": _registers,
     "counter.add": add,
     "counter.wait": await_count,

@@ -261,7 +261,7 @@ class Agent:
             yield lambda: barrier.passed(parity)
             time, causes = barrier.passed(parity) or (self.clock, ())
             self.put("wait", 0, f"mbar.wait {world.named(item.object, self.env)}", (item,), after=causes, until=time)
-        elif item.kind in ("mbar.arrive", "mbar.expect") and item.object is not None:
+        elif item.kind in ("mbar.arrive", "mbar.expect", "cpasync.arrive") and item.object is not None:
             self.flush()
             arrivals = self.arrivals(item) * numbers.get("count", 1)
             event = self.put("sync", 1.0, f"{item.kind} {world.named(item.object, self.env)}", (item,))

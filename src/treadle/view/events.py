@@ -73,7 +73,7 @@ def barriers_of(item: Stmt) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return (item.signal.name,), ()
     if not isinstance(item, Sync):
         return (), ()
-    if item.object is not None and item.kind in ("mbar.arrive", "mbar.expect"):
+    if item.object is not None and item.kind in ("mbar.arrive", "mbar.expect", "cpasync.arrive"):
         return (item.object.name,), ()
     if item.object is not None and item.kind == "mbar.wait":
         return (), (item.object.name,)

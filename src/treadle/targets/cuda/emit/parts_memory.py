@@ -36,7 +36,12 @@ _part(
     "barrier_arrive",
     """
 DEVICE void barrier_arrive(u32 bar) {
+#if __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+#else
+  u64 state;
+  asm volatile("mbarrier.arrive.shared::cta.b64 %0, [%1];" : "=l"(state) : "r"(bar) : "memory");
+#endif
 }""",
 )
 _part(
@@ -192,10 +197,19 @@ _part(
     "barrier_wait",
     """
 DEVICE void barrier_wait(u32 bar, u32 parity) {
+#if __CUDA_ARCH__ >= 900
   asm volatile(
       "{\\n.reg .pred done;\\n"
       "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\\n"
       "@done bra passed;\\nbra again;\\npassed:\\n}" ::"r"(bar), "r"(parity) : "memory");
+#else
+  u32 done;
+  do {
+    asm volatile(
+        "{\\n.reg .pred over;\\nmbarrier.test_wait.parity.shared::cta.b64 over, [%1], %2;\\n"
+        "selp.u32 %0, 1, 0, over;\\n}" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+  } while (!done);
+#endif
 }""",
 )
 _part(
@@ -237,6 +251,17 @@ _part("copies_commit", 'DEVICE void copies_commit() { asm volatile("cp.async.com
 _part(
     "copies_wait",
     'template <int P> DEVICE void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(P) : "memory"); }',
+)
+_part(
+    "copies_arrive",
+    """
+// When the copies of this thread are complete they arrive for it (`more`: the phase counts an arrival more for that).
+DEVICE void copies_arrive(u32 bar) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
+}
+DEVICE void copies_arrive_more(u32 bar) {
+  asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
+}""",
 )
 _part(
     "copy_16",

@@ -12,6 +12,7 @@ from treadle.targets.cuda.emit.scope import Scope, register
 _ANYWHERE = (
     *("barrier.sync", "barrier.arrive", "cpasync.commit", "cpasync.wait", "grid.sync"),
     *("counter.add", "counter.wait", "fence.gpu"),
+    *("mbar.init", "mbar.arrive", "mbar.wait", "cpasync.arrive"),
 )
 
 
@@ -21,7 +22,7 @@ def sync(scope: Scope, stmt: Sync) -> None:
         scope.setting.need_hopper(stmt.kind)
     args = dict(stmt.args)
     match stmt.kind:
-        case "mbar.init" | "mbar.expect" | "mbar.arrive" | "mbar.wait":
+        case "mbar.init" | "mbar.expect" | "mbar.arrive" | "mbar.wait" | "cpasync.arrive":
             _phased(scope, stmt, args)
         case "barrier.sync" | "barrier.arrive":
             for name in scope.setting.ready.get(id(stmt), ()):
@@ -99,15 +100,25 @@ def _phased(scope: Scope, stmt: Sync, args: dict[str, Expr]) -> None:
     where = barrier(scope, MemRef(stmt.object.name, (), stmt.object.version))
     if stmt.kind == "mbar.expect":
         scope.line(f"{scope.use('barrier_expect')}({where}, {scope.text(args['bytes'])});")
+    elif stmt.kind == "cpasync.arrive":
+        more = "more" in args and scope.number(args["more"], "more")
+        scope.line(f"{scope.use('copies_arrive')}{'_more' if more else ''}({where});")
     elif stmt.kind == "mbar.wait":
         phase = scope.symbols.text(scope.symbols.resolve(args["phase"]) % 2)
         scope.line(f"{scope.use('barrier_wait')}({where}, {phase.narrow()});")
-    elif stmt.object.rank is not None:
-        _far_arrival(scope, stmt.object, where, scope.text(args["count"]) if "count" in args else "1")
-    elif "count" in args:
-        scope.line(f"{scope.use('barrier_arrive_many')}({where}, {scope.text(args['count'])});")
+    elif stmt.object.rank is not None or "count" in args:
+        scope.setting.need_hopper("arrivals of several at once, or at another workgroup")
+        _arrivals(scope, stmt.object, where, args)
     else:
         scope.line(f"{scope.use('barrier_arrive')}({where});")
+
+
+def _arrivals(scope: Scope, ref: MemRef, where: str, args: dict[str, Expr]) -> None:
+    count = scope.text(args["count"]) if "count" in args else "1"
+    if ref.rank is not None:
+        _far_arrival(scope, ref, where, count)
+    else:
+        scope.line(f"{scope.use('barrier_arrive_many')}({where}, {count});")
 
 
 def word(scope: Scope, ref: MemRef | None) -> str:
