@@ -160,6 +160,13 @@ WRONG = {
         "J2",
         (3, 72),
     ),
+    "the ring moves on where all have arrived": (
+        RIGHT["consumers of a ring"],
+        ("        a = copy -0.0\n", "        advance c\n        a = copy -0.0\n"),
+        "unknown",
+        "J3",
+        (3, 72),
+    ),
     "a slot of the ring in the part": (
         RIGHT["consumers of a ring"],
         ("q = load P[t, i]", "q = load A{c - 1}[0]"),

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 import treadle as td
 from treadle.checker.derivation import validate
 from treadle.ir.core import Program
 from treadle.ir.parser import parse_program
+from treadle.ir.paths import paths
 from treadle.ir.printer import print_program
 from treadle.plan.steps import Step
-from treadle.rules import Derivation, factor
+from treadle.rules import Derivation, factor, materialise
 
 from . import kernels
 
-M, N = td.dims("M N")
+M, N, V = td.dims("M N V")
 
 
 @td.kernel
@@ -120,3 +123,65 @@ def test_a_tile_of_parts_with_one_more_element_than_chunks() -> None:
     )
     verdict = validate(before.start, before.steps[0], after)
     assert verdict.status == "rejected" and "and the chunks are" in verdict.reason, verdict
+
+
+@td.kernel
+def gathered(G: td.Tensor[M], X: td.Tensor[V], Y: td.Out[M, N]):
+    for m, n in td.parallel(M.each, N.each):
+        x = X[td.in_range(G[m], V)]
+        Y[m, n] = x * 2.0
+
+
+@td.kernel
+def gathered_each(G: td.Tensor[M], X: td.Tensor[V], Y: td.Out[M, N]):
+    for m in td.parallel(M.each):
+        x = X[td.in_range(G[m], V)]
+        for n in td.parallel(N.each):
+            Y[m, n] = x * 2.0
+
+
+@td.kernel
+def gathered_if(C: td.Tensor[M], G: td.Tensor[M], X: td.Tensor[V], Y: td.Out[M]):
+    for m in td.parallel(M.each):
+        if C[m] > 0.0:
+            x = X[td.in_range(G[m], V)]
+            Y[m] = x
+
+
+APART = [["X", "Y"], ["G", "Y"]]
+
+
+def _like(**tensors: int) -> list[object]:
+    return [
+        td.like(np.int64 if n == "G" else np.float32, *((2, 3)[:k] if n != "X" else (5,))) for n, k in tensors.items()
+    ]
+
+
+def test_what_is_promised_in_instances_that_there_are() -> None:
+    """Without columns the source reads nothing by what is promised; a tile of all rows would be filled all the same."""
+    before = gathered.program(*_like(G=1, X=1, Y=2))
+    d = Derivation(before).then(materialise, "%x", APART)
+    assert "for each n" in validate(before, d.steps[0], d.program).reason
+    before = gathered_each.program(*_like(G=1, X=1, Y=2))
+    d = Derivation(before).then(materialise, "%x", APART)
+    assert validate(before, d.steps[0], d.program).status == "verified"
+
+
+def test_what_is_promised_under_a_condition() -> None:
+    before = gathered_if.program(*_like(C=1, G=1, X=1, Y=1))
+    access = "        %3: i64[] = load G[m]\n        %x: f32[] = load X[in_range(%3())]\n"
+    made = (
+        "    %t: f32[M] = full uninitialised\n"
+        "    region R0_x parallel (m_1 in M each) carry (%t.1: f32[M] = %t) -> (%t.2)\n"
+        "      %9: i64[] = load G[m_1]\n"
+        "      %y: f32[] = load X[in_range(%9())]\n"
+        "      %t.3: f32[M] = insert %t.1[m_1] = %y\n"
+        "      yield %t.3\n"
+    )
+    after = edited(
+        before, ("    region R0 ", f"{made}    region R0 "), (access, "        %x: f32[] = extract %t.2[m]\n")
+    )
+    forward: dict[str, str | None] = {path: f"2{path[1:]}" for path, _ in paths(before)}
+    forward |= {"0.0.3.0.0": None, "0.0.3.0.1": None, "0.0.3.0.2": "2.0.3.0.1"}
+    verdict = validate(before, Step("materialise", {"value": "%x", "disjoint": APART}, tuple(forward.items())), after)
+    assert verdict.status == "rejected" and "promised under an `if`" in verdict.reason, verdict

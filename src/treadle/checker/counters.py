@@ -33,6 +33,7 @@ from treadle.checker.source import Source
 from treadle.checker.threads import expressions
 from treadle.checker.verdict import Refused, Unsure, require
 from treadle.machine.form import (
+    Advance,
     Body,
     Compute,
     Control,
@@ -345,6 +346,8 @@ class Counters:
                 raise Unsure("J2", "work of engines where all have arrived", missing="loads and stores of threads")
             if isinstance(s, Sync) and s.kind not in ("prefetch", "fence.gpu"):
                 raise Unsure("J5", f"{s.kind} where all have arrived", missing="threads that need no others")
+            if isinstance(s, Advance):  # the role goes on behind the part: in one workgroup with other numbers
+                raise Unsure("J3", f"{s.counter} moves on where all have arrived", missing="a step in every task")
             if isinstance(s, Stmt) and any(ref.name in own or ref.rank is not None for ref, _ in _accesses(s)):
                 raise Unsure("J2", "memory of the workgroup where all have arrived", missing="registers and workspace")
 

@@ -17,7 +17,7 @@ from treadle.checker.derivation_folds import factor, products, regroup
 from treadle.checker.derivation_match import Match
 from treadle.checker.derivation_nests import fuse, permute, reindex, serialise, split
 from treadle.checker.derivation_scopes import fuse_scopes, move, specialise, split_scopes
-from treadle.checker.derivation_tiles import backwards
+from treadle.checker.derivation_tiles import backwards, kept
 from treadle.checker.verdict import Finding, Status, Verdict
 from treadle.ir.core import Program
 from treadle.ir.errors import IRDominance, IRStructure, IRType
@@ -81,11 +81,14 @@ def validate(before: Program, step: Step, after: Program) -> Verdict:
         except (IRStructure, IRDominance, IRType) as error:
             return verdict("rejected", f"the program {place} it is malformed: {error.found}")
     try:
-        if step.kind in UNDONE:
+        undone = step.kind in UNDONE
+        if undone:
             before, step, after = after, backwards(before, step, after, UNDONE[step.kind]), before
         m = Match(before, after, step)
         rule(m)
         m.run()
+        if undone:
+            kept(m)
         pairs = cast("list[list[str]]", step.args.get("disjoint", []))
         facts = tuple(f"disjoint({a}, {b})" for a, b in pairs)
     except Finding as no:

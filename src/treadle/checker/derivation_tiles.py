@@ -1,7 +1,8 @@
 """Validators of steps on tiles: a value kept in a tile of its own, and a tile that is a copy of another.
 
-Keeping a value is what `recompute` undoes, so a step that keeps one is judged as the step back. Nothing is lost by
-that: a comparison finds two programs to mean the same, for all arguments, and says nothing of which one came first.
+Keeping a value is what `recompute` undoes, so a step that keeps one is judged as the step back. A comparison finds two
+programs to mean the same, for all arguments, and says nothing of which one came first; but what the author promised of
+an access (`in_range`) holds in the instances that the source has, so those that the step adds must be such (`kept`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Sequence
 
 from treadle.algebra.dims import Part
 from treadle.checker.derivation_match import Match, wrong
-from treadle.ir.core import Op, Program, Region, RegionArg, Sub
-from treadle.ir.ops.access import Extract, Insert
+from treadle.checker.scopes import flat
+from treadle.ir.core import Block, Op, Program, Region, RegionArg, Sub
+from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.elementwise import Full
 from treadle.ir.paths import paths
 from treadle.plan.steps import Step
@@ -29,6 +31,38 @@ def backwards(before: Program, step: Step, after: Program, kind: str) -> Step:
     forward = tuple((path, back.get(path)) for path, _ in paths(after) if back.get(path) != path)
     args = {name: value for name, value in step.args.items() if name in ("value", "disjoint")}
     return Step(kind, args, forward)
+
+
+def kept(m: Match) -> None:
+    """A tile that the step back drops is filled by instances in which all that its accesses promise was promised.
+
+    They are those of the regions around the read, one for one, if each of their arguments subscripts it, over a whole
+    axis, and no `if` is around it.
+    """
+    name = m.step.args["value"]
+    read = next((op for op in m.before.body.walk() if isinstance(op, Extract) and op.result.name == name), None)
+    maker = next((op for op in m.before.body.walk() if read is not None and read.source in op.results), None)
+    if read is None or not isinstance(maker, Region):
+        wrong(f"{name} is not kept in a tile that a region fills")
+    accesses = (op for op in maker.body.walk() if isinstance(op, Load | Store | Extract | Insert))
+    if not any(sub.promised for op in accesses for sub in flat(op.subs)):
+        return
+    for op in _around(m.before.body, read):
+        if not isinstance(op, Region):
+            wrong(f"what is promised of {name} is promised under an `if`, and {maker.name} is under none")
+        for arg in op.args:
+            pairs = zip(read.subs, read.source.type.axes, strict=True)
+            if not any(isinstance(sub, Sub) and _fills(arg, sub, axis) for sub, axis in pairs):
+                wrong(f"what is promised of {name} is promised for each {arg.name}, and {maker.name} may be without")
+
+
+def _around(body: Block, op: Op) -> list[Op]:
+    """The operations around one, outermost first."""
+    for outer in body.ops:
+        for inner in outer.blocks:
+            if any(x is op for x in inner.walk()):
+                return [outer, *_around(inner, op)]
+    return []
 
 
 def aliased(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tuple[int, int]:

@@ -180,7 +180,7 @@ class Reading:
         if (ref.version is None) != (buffer.versions == 0):
             raise Refused("J2", f"{ref.name} is accessed {'without' if ref.version is None else 'with'} a version", {})
         filled = place.filled.get(ref.name)
-        if filled is not None and not place.contents[ref.name].overwritten:
+        if filled is not None and place.contents[ref.name].untouched(filled):
             found = substituted(filled, {f"${i}": e for i, e in enumerate(index)})
             for case, term in split(inside, found):
                 if isinstance(term, Undef) and not term.some:

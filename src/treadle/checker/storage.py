@@ -80,10 +80,9 @@ class Contents:
         """With a new version on top. A layer in which nothing was written is hidden by none but the ones below it."""
         return replace(self, layers=(Layer(pieces, origin=origin, depth=depth), *self.layers))
 
-    @property
-    def overwritten(self) -> bool:
-        """Whether a version was opened over what is known to be there."""
-        return bool(self.layers) and not self.layers[0].whole
+    def untouched(self, pieces: Pieces) -> bool:
+        """Whether these contents are all that is known of it: no version, store or invariant has come over them."""
+        return len(self.layers) == 1 and self.layers[0].pieces is pieces and not self.touched
 
     def forgotten(self, why: str) -> Contents:
         """Of which nothing may be read."""
