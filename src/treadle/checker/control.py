@@ -246,12 +246,30 @@ class Walk(Invariants):
                 if any(v == mine[0].var for _, v in bound):
                     raise Refused("J1", f"{mine[0].var} enumerates the blocks of two arguments", {})
                 others = [c for r in ranges if r is not mine[0] for c in r.inside]
-                Cut(place.facts.also(*others), region, arg, mine[0], start, stop, bindings).check(place.source)
+                dealt, whole = self._dealt(place, region, mine[0], exprs, bound)
+                Cut(place.facts.also(*others), region, arg, whole, start, stop, bindings).check(place.source)
                 for symbol, e in zip(argument_symbols(arg), exprs):
                     bindings[symbol] = e
                     bound.append((symbol, mine[0].var))
+                    bound += [(symbol, dealt)] if dealt else []
             self._argument_order(region, bindings)
         return View(bindings, place.view.branches), tuple(bound)
+
+    def _dealt(
+        self, place: Place, region: Region, mine: Range, exprs: tuple[Expr, ...], bound: list[tuple[str, str]]
+    ) -> tuple[str, Range]:
+        """The variable of the tasks around by which the blocks of a range are dealt out, and the range; "" and the
+        variable's own range where they are not."""
+        if region.kind != "parallel" or not place.frames or isinstance(self.at, Tasks):
+            return "", mine
+        taken = {v for f in place.frames for _, v in f.bound} | {v for _, v in bound}
+        for frame in place.frames:
+            for shares in frame.ranges if isinstance(frame.control, Tasks) else ():
+                used = shares.var in taken or any(shares.var in e.symbols for e in exprs)
+                whole = None if used or shares.var not in mine.lo.symbols else mine.whole(shares)
+                if whole is not None:
+                    return shares.var, whole
+        return "", mine
 
     def _nesting(self, place: Place, region: Region, bindings: dict[str, Expr]) -> None:
         """The domain of a region may hang on outer arguments, which must be bound before it is entered."""

@@ -223,11 +223,12 @@ def common_prefix(paths: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:
 
 def entering_ranges(frames: Sequence[Frame], symbols: frozenset[str]) -> list[Range]:
     """Variables that enumerate blocks of these arguments only, and whose ranges depend on none that do not."""
-    plain = {r.var for f in frames for r in f.ranges if r.var not in f.entering(symbols)}
+    entering = {v for f in frames for v in f.entering(symbols)}
+    plain = {r.var for f in frames for r in f.ranges if r.var not in entering}
     found: list[Range] = []
     for f in frames:
         for r in f.ranges:
-            if r.var not in f.entering(symbols):
+            if r.var not in entering:
                 continue
             if (r.lo.symbols | r.hi.symbols) & plain:
                 plain.add(r.var)

@@ -3,14 +3,15 @@
 Blocks `[start(v), stop(v))` for v = first, next, ... must be non-empty, begin where the domain begins, each begin where
 the last one stopped, and end where the domain ends; single coordinates are blocks of one. Tasks may enumerate the
 blocks
-of a `parallel` region backwards too.
+of a `parallel` region backwards too. Its blocks may be dealt out: a variable of the tasks around a loop, which
+enumerates nothing else, is the first of every so many that the loop goes through.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treadle.algebra.expr import Constraint, Expr, eq, ge, lt, maximum, minimum, sym
+from treadle.algebra.expr import ZERO, Constraint, Expr, eq, ge, lt, maximum, minimum, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.source import Source
 from treadle.checker.verdict import Finding, Refused, require
@@ -43,6 +44,19 @@ class Range:
         if known is not None:
             return self.lo + self.step * max(0, -(-known // self.step))
         return self.lo + self.step * ((maximum(length, 0) + self.step - 1) // self.step)
+
+
+    def whole(self, shares: Range) -> Range | None:
+        """The range of which each value of another variable has every so many values, from its own on: together they
+        are the values of that range, each once."""
+        p, count = sym(shares.var), (shares.hi - shares.lo).constant
+        if shares.step != 1 or shares.lo != ZERO or count is None or count < 1 or self.step % count:
+            return None
+        each = self.step // count
+        first = self.lo - each * p
+        if shares.var in first.symbols | self.hi.symbols:
+            return None
+        return Range(self.var, first, self.hi, each)
 
 
 @dataclass

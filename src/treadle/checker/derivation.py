@@ -85,6 +85,7 @@ def validate(before: Program, step: Step, after: Program) -> Verdict:
         if undone:
             before, step, after = after, backwards(before, step, after, UNDONE[step.kind]), before
         m = Match(before, after, step)
+        m.backwards = undone
         rule(m)
         m.run()
         if undone:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Constraint, Expr, ge, lt
@@ -13,6 +14,7 @@ from treadle.checker.derivation_tiles import aliased
 from treadle.checker.scopes import index_expressions
 from treadle.checker.verdict import require
 from treadle.ir.core import Block, Op, Program, Region, Sub, Value, values_of
+from treadle.ir.infer import flat_subs
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 
 
@@ -233,11 +235,11 @@ def _inline(m: Match, read: Extract) -> None:
     def handler(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tuple[int, int]:
         if m.claims.get(id(read)) is not None:
             wrong(f"{m.said(read)} is still there")
-        _instance(m, maker, put, read)
+        wider = _instance(m, maker, put, read)
         end = j
         while end < len(ys) and id(ys[end]) not in m.claimed:
             end += 1
-        _slice(m, maker, put.value, ys[j:end])
+        _slice(m, maker, put.value, ys[j:end], wider)
         m.values[read.result.name] = m.value(put.value)
         made = {v.name: v for op in ys[j:end] for v in op.results}.get(m.value(put.value), put.value)
         if not m.same(read.result.type, made.type):
@@ -247,9 +249,13 @@ def _inline(m: Match, read: Extract) -> None:
     m.handlers[id(read)] = handler
 
 
-def _instance(m: Match, maker: Region, put: Insert, read: Extract) -> None:
-    """The instance that fills what is read: each argument is a subscript of the update over a whole axis."""
+def _instance(m: Match, maker: Region, put: Insert, read: Extract) -> bool:
+    """The instance that fills what is read: each argument is a subscript of the update over a whole axis. Whether other
+    instances may fill what nothing reads."""
     left = {a.name: a for a in maker.args}
+    block, _ = definition(m.before, read.result.name)
+    readers = around(m.before, block)
+    wider = False
     for mine, theirs, axis in zip(put.subs, read.subs, read.source.type.axes, strict=True):
         if not isinstance(mine, Sub) or not isinstance(theirs, Sub):
             wrong(f"{axis.dim} is subscripted by its factors")
@@ -272,12 +278,16 @@ def _instance(m: Match, maker: Region, put: Insert, read: Extract) -> None:
         else:
             wrong(f"{read.result.name} reads {axis.dim} of {read.source.name} by other subscripts than it was filled")
         del left[arg.name]
+        goes = [a.domain for a in readers if theirs in (Sub(part=a.part), Sub(index=a.index))]
+        wider = wider or [(p.lo, p.hi) for p in goes] != [(axis.lo, axis.hi)]
     if left:
         wrong(f"which {next(iter(left))} of {maker.name} filled {read.result.name} is not told")
+    return wider
 
 
-def _slice(m: Match, maker: Region, value: Value, ys: Sequence[Op]) -> None:
-    """New operations are operations of the region's body, in their order, without effect, of unchanged tensors."""
+def _slice(m: Match, maker: Region, value: Value, ys: Sequence[Op], wider: bool) -> None:
+    """New operations are operations of the region's body, in their order, without effect, of unchanged tensors. `wider`:
+    the region may make elements that nothing reads, for which no promise was given."""
     touched = stored(m.before.body.ops)
     m.loose = True
     j = 0
@@ -286,11 +296,27 @@ def _slice(m: Match, maker: Region, value: Value, ys: Sequence[Op]) -> None:
             for access in accesses(op):
                 if isinstance(access, Load):
                     _unchanged(m, access, touched)
-            m.op(op, ys[j])
+                    if m.backwards and wider and any(s.promised for s in flat_subs(access.subs)):
+                        wrong(f"{m.said(access)} is promised to be inside its tensor only where an instance reads it")
+            now = ys[j]
+            if m.backwards and isinstance(op, Load) and isinstance(now, Load) and op.fill is not None is now.fill:
+                _filled(m, op, now)
+            else:
+                m.op(op, now)
             j += 1
     m.loose = False
     if j < len(ys):
         wrong(f"{m.said(ys[j])} is new, and nothing says why")
+
+
+def _filled(m: Match, op: Load, now: Load) -> None:
+    """A load with a fill, in the place of one that never leaves its tensor: what was given is right, or promised."""
+    m.fields(op, now, ("fill", "subs"))
+    mine, theirs = list(flat_subs(op.subs)), list(flat_subs(now.subs))
+    shapes = [[len(s) if isinstance(s, tuple) else 0 for s in x.subs] for x in (op, now)]
+    if shapes[0] != shapes[1] or not all(m.same(replace(a, promised=b.promised), b) for a, b in zip(mine, theirs)):
+        wrong(f"{m.said(op)} loads other elements than {m.said(now)}")
+    m.bind(op.results, now.results)
 
 
 def _wanted(maker: Region, op: Op, value: Value) -> bool:

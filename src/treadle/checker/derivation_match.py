@@ -75,6 +75,7 @@ class Match:
         self.after_region: dict[int, tuple[str, str | None]] = {}
         self.drops = False
         self.loose = False
+        self.backwards = False  # the program after is the one that was given
         self.moved: Callable[[Match, Sequence[Op], Sequence[Op]], Sequence[Op]] | None = None
         self.claims: dict[int, Op | None] = {}
         self.claimed: set[int] = set()

@@ -67,7 +67,7 @@ def _closing(stream: Stream, rows: int, step: int) -> tuple[list[Fact], list[tup
             if stream.all_rows and part == stream.rows.part:
                 passing.append((tile, part, f"{part} has fewer rows than a block"))
                 continue
-            if part in tile.shifted:
+            if part in tile.shifted or stream.told_in(tile, part):
                 continue  # rows and columns of which none is used
             if begin != ZERO:
                 # The whole of a factor, whose blocks end with it; or blocks of one, which the next one's follow.

@@ -57,6 +57,8 @@ class Feeding:
     """Coordinates of a block of rows along each of the parts that rows are made of, where there are several."""
     resident: int = 1
     """Workgroups that share a multiprocessor: while one computes, others contract and wait."""
+    shares: int = 1
+    """Tasks among which the blocks of a range are dealt whose length an instance tells."""
 
     @property
     def rows(self) -> int:
@@ -120,6 +122,7 @@ class Fed(LaneLowering):
         self.maps: dict[str, TensorMap] = {}
         self.barriers: list[Barrier] = []
         self.rings = [self.ring(tiles) for tiles in stream.rings()]
+        self.share = self.parts.fresh("share") if stream.told and feeding.shares > 1 else ""
         self.tasks: form.Tasks | None = None
         self.task_frame: Frame | None = None
         self.wide: dict[str, tuple[str, tuple[Lane | None, ...], tuple[str, ...]]] = {}
@@ -272,6 +275,29 @@ class Fed(LaneLowering):
 
     # ---- where tiles lie
 
+    def walk_told(self, frame: Frame) -> tuple[list[tuple[form.Loop, Frame]], Frame]:
+        """Loops over the blocks of ranges that an instance tells: a task has every so many of them."""
+        loops: list[tuple[form.Loop, Frame]] = []
+        for arg in self.stream.told:
+            region = self.stream.region
+            lo, hi = self.index(arg.domain.lo, frame), self.index(arg.domain.hi, frame)
+            size = self.cut(region, arg, frame)[0]
+            first = lo + size * sym(self.share) if self.share else lo
+            loop = form.Loop(
+                var=self.parts.fresh(f"{arg.name}0"),
+                lo=first,
+                hi=hi,
+                step=size * self.feeding.shares,
+                origin=self.line(region),
+            )
+            inner = frame.child(loop.body)
+            inner.symbols.add(loop.var)
+            bound = self.bind_arg(region, arg, None, sym(loop.var), inner)
+            loop.enters = (form.Enter(self.region_names[id(region)], (bound,)),)
+            loops.append((loop, inner))
+            frame = inner
+        return loops, frame
+
     def walk_depth(self, frame: Frame) -> tuple[form.Loop, Frame]:
         """A loop over blocks of a dimension that is contracted as a whole."""
         _, lo, hi = self.key(self.stream.step, frame)
@@ -310,6 +336,8 @@ class Fed(LaneLowering):
         coords: dict[object, Expr] = {}
         for part, size in ((part, self.extent(part)) for _, part, _ in tile.spans):
             _, lo, hi = self.span(part, frame)
+            if self.stream.told_in(tile, part):
+                hi = part.dim.extent
             coord = lo + at[part.dim]
             coords[part.dim] = coord
             if part not in tile.shifted:

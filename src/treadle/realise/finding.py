@@ -70,6 +70,7 @@ class _Finder:
         self.uses = uses
         self.computed = computed
         self.tiles: dict[tuple[str, str], Tile] = {}
+        self.around: tuple[Region, ...] = ()
 
     def find(self) -> Stream:
         regions = [op for op in self.program.body.ops if not isinstance(op, PURE)]
@@ -80,7 +81,13 @@ class _Finder:
         region = regions[0]
         if region.inits and not self.only:
             raise Refusal("the region assembles tiles")
+        around: list[Region] = []
         inner = [op for op in region.body.ops if isinstance(op, Region | If)]
+        while self.whole and self.holds_another(region, inner):
+            around.append(region)
+            region = next(op for op in inner if isinstance(op, Region))
+            inner = [op for op in region.body.ops if isinstance(op, Region | If)]
+        self.around = tuple(around)
         if not inner:
             return self.contractions(region, None)
         if len(inner) != 1 or not isinstance(inner[0], Region) or inner[0].kind == "parallel":
@@ -99,6 +106,13 @@ class _Finder:
         if any(isinstance(op, Mma) for op in region.body.ops):
             raise Refusal("there are contractions outside the ordered region")
         return self.contractions(region, loop)
+
+    def holds_another(self, region: Region, inner: list[Region | If]) -> bool:
+        """Whether a region over single coordinates does nothing but find out what another one in it needs."""
+        others = [op for op in region.body.ops if not isinstance(op, PURE)]
+        one = inner[0] if len(others) == len(inner) == 1 else None
+        nested = isinstance(one, Region) and one.kind == "parallel" and not (one.inits or region.inits)
+        return nested and all(a.kind == "each" and not a.reversed for a in region.args)
 
     def contractions(self, region: Region, loop: Region | None) -> Stream:
         body = region.body if loop is None else loop.body
@@ -134,7 +148,11 @@ class _Finder:
                 raise Refusal("the contractions do not go along one dimension")
         else:
             step = block.part
-        stream = Stream(self.program, region, loop, row, step, more_rows=tuple(boxed[:-1]))
+        stream = Stream(self.program, region, loop, row, step, more_rows=tuple(boxed[:-1]), around=self.around)
+        if any(a.kind == "each" for a in stream.told):
+            raise Refusal("single coordinates of a range that an instance tells")
+        if stream.columns in stream.told or any(a in stream.told for a in stream.more_rows):
+            raise Refusal("a range that an instance tells is not that of the rows")
         if loop is not None and block is None:
             carried = {v.name for v in loop.carried}
             stream.walked = all(op.acc.name in carried for op in ops)

@@ -29,11 +29,10 @@ class Producing(Batches):
         )
         frame = Frame(tasks.body, outer.parent, barrier=True, in_tasks=True)
         frame.env, frame.bounds = dict(outer.env), dict(outer.bounds)
+        loops, inner = self.walk_told(frame)
         for ring in self.rings:
             if not ring.streamed:
-                self.fill_slot(ring, frame)
-        loops: list[tuple[form.Loop, Frame]] = []
-        inner = frame
+                self.fill_slot(ring, inner)
         for arg in () if self.stream.loop is None else self.stream.loop.args:
             assert self.stream.loop is not None
             loop, inner = self.enter_loop(self.stream.loop, arg, inner)

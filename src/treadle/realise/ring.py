@@ -144,6 +144,28 @@ class Stream:
     walked: bool = False
     more_rows: tuple[RegionArg, ...] = ()
     """Block arguments whose coordinates are rows too, slower than those of `rows`: a block of rows is a box of them."""
+    around: tuple[Region, ...] = ()
+    """Parallel regions around the one that contracts, over single coordinates, the outermost first."""
+
+    @property
+    def nest(self) -> list[Region]:
+        """The parallel regions, the one that contracts last."""
+        return [*self.around, self.region]
+
+    @property
+    def told(self) -> list[RegionArg]:
+        """The arguments of the region whose range an instance of the regions around it tells: it is loaded there, or
+        differs from one to the other."""
+        own = {a.name for r in self.around for a in r.args}
+        ranges = ((a, (a.domain.lo, a.domain.hi)) for a in self.region.args)
+        return [a for a, ends in ranges if any(e.functions or e.symbols & own for e in ends)]
+
+    def told_in(self, tile: Tile, part: Part) -> bool:
+        """Whether a tile's rows are those of a range that an instance tells: blocks have its tensor's further rows beyond
+        the end, which are of other instances."""
+        return any(a.part == part for a in self.told) and any(
+            p == part and begin == ZERO for _, p, begin in tile.spans
+        )
 
     @property
     def row_parts(self) -> list[Part]:

@@ -41,7 +41,9 @@ class StreamLowering(Producing):
     def lower_parallel(self, op: Region, frame: Frame) -> None:
         if self.skipped(op, frame):
             return
-        region = self.region_names[id(op)]
+        if self.tasks is not None:
+            self.lower_within(op, frame)
+            return
         places: list[Kept] = []
         for carried, init, result in zip(op.carried, op.inits, op.results, strict=True):
             place = self.tile_holder(carried, init, op, frame)
@@ -49,22 +51,53 @@ class StreamLowering(Producing):
                 self.version(result, place, frame)
             places.append(place)
             frame.places[result.name] = place
-        counts = tuple(self.tiles(op, a, frame) for a in op.args)
-        names = tuple(self.parts.fresh(f"t_{a.name}") for a in op.args)
+        told, nest = self.stream.told, self.stream.nest
+        args = [(r, a) for r in nest for a in r.args if a not in told]
+        counts = tuple(self.tiles(r, a, frame) for r, a in args)
+        names = tuple(self.parts.fresh(f"t_{a.name}") for _, a in args)
         over = "tickets" if self.feeding.tickets else "persistent" if self.feeding.cluster.size == 1 else "clusters"
         tasks = form.Tasks(vars=names, counts=counts, over=over, raster=self.feeding.raster, origin=self.line(op))
         inner = frame.child(tasks.body, barrier=True)
         inner.in_tasks = True
         inner.symbols |= {*names, self.me, RANK}
-        binds = tuple(self.bind_arg(op, a, sym(n), None, inner) for a, n in zip(op.args, names, strict=True))
-        tasks.enters = (form.Enter(region, binds),)
+        enters: list[form.Enter] = []
+        for region in nest:
+            mine = [(a, n) for (r, a), n in zip(args, names, strict=True) if r is region]
+            binds = tuple(self.bind_arg(region, a, sym(n), None, inner) for a, n in mine)
+            enters += [form.Enter(self.region_names[id(region)], binds)] if binds else []
+        tasks.enters = tuple(enters)
+        if self.share:
+            # Shares of a range are slower than what all of them have.
+            at = sum(len(r.args) for r in self.stream.around)
+            tasks.vars = (*names[:at], self.share, *names[at:])
+            tasks.counts = (*counts[:at], const(self.feeding.shares), *counts[at:])
+            inner.symbols.add(self.share)
         inner.block = op.body
         self.tasks, self.task_frame = tasks, inner
-        self.row_lane(inner)
-        for part in self.fixed_columns():
-            self.column_lane(part, self.extent(part), inner)
+        if op is self.stream.region:
+            self.fix_lanes(inner)
         self.body(op, places, inner)
         frame.body.append(tasks)
+
+    def fix_lanes(self, frame: Frame) -> None:
+        """Fixes rows and columns of accumulators."""
+        self.row_lane(frame)
+        for part in self.fixed_columns():
+            self.column_lane(part, self.extent(part), frame)
+
+    def lower_within(self, op: Region, frame: Frame) -> None:
+        """A region inside of a task's: blocks of the ranges that the regions around it have told."""
+        loops: list[tuple[form.Loop, Frame]] = []
+        inner = frame
+        if op is self.stream.region:
+            loops, inner = self.walk_told(frame)
+        if inner is frame:
+            inner = frame.child(frame.body)
+        inner.block = op.body
+        if op is self.stream.region:
+            self.fix_lanes(inner)
+        self.body(op, [], inner)
+        self.close(loops)
 
     def row_lane(self, frame: Frame) -> None:
         """Fixes the rows: each consumer has 64 of them."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import ZERO
-from treadle.analysis.uses import expressions
+from treadle.analysis.uses import expressions, flat_subs
 from treadle.ir.clone import Cloner
 from treadle.ir.core import Block, Op, Program, Region, RegionArg, Sub, TileType, Value
 from treadle.ir.ops.access import Extract, Insert, Load
@@ -25,9 +25,10 @@ from treadle.rules.refusals import FormUnsupported, Overwritten
 
 
 def materialise(program: Program, value: str, disjoint: list[list[str]] | None = None) -> tuple[Program, Step]:
-    """A value of an instance of nested parallel regions made once, by a region of its own in front of them, and kept in
+    """A value of an instance of nested regions, the outermost a parallel one, made once, by a region of its own in front of them, and kept in
     a tile that the instances read: what `recompute` undoes. The new region has those arguments of theirs on which the
-    value hangs.
+    value hangs, and goes over all of a dimension where they go over a range of it: the elements beside the range, which
+    nothing reads, are computed too, so what is loaded at computed places is 0 outside of its tensor.
 
     *Errors*: `rules/form` where it hangs on what only an instance knows, or has no axis along a block of it;
     `rules/overwritten` where its sources are stored to.
@@ -37,10 +38,8 @@ def materialise(program: Program, value: str, disjoint: list[list[str]] | None =
     kept = next((v for v in op.results if v.name == value), None)
     block, place = d.home(op)
     chain = around(d.program.body, block)
-    if kept is None or len(op.results) != 1 or not chain or any(r.kind != "parallel" for r in chain):
-        raise d.no(
-            FormUnsupported, f"{value} is no value of nested parallel regions", "the only result there", "name one", op
-        )
+    if kept is None or len(op.results) != 1 or not chain or chain[0].kind != "parallel":
+        raise d.no(FormUnsupported, f"{value} is no value of a parallel region", "the only result there", "name one", op)
     wanted = list(needed(block, kept))
     _sources(d, block, wanted, kept)
     used = _symbols(wanted, kept)
@@ -51,8 +50,11 @@ def materialise(program: Program, value: str, disjoint: list[list[str]] | None =
     along = {a.part: a for a in args if a.kind == "block"}
     for arg in args:
         new = replace(arg, name=d.symbols.fresh(arg.name))
+        if (arg.domain.lo, arg.domain.hi) != (ZERO, arg.domain.dim.extent) and arg.kind == "block":
+            new = replace(new, domain=arg.domain.dim.whole())
+            wanted = [y for x in wanted for y in _inside(d, x)]
         mine.append(new)
-        if (arg.domain.lo, arg.domain.hi) != (ZERO, arg.domain.dim.extent) or arg.size is not None:
+        if (new.domain.lo, new.domain.hi) != (ZERO, arg.domain.dim.extent) or arg.size is not None:
             raise d.no(FormUnsupported, f"{arg.name} over {arg.domain}", "a whole dimension", "cut it elsewhere", op)
         if arg.kind == "each":
             axes.append(arg.domain.dim.whole())
@@ -99,6 +101,18 @@ def materialise(program: Program, value: str, disjoint: list[list[str]] | None =
     outer.ops[at:at] = [blank, region]
     d.clean()
     return d.finish()
+
+
+def _inside(d: Draft, op: Op) -> list[Op]:
+    """An operation where what is computed may be anything: a load at computed places is 0 outside of its tensor."""
+    if not isinstance(op, Load) or op.fill is not None or not any(s.tile is not None for s in flat_subs(op.subs)):
+        return [op]
+    zero = Full(number=0.0 if op.tensor.dtype.is_float else 0, results=[d.fresh(TileType(op.tensor.dtype, ()), "zero")])
+    subs = tuple(
+        replace(s, promised=False) if isinstance(s, Sub) else tuple(replace(f, promised=False) for f in s)
+        for s in op.subs
+    )
+    return [zero, replace(op, subs=subs, fill=zero.result)]
 
 
 def around(body: Block, block: Block) -> list[Region]:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf, isinf, prod
 
-from treadle.analysis.uses import PURE, Uses
+from treadle.analysis.uses import PURE, Uses, flat_subs
 from treadle.base.errors import LimitError, UserError
-from treadle.ir.core import Program, Region
+from treadle.ir.core import Program, Region, Value
 from treadle.ir.guard import Divisible, Fact, Guard
 from treadle.ir.ops.access import Insert, Load
 from treadle.ir.ops.fold import Mma, Reduce
@@ -37,7 +37,7 @@ from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.rows import Along, along
 from treadle.targets.cuda.shape import Shape, remembered, shape_of
-from treadle.targets.cuda.stream_facts import chained, copied, depth_of, holds, strongest
+from treadle.targets.cuda.stream_facts import chained, copied, depth_of, fetched, holds, strongest
 from treadle.targets.cuda.streams import Streams
 
 FOLLOWS = 2.6e-6
@@ -74,7 +74,7 @@ class PartedStreams(Streams):
         return contracting(shape)
 
     def elsewhere(self, shape: Shape, stream: Stream) -> frozenset[str]:
-        return frozenset(shape.names[id(r)] for r in beside(shape, stream.region))
+        return frozenset(shape.names[id(r)] for r in beside(shape, stream.nest[0]))
 
     def first(self, program: Program, facts: CallFacts) -> Shape:
         """The shape of the program that is planned: with computed operands made first, if it has such."""
@@ -89,7 +89,8 @@ class PartedStreams(Streams):
             if known is shape:
                 return found
         found = None
-        if isinstance(self.form(shape), str):
+        form = self.form(shape)
+        if isinstance(form, str) or fetched(form, shape.uses):
             try:
                 found = self.made_first(shape)
             except (UserError, LimitError):
@@ -103,10 +104,14 @@ class PartedStreams(Streams):
         way = Derivation(shape.program)
         operands = [v for op in shape.program.body.walk() if isinstance(op, Mma) for v in (op.a, op.b)]
         for value in dict.fromkeys(operands):
-            if not isinstance(shape.uses.definition.get(value.name), Load):
-                way = way.then(materialise, value.name)
+            op = shape.uses.definition.get(value.name)
+            if not isinstance(op, Load) or any(s.tile is not None for s in flat_subs(op.subs)):
+                way = kept_first(way, value)
         if not way.steps:
             return None
+        found = Shape(way.program, shape.facts, Uses(way.program))
+        if not isinstance(self.form(found), str):
+            return Parts(way, found)
         for outer in [op for op in way.program.body.ops if isinstance(op, Region)]:
             inner = [op for op in outer.body.ops if not isinstance(op, PURE)]
             if len(inner) == 1 and isinstance(inner[0], Region) and inner[0].kind == "parallel":
@@ -128,7 +133,7 @@ class PartedStreams(Streams):
 
     def lane_reasons(self, shape: Shape, stream: Stream) -> Sequence[str]:
         """Why regions beside the contraction are no rows over lanes."""
-        others = beside(shape, stream.region)
+        others = beside(shape, stream.nest[0])
         known = along(shape) if others else {}
         singles = {a.name for a in stream.region.args if a.kind == "each"}
         if others and depth_of(stream).symbols & singles:
@@ -169,7 +174,7 @@ class PartedStreams(Streams):
         loop, block = stream.loop, stream.block
         if loop is None or block is None or loop.kind != "reduce" or len(loop.results) != 1 or loop.merges:
             return "its contraction is no fold over blocks of one state"
-        if chained(stream) or beside(shape, stream.region):
+        if chained(stream) or beside(shape, stream.nest[0]):
             return "its contraction is one of several steps"
         row = max(row_of(t.value.type.dtype) for t in stream.tiles)
         depth = shape.facts.value(block.domain.extent)
@@ -192,7 +197,7 @@ class PartedStreams(Streams):
     def counts(self, shape: Shape) -> tuple[int, ...]:
         """Into how many parts the contraction may be cut: 1, and as many as would fill the machine, half, a quarter."""
         stream = self.form(shape)
-        if isinstance(stream, str) or stream.block is None or beside(shape, stream.region):
+        if isinstance(stream, str) or stream.block is None or stream.around or beside(shape, stream.nest[0]):
             return (1,)
         tiles = 1
         for arg in stream.region.args:
@@ -242,7 +247,7 @@ class PartedStreams(Streams):
         guard = super().guard(shape.program, facts, point)
         stream = self.chosen(shape, point)
         found: list[Fact] = [*guard.facts]
-        for region in beside(shape, stream.region):
+        for region in beside(shape, stream.nest[0]):
             found += self.stripe(shape, region)[1].facts
         for op in stream.region.body.ops:
             if isinstance(op, Insert):
@@ -269,7 +274,7 @@ class PartedStreams(Streams):
             if known is shape:
                 return found
         found = None
-        for region in beside(shape, stream.region):
+        for region in beside(shape, stream.nest[0]):
             one = self.lane_cost(shape, region)
             found = one if found is None else found.then(one)
         _costed.append((shape, found))
@@ -293,11 +298,11 @@ class PartedStreams(Streams):
         shape = self.at(program, facts, point)
         made = super().build(shape.program, facts, point, guard)
         stream = self.chosen(shape, point)
-        others = beside(shape, stream.region)
+        others = beside(shape, stream.nest[0])
         if not others:
             return made
         order = [op for op in shape.program.body.ops if isinstance(op, Region)]
-        pieces = {id(stream.region): made}
+        pieces = {id(stream.nest[0]): made}
         for region in others:
             pieces[id(region)] = self.lanes(shape, region, guard)
         return one_after_another([pieces[id(r)] for r in order])
@@ -306,7 +311,7 @@ class PartedStreams(Streams):
 
     def folded(self, shape: Shape, stream: Stream, guard: Guard) -> None:
         """Tries to build the regions beside the contraction. *Errors*: `realise/unsupported`."""
-        for region in beside(shape, stream.region):
+        for region in beside(shape, stream.nest[0]):
             self.lanes(shape, region, guard)
 
     def stripe(self, shape: Shape, region: Region) -> tuple[Stripe, Along]:
@@ -356,6 +361,27 @@ class PartedStreams(Streams):
             workgroups=16 * rates(shape.facts).processors,
             elsewhere=frozenset(n for r in shape.regions if (n := shape.names[id(r)]) != name),
         )
+
+
+def kept_first(way: Derivation, value: Value) -> Derivation:
+    """A value made by a region of its own, with what it needs of the regions around it computed there again. *Errors*:
+    those of the rules."""
+    uses = Uses(way.program)
+    home = uses.home[id(uses.definition[value.name])]
+    owner = uses.owner.get(id(home))
+    todo, again = [value], list[Value]()
+    while todo:
+        op = uses.definition.get(todo.pop().name)
+        if not isinstance(op, PURE) or op.result in again:
+            continue
+        if uses.home[id(op)] is not home and uses.home[id(op)] is not way.program.body:
+            again.append(op.result)
+        todo += uses.direct(op)
+    for block in [b for op in way.program.body.walk() for b in op.blocks]:
+        for op in reversed(block.ops):
+            if isinstance(owner, Region) and any(v in again for v in op.results):
+                way = way.then(recompute, op.result.name, owner.name)
+    return way.then(materialise, value.name)
 
 
 _parts: list[tuple[Shape, int, Parts | str]] = []

@@ -26,7 +26,7 @@ MEETINGS = 500.0
 
 def clusters(stream: Stream) -> tuple[str, ...]:
     """The values of the axis: workgroups alone, or pairs that share out rows or columns of a task."""
-    if chained(stream) or stream.all_rows or stream.more_rows:
+    if chained(stream) or stream.all_rows or stream.more_rows or stream.told:
         return ("alone",)
     return ("alone", "rows", "columns") if stream.columns is not None else ("alone", "rows")
 

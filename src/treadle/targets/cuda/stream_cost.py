@@ -27,6 +27,7 @@ from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape
 from treadle.targets.cuda.stream_boxes import box_of
 from treadle.targets.cuda.stream_clusters import MEETINGS, SPARED, cluster_of, later
+from treadle.targets.cuda.stream_groups import FOUND, blocks, groups
 from treadle.targets.cuda.stream_facts import (
     atom_of,
     chained,
@@ -154,7 +155,10 @@ class StreamCost:
         self.inside = [] if stream.loop is None else self.simple(stream.loop.body)
         self.after = self.simple(stream.region.body)
         self.args = [
-            (self.span(a.part), max(1, shape.facts.value(a.domain.dim.extent)), a.kind) for a in stream.region.args
+            (self.span(a.part), max(1, shape.facts.value(a.domain.dim.extent)), a.kind)
+            for r in stream.nest
+            for a in r.args
+            if a not in stream.told
         ]
         lets = dict(stream.program.lets)
         self.depth = part_size(stream) or shape.facts.value(stream.step.dim.extent.substitute(lets))
@@ -167,12 +171,12 @@ class StreamCost:
         self.chained, self.varying = chained(stream), varying(stream)
         results = stored(stream, 16)
         self.stages = bool(results) and all(holds(f, shape) for op in results for f in store_facts(op))
-        self.stages = self.stages and not stream.all_rows
+        self.stages = self.stages and not stream.all_rows and not stream.told
         self.stages = self.stages and not any(
             s.part == stream.rows.part for op in results for s in flat_subs(op.subs[-1:])
         )
         depth = depth_of(stream)
-        local = {s for a in stream.region.args for s in (a.name, f"{a.name}.start", f"{a.name}.stop")}
+        local = {s for r in stream.nest for a in r.args for s in (a.name, f"{a.name}.start", f"{a.name}.stop")}
         self.follows = holds(Bound(Constraint(depth - 1)), shape) and in_place(stream) and not depth.symbols & local
         # Registers of an operand are a product's until it is waited for: the next iteration makes its own in them.
         self.follows = self.follows and not any(c.raw for c in stream.contractions)
@@ -273,12 +277,21 @@ class StreamCost:
         if resident > 1:
             # Two compute and contract in turn as they come; a task alone takes longer, both together less than twice.
             cycles *= SHARING
-        rounds = ceil(tasks / (resident * rate.processors // cluster.size))
+        rounds = float(ceil(tasks / (resident * rate.processors // cluster.size)))
+        if self.stream.told:
+            number = blocks(self.shape, self.stream, block["rows"])
+            share = int(point.get("shares", 1))
+            each = max(1.0, number / groups(self.shape, self.stream) / share)
+            # Workgroups end half a task apart.
+            rounds = max(each, tasks * number / groups(self.shape, self.stream) / (resident * rate.processors) + 0.5 * each)
+            found = share * tasks / rate.processors * FOUND
+        else:
+            found = 0.0
         tasks *= cluster.size
         if cluster.size > 1:
             cycles += later(cycles)
         company = 0.0 if self.chained else COMPANY * (consumers - 1)
-        whole = rounds * (iterations * (cycles / hidden + (60 if self.chained else 0)) + after + 600) + company
+        whole = rounds * (iterations * (cycles / hidden + (60 if self.chained else 0)) + after + 600) + company + found
         if point["raster"] == "row" and tasks > 2 * rate.processors:
             whole *= 1.03
         if point["raster"] == "drawn":

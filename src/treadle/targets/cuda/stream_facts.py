@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Expr, sym
+from treadle.analysis.uses import PURE, Uses
 from treadle.hardware.atoms import Atom, warpgroup_atom
-from treadle.ir.core import Program, Sub, Tensor
+from treadle.ir.core import Program, Sub, Tensor, Value
 from treadle.ir.guard import Aligned, Bound, Divisible, Fact, Guard, Pitch, Unit
-from treadle.ir.ops.access import Store
+from treadle.ir.ops.access import Load, Store
 from treadle.realise.frame import ends
 from treadle.realise.ring import Contraction, Stream, Tile, depth_of_atom, factor
 from treadle.targets.cuda.shape import Shape
@@ -24,14 +25,35 @@ def varying(stream: Stream) -> bool:
     """Whether tasks have different numbers of iterations."""
     if stream.loop is None or part_size(stream):
         return False
-    names = {f"{a.name}.{b}" for a in stream.region.args for b in ("start", "stop")}
-    names |= {a.name for a in stream.region.args}
+    around = [a for r in stream.nest for a in r.args]
+    names = {f"{a.name}.{b}" for a in around for b in ("start", "stop")} | {a.name for a in around}
     return any((a.domain.lo.symbols | a.domain.hi.symbols) & names for a in stream.loop.args)
 
 
 def chained(stream: Stream) -> bool:
     """Whether a contraction's operand is computed in registers of another's results."""
     return any(c.left_tile is None and not c.raw for c in stream.contractions)
+
+
+def fetched(stream: Stream, uses: Uses) -> bool:
+    """Whether threads load the elements of an operand one by one, where they need them."""
+    return any(c.left_tile is None and not c.raw and _loads(c.left, uses) for c in stream.contractions)
+
+
+def _loads(value: Value, uses: Uses) -> bool:
+    """Whether a value is computed of what is loaded, and of no contraction's result."""
+    todo, seen, found = [value], set[str](), False
+    while todo:
+        one = todo.pop()
+        if one.name in seen:
+            continue
+        seen.add(one.name)
+        op = uses.definition.get(one.name)
+        if not isinstance(op, PURE):
+            return False
+        found = found or isinstance(op, Load)
+        todo += uses.direct(op)
+    return found
 
 
 def ledger(stream: Stream) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
 from treadle.targets.cuda.stream_boxes import box_of, boxes
 from treadle.targets.cuda.stream_clusters import cluster_of, clusters
 from treadle.targets.cuda.stream_cost import StreamCost
+from treadle.targets.cuda.stream_groups import shares
 from treadle.targets.cuda.stream_facts import (
     chained,
     copied,
@@ -57,6 +58,10 @@ RASTERS: dict[str, tuple[str | int, ...]] = {
 }
 """Orders of tasks: panels of 16 blocks of rows; as written; the last first, every second round dealt in reverse; the
 last first, each drawn by the workgroup that is ready for it."""
+
+
+RASTERS_UNEVEN = ("heavy first", "drawn", "row")
+"""Orders of tasks that take longer and longer."""
 
 
 class Streams:
@@ -181,11 +186,12 @@ class Streams:
             Axis("flight", (0,) if chained(stream) else (0, 1)),
             Axis("turns", (False, True) if chained(stream) else (False,)),
             Axis("staged", (True, False)),
-            Axis("raster", ("heavy first", "drawn", "row") if uneven else ("panels", "row")),
+            Axis("raster", ("row", "drawn") if stream.told else RASTERS_UNEVEN if uneven else ("panels", "row")),
             Axis("turned", ways),
             Axis("cluster", clusters(stream)),
             *([Axis("box", boxes(shape_of(program, facts), stream))] if stream.more_rows else []),
             Axis("resident", (1, 2) if chained(stream) else (1,)),
+            *([Axis("shares", shares(shape, stream))] if stream.told else []),
         ]
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
@@ -286,13 +292,14 @@ class Streams:
             flight=int(point["flight"]),
             registers=budget[consumers],
             staged=bool(point["staged"]),
-            raster=raster(str(point["raster"]), len(stream.region.args)),
+            raster=raster(str(point["raster"]), sum(len(r.args) for r in stream.nest)),
             workgroups=resident * rates(facts).processors,
             turns=bool(point["turns"]),
             cluster=cluster_of(point),
             tickets=point["raster"] == "drawn",
             resident=resident,
             box=box_of(point),
+            shares=int(point.get("shares", 1)),
         )
         choices = Choices(
             cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program, facts.target)

@@ -1,0 +1,163 @@
+"""Groups of rows whose number is loaded: ragged products as streams, with rows that are gathered or scattered."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tests.targets.cuda.cuda_kit import clean, expected, tried
+
+import treadle as td
+from treadle.checker.derivation import validate, validate_derivation
+from treadle.checker.judge import check
+from treadle.ir.core import Program
+from treadle.ir.parser import parse_program
+from treadle.ir.printer import print_program
+from treadle.lib import moe
+from treadle.machine.form import MachineProgram
+from treadle.machine.parse import parse_machine
+from treadle.machine.text import print_machine
+from treadle.plan.facts import contiguous
+from treadle.simulate.run import simulate
+from treadle.targets.cuda.parted import PartedStreams
+
+EXPERTS, TOKENS, TOP, WIDE, DEEP = 4, 50, 3, 64, 64
+SIZES = {"E": EXPERTS, "E1": EXPERTS + 1, "T": TOKENS, "L": TOP, "C": TOKENS * TOP, "N": WIDE, "K": DEEP}
+START = np.array([0, 0, 131, 149, 150], np.int32)
+"""A group without rows, one of more than a block, one of few, one of a single row."""
+
+
+def like(*shape: int | str, dtype: Any = td.bf16) -> Any:
+    return td.like(dtype, *shape, align=256)
+
+
+def down(n: int = WIDE) -> Program:
+    c = TOKENS * TOP
+    given = like(c, n), like(EXPERTS, n, DEEP), like(c, dtype=td.i32), like(EXPERTS + 1, dtype=td.i32), like(c, DEEP)
+    return planned(moe.experts_down, *given)
+
+
+def up() -> Program:
+    c = TOKENS * TOP
+    weights = like(EXPERTS, DEEP, WIDE), like(EXPERTS, DEEP, WIDE)
+    given = like(TOKENS, DEEP), *weights, like(c, dtype=td.i32), like(EXPERTS + 1, dtype=td.i32), like(c, WIDE)
+    return planned(moe.experts_up, *given, top=TOP, act=lambda x: x)
+
+
+def planned(kernel: Any, *given: Any, **staged: Any) -> Program:
+    return parse_program(kernel.plan(*given, target="cuda:sm_90a", **staged).source_program().strip("\n"))
+
+
+def built(source: Program, **axes: Any) -> tuple[MachineProgram, Program]:
+    facts, family = contiguous(source, "cuda:sm_90a", SIZES), PartedStreams()
+    assert family.admits(source, facts) == []
+    point = {a.name: a.values[0] for a in family.axes(source, facts)}
+    point |= {"columns": 64, "step": 64, "versions": 2, "staged": False, **axes}
+    found = family.derivation(source, facts, point)
+    if found is not None:
+        assert {v.status for v in validate_derivation(found.programs, found.steps)} == {"verified"}
+    machine = family.build(source, facts, point, family.guard(source, facts, point))
+    return machine, machine.program
+
+
+def values(source: Program) -> dict[str, Any]:
+    rng, c = np.random.default_rng(5), TOKENS * TOP
+    small = {t.name: rng.integers(-2, 3, [int(d.extent.evaluate(SIZES)) for d in t.dims]) for t in source.tensors}
+    made = {t.name: small[t.name].astype(ml_dtypes.bfloat16) for t in source.tensors}
+    return made | {"order": rng.permutation(c).astype(np.int32), "start": START}
+
+
+@pytest.mark.parametrize(
+    ("consumers", "shares", "raster"), [(1, 1, "row"), (1, 3, "drawn"), (2, 2, "row")], ids=["alone", "drawn", "two"]
+)
+def test_products_of_groups(consumers: int, shares: int, raster: str) -> None:
+    machine, source = built(down(), consumers=consumers, shares=shares, raster=raster)
+    assert check(machine).status == "verified"
+    tried(machine, source, SIZES, args=values(source))
+
+
+def test_gathered_rows_are_packed_first() -> None:
+    machine, source = built(up(), consumers=1, shares=2, raster="row")
+    assert len(machine.host.launches) == 2 and check(machine).status == "verified"
+    tried(machine, source, SIZES, args=values(source))
+    clean(machine)
+
+
+def test_rows_beside_all_groups_are_gathered_from_nowhere() -> None:
+    """What no group has may be any number: nothing is read at it."""
+    machine, source = built(up(), consumers=1, shares=1, raster="row")
+    args = values(source)
+    args["order"][149:] = [10**9]
+    args["start"] = np.array([0, 0, 131, 149, 149], np.int32)
+    wanted = expected(source, args, SIZES)["Y"][:149]
+    run = simulate(machine, args)
+    assert run.findings == [] and np.array_equal(run.outputs["Y"][:149], wanted)
+
+
+WRONG = {
+    "a share too few": (r"share < 3", "share < 2"),
+    "shares of another length": (r"step 192", "step 128"),
+    "shares that overlap": (r"64\*share", "32*share"),
+    "the first share left out": (r"64\*share \+", "64*share + 64 +"),
+    "one group's range with another's rows": (r"load start\[t_e \+ 1\]", "load start[t_e]"),
+}
+
+
+@pytest.mark.parametrize("change", WRONG, ids=lambda c: c.replace(" ", "-"))
+def test_wrong_shares(change: str) -> None:
+    machine, _ = built(down(), consumers=1, shares=3, raster="row")
+    text = print_machine(machine)
+    assert check(parse_machine(text)).status == "verified"
+    changed, count = re.subn(*WRONG[change], text)
+    assert count >= 2
+    assert check(parse_machine(changed)).status != "verified"
+
+
+def with_columns_in_a_loop(text: str, first: str, step: int) -> str:
+    """The blocks of columns gone through by a loop around the one over rows, in both roles."""
+    text = text.replace(", t_k < (K + 63) // 64", "").replace(", R1(k = 64*t_k .. min(64*t_k + 64, K))", "")
+    head = f"loop {{}} = {first} .. K step {step} enters R1(k = {{}} .. min({{}} + 64, K)) {{{{"
+    made: list[str] = []
+    inside, name = "", ""
+    for line in text.replace("64*t_k", "t_k").splitlines():
+        found = re.match(r"( *)loop i0\S* = ", line)
+        if found:
+            inside, name = found[1], "c0" if "i0_" in line else "c1"
+            made.append(inside + head.format(name, name, name))
+        made.append(re.sub(r"\bt_k\b", name, line))
+        if inside and line == inside + "}":
+            made.append(line)
+            inside = ""
+    return "\n".join(made)
+
+
+def test_one_variable_deals_out_one_range() -> None:
+    """Columns dealt out by the variable that deals out the rows: nobody would have the first of those and the second of
+    these."""
+    machine, _ = built(down(), consumers=1, shares=2, raster="row")
+    text = print_machine(machine)
+    right, wrong = (with_columns_in_a_loop(text, *way) for way in (("0", 64), ("64*share", 128)))
+    assert check(parse_machine(right)).status == "verified", check(parse_machine(right))
+    verdict = check(parse_machine(wrong))
+    assert verdict.status != "verified" and "is not where its domain begins" in verdict.reason, verdict
+
+
+def test_promises_are_kept_only_where_instances_read() -> None:
+    source = up()
+    facts, family = contiguous(source, "cuda:sm_90a", SIZES), PartedStreams()
+    point = {a.name: a.values[0] for a in family.axes(source, facts)}
+    found = family.derivation(source, facts, point)
+    assert found is not None
+    *_, before, after = found.programs
+    step = found.steps[-1]
+    assert validate(before, step, after).status == "verified"
+    text = print_program(after)
+    promised = re.sub(r"X\[(%token\S*), (k\S*)\] fill \S+", r"X[in_range(\1), \2]", text)
+    assert promised != text
+    verdict = validate(before, step, parse_program(promised))
+    assert verdict.status == "rejected" and "promised" in verdict.reason, verdict
+    other = re.sub(r"order\[(i\S*)\]", r"start[0]", text, count=1)
+    assert validate(before, step, parse_program(other)).status != "verified"
