@@ -45,7 +45,6 @@ class Range:
             return self.lo + self.step * max(0, -(-known // self.step))
         return self.lo + self.step * ((maximum(length, 0) + self.step - 1) // self.step)
 
-
     def whole(self, shares: Range) -> Range | None:
         """The range of which each value of another variable has every so many values, from its own on: together they
         are the values of that range, each once."""

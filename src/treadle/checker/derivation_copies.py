@@ -286,8 +286,8 @@ def _instance(m: Match, maker: Region, put: Insert, read: Extract) -> bool:
 
 
 def _slice(m: Match, maker: Region, value: Value, ys: Sequence[Op], wider: bool) -> None:
-    """New operations are operations of the region's body, in their order, without effect, of unchanged tensors. `wider`:
-    the region may make elements that nothing reads, for which no promise was given."""
+    """New operations are operations of the region's body, in their order, without effect, of unchanged tensors.
+    `wider`: the region may make elements that nothing reads, for which no promise was given."""
     touched = stored(m.before.body.ops)
     m.loose = True
     j = 0

@@ -161,11 +161,9 @@ class Stream:
         return [a for a, ends in ranges if any(e.functions or e.symbols & own for e in ends)]
 
     def told_in(self, tile: Tile, part: Part) -> bool:
-        """Whether a tile's rows are those of a range that an instance tells: blocks have its tensor's further rows beyond
-        the end, which are of other instances."""
-        return any(a.part == part for a in self.told) and any(
-            p == part and begin == ZERO for _, p, begin in tile.spans
-        )
+        """Whether a tile's rows are those of a range that an instance tells: beyond the end blocks have further rows of
+        its tensor, which are of other instances."""
+        return any(a.part == part for a in self.told) and any(p == part and begin == ZERO for _, p, begin in tile.spans)
 
     @property
     def row_parts(self) -> list[Part]:

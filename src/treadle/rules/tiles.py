@@ -25,10 +25,12 @@ from treadle.rules.refusals import FormUnsupported, Overwritten
 
 
 def materialise(program: Program, value: str, disjoint: list[list[str]] | None = None) -> tuple[Program, Step]:
-    """A value of an instance of nested regions, the outermost a parallel one, made once, by a region of its own in front of them, and kept in
-    a tile that the instances read: what `recompute` undoes. The new region has those arguments of theirs on which the
-    value hangs, and goes over all of a dimension where they go over a range of it: the elements beside the range, which
-    nothing reads, are computed too, so what is loaded at computed places is 0 outside of its tensor.
+    """A value of an instance of nested regions, the outermost parallel, made once, by a region of its own in front of
+    them, and kept in a tile that the instances read: what `recompute` undoes.
+
+    The new region has those arguments of theirs on which the value hangs, and goes over all of a dimension where they
+    go over a range of it: elements beside the range, which nothing reads, are computed too, so what is loaded at
+    computed places is 0 outside of its tensor.
 
     *Errors*: `rules/form` where it hangs on what only an instance knows, or has no axis along a block of it;
     `rules/overwritten` where its sources are stored to.
@@ -39,7 +41,9 @@ def materialise(program: Program, value: str, disjoint: list[list[str]] | None =
     block, place = d.home(op)
     chain = around(d.program.body, block)
     if kept is None or len(op.results) != 1 or not chain or chain[0].kind != "parallel":
-        raise d.no(FormUnsupported, f"{value} is no value of a parallel region", "the only result there", "name one", op)
+        raise d.no(
+            FormUnsupported, f"{value} is no value of a parallel region", "the only result there", "name one", op
+        )
     wanted = list(needed(block, kept))
     _sources(d, block, wanted, kept)
     used = _symbols(wanted, kept)

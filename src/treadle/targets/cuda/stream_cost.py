@@ -27,7 +27,6 @@ from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape
 from treadle.targets.cuda.stream_boxes import box_of
 from treadle.targets.cuda.stream_clusters import MEETINGS, SPARED, cluster_of, later
-from treadle.targets.cuda.stream_groups import FOUND, blocks, groups
 from treadle.targets.cuda.stream_facts import (
     atom_of,
     chained,
@@ -41,6 +40,7 @@ from treadle.targets.cuda.stream_facts import (
     varying,
     whole_extent,
 )
+from treadle.targets.cuda.stream_groups import FOUND, blocks, groups
 
 SLACK = 1024
 """Bytes lost to rounding the base of shared memory up."""
@@ -283,7 +283,9 @@ class StreamCost:
             share = int(point.get("shares", 1))
             each = max(1.0, number / groups(self.shape, self.stream) / share)
             # Workgroups end half a task apart.
-            rounds = max(each, tasks * number / groups(self.shape, self.stream) / (resident * rate.processors) + 0.5 * each)
+            rounds = max(
+                each, tasks * number / groups(self.shape, self.stream) / (resident * rate.processors) + 0.5 * each
+            )
             found = share * tasks / rate.processors * FOUND
         else:
             found = 0.0

@@ -34,7 +34,6 @@ from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
 from treadle.targets.cuda.stream_boxes import box_of, boxes
 from treadle.targets.cuda.stream_clusters import cluster_of, clusters
 from treadle.targets.cuda.stream_cost import StreamCost
-from treadle.targets.cuda.stream_groups import shares
 from treadle.targets.cuda.stream_facts import (
     chained,
     copied,
@@ -49,6 +48,7 @@ from treadle.targets.cuda.stream_facts import (
     varying,
     whole_extent,
 )
+from treadle.targets.cuda.stream_groups import shares
 
 RASTERS: dict[str, tuple[str | int, ...]] = {
     "panels": ("group", 16),
