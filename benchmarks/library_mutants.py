@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import os
 import platform
@@ -118,14 +119,18 @@ def texts(task: tuple[str, str]) -> list[tuple[str, str, str, int]]:
 
 
 def shapes_of(program: Program) -> list[dict[str, int]]:
-    """Small extents: few, primes, one symbol beyond common blocks, and multiples that a guard may ask for."""
+    """Small extents: few, primes, one symbol beyond common blocks, and multiples that a guard may ask for, of all symbols
+    or of the last ones only; those with least work first."""
     every = (s for d in program.dims for s in sorted(d.extent.symbols))
     symbols = [s for s in dict.fromkeys(every) if s not in program.lets]
     few = {s: (3, 2, 5, 4)[i % 4] for i, s in enumerate(symbols)}
     long = [{**few, s: 67 if len(symbols) > 2 else 131} for s in symbols[-2:]]
     whole = [{s: (32, 16, 64, 48)[i % 4] for i, s in enumerate(symbols)}, dict.fromkeys(symbols, 128)]
+    last = [{**few, **{s: one[s] for s in symbols[-n:]}} for one in whole for n in (1, 2, 3)]
     fixed = [{**rest, s: LARGE} for s in reversed(symbols[-3:]) for rest in (few, whole[0])]
-    return [few, *long, *whole, {s: default_extents(program, {})[s] for s in symbols}, *fixed]
+    every_one = [few, *long, *last, *whole, {s: default_extents(program, {})[s] for s in symbols}, *fixed]
+    once = {tuple(sorted(one.items())): one for one in every_one}
+    return sorted(once.values(), key=lambda one: math.prod(one.values()))
 
 
 def usable(program: MachineProgram, seed: int) -> list[Trial]:
