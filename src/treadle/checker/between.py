@@ -12,6 +12,7 @@ from typing import Any
 
 from treadle.algebra.expr import Constraint, Expr, Sym, ge, lt, sym
 from treadle.algebra.sets import Facts
+from treadle.checker.clusters import LANDED
 from treadle.checker.gpu import accesses, handed, joins_whole
 from treadle.checker.source import Source
 from treadle.checker.verdict import Refused
@@ -146,6 +147,10 @@ class Between:
             return
         if isinstance(stmt, Sync) and stmt.kind == "cluster.wait" and len(self.kernel.roles) == self.role.agents == 1:
             self.state = {}  # all threads of the cluster have arrived (`clusters`: just before)
+            return
+        if isinstance(stmt, Sync) and stmt.kind == LANDED:  # each thread has waited for all that was sent here
+            for p in (self.state[name] for name in stmt.tags if name in self.state):
+                p.written, p.older, p.writers = False, False, set()
             return
         if isinstance(stmt, Version):
             p = self.state.get(stmt.buffer)

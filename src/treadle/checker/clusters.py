@@ -50,6 +50,8 @@ MOST = 8
 """Workgroups of a cluster that every device takes. *Source*: CUDA C++ Programming Guide 13.0, Thread Block Clusters."""
 
 TAG = "turn"
+LANDED = "sends.landed"
+"""Stands for a wait until what others sent to this workgroup has come (`sends`); no word of a text."""
 FAREWELL = ("cluster.arrive", "cluster.wait")
 
 
@@ -165,7 +167,7 @@ class Clusters:
     def _concerns(self, s: object) -> bool:
         """Whether a statement waits for, fills or reaches other workgroups, or their memory."""
         if isinstance(s, Sync):
-            return s.kind in FAREWELL or s.kind.startswith("mbar.") or s.kind == "cpasync.arrive"
+            return s.kind in FAREWELL or s.kind.startswith("mbar.") or s.kind in ("cpasync.arrive", LANDED)
         if isinstance(s, Copy):
             return s.signal is not None
         return isinstance(s, Stmt) and any(ref.name in self.far or ref.rank is not None for ref, _ in reached(s))

@@ -6,13 +6,14 @@ known establishes them again. An `if` is judged in both ways, and its ways join 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from treadle.algebra.expr import Constraint, Expr, sym
 from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import complements
 from treadle.checker.chunks import COPIES, Chunks
+from treadle.checker.clusters import LANDED
 from treadle.checker.counters import Meanwhile
 from treadle.checker.coverage import Coverage, StoreEvent
 from treadle.checker.cuts import Cut, Range, argument_of
@@ -172,7 +173,9 @@ class Walk(Invariants):
             case Sync() if stmt.kind in ("amx.config", "amx.release"):
                 self.configure(place, stmt)
             case Sync() if stmt.kind == self.meeting:
-                self.met(place)
+                self.met(place, self.shared)
+            case Sync() if stmt.kind == LANDED:
+                self.met(place, stmt.tags)
             case Sync() if self.handover is not None and id(stmt) in self.handover.publishes:
                 for name in self.handover.publishes[id(stmt)]:
                     self._publish(place, name)
@@ -193,9 +196,9 @@ class Walk(Invariants):
             case _:
                 raise Unsure("J1", type(stmt).__name__, missing="a rule for this statement")
 
-    def met(self, place: Place) -> None:
+    def met(self, place: Place, names: Iterable[str]) -> None:
         """The cluster, or the gang, has met: what each of its members has written to their memory, all have."""
-        for name in self.shared:
+        for name in names:
             known = place.contents[name].by_all(self.member, self.members)
             if len(known.layers) != len(place.contents[name].layers):
                 raise Unsure("J1", f"versions of {name} hang on {self.member}", missing="one claim for all of them")

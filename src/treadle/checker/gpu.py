@@ -77,6 +77,8 @@ def _words(kernel: Kernel, target: Target) -> None:
             words = (s.engine,)
         elif isinstance(s, Mma):
             words = (s.atom.split(".")[0],)
+        elif isinstance(s, Store) and s.signal is not None:
+            words = ("st.async",)
         for word in words:
             row = find_ordering(word, target.kind)
             if row is not None and row.since and _age(target.name) < _age(row.since):

@@ -38,6 +38,7 @@ from treadle.checker.phases import Phases
 from treadle.checker.reuse import Reuse
 from treadle.checker.rings import Rings
 from treadle.checker.scatter import Scatters
+from treadle.checker.sends import Sends
 from treadle.checker.sequence import check_sequence
 from treadle.checker.source import Source
 from treadle.checker.state import Frame, Place
@@ -221,11 +222,13 @@ class Judge:
 
     def _of_cluster(self, kernel: Kernel, size: int) -> Kernel:
         """The kernel with memory of the whole cluster where threads reach other workgroups."""
-        peers = Peers(kernel, size, self.walk.numbers)
+        judge: Peers | Sends = Sends(kernel, size, self.facts, self.walk.numbers)
         try:
+            kernel = judge.unfolded()
+            judge = peers = Peers(kernel, size, self.walk.numbers)
             kernel = peers.unfolded()
         except Finding:
-            self.walk.at = peers.at if isinstance(peers.at, Stmt | Control) else None
+            self.walk.at = judge.at if isinstance(judge.at, Stmt | Control) else None
             raise
         self.walk.meeting, self.walk.member, self.walk.members = CLUSTER_MEETING, RANK, size
         self.walk.shared = peers.names
@@ -284,11 +287,10 @@ class Judge:
                 loose = next((b.name for b in kernel.buffers if b.versions and b.name not in staged), None)
                 if loose is not None and any(touched(s, loose) for s in walk(role.body)):
                     raise Unsure("J2", f"{loose} has versions and no protocol", missing="a ring or staging slots")
-                judge = reuse = Reuse(
-                    kernel, role, self._index_facts(role, rings.facts), everyone, frozenset(rings.of_buffer)
-                )
-                apart = rings.of_buffer.keys() | reuse.run()
                 known = self._index_facts(role, rings.facts)
+                guarded = self.walk.shared.union(rings.of_buffer)
+                judge = reuse = Reuse(kernel, role, known, everyone, guarded)
+                apart = rings.of_buffer.keys() | reuse.run()
                 judge = between = Between(kernel, role, self.source, everyone, workspace, frozenset(apart), known)
                 between.run()
                 judge = between = Apart(kernel, role, self.source, everyone, facts=known, names=self.walk.shared)

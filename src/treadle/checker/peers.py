@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from treadle.algebra.expr import Constraint, Expr, const, sym
 from treadle.checker.between import Between, Pending
-from treadle.checker.clusters import far_buffers
+from treadle.checker.clusters import LANDED, far_buffers
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
     Body,
@@ -151,11 +151,18 @@ class Apart(Between):
     def statement(self, stmt: object) -> None:
         if isinstance(stmt, Sync) and stmt.kind == "barrier.sync":
             return
+        if isinstance(stmt, Sync) and stmt.kind == LANDED:
+            for name in stmt.tags:  # what others sent here has come; what was sent elsewhere may not
+                p = self.state.setdefault(name, Pending())
+                p.written, p.older, p.writers = False, False, {"sent"}
+            return
         super().statement(stmt)
 
     def access(self, ref: MemRef, writes: bool, where: tuple[Constraint, ...], dist: tuple[Mode, ...]) -> None:
         p = self.state.setdefault(ref.name, Pending())
         far = ref.index[0] != sym(RANK)
+        if "sent" in p.writers and (writes or far):
+            raise Refused("J2", f"{ref.name}, into which others send, is touched before the cluster has met", {})
         if writes:
             if (far and p.read) or "far" in p.readers:
                 raise Refused("J2", f"{ref.name} is overwritten, and nothing says that others have read it", {})

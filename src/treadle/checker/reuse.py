@@ -188,7 +188,7 @@ class Reuse:
     role: Role
     facts: Facts
     everyone: int
-    rings: frozenset[str] = frozenset()  # into which copies are a protocol's
+    rings: frozenset[str] = frozenset()  # memory that a protocol guards, or a cluster has
     at: Stmt | Control | None = None
     watched: frozenset[str] = frozenset()
     lets: dict[str, Expr] = field(default_factory=dict[str, Expr])
@@ -236,7 +236,7 @@ class Reuse:
                         found.add(ref.name)
                 if isinstance(s, Compute):
                     shared -= {x.name for x in s.args if isinstance(x, MemRef)}
-        return frozenset(found & shared)
+        return frozenset((found & shared) - self.rings)
 
     def _kept(self) -> None:
         """Only threads touch these buffers, and copies of threads into them."""

@@ -164,6 +164,8 @@ def expressions(s: object) -> Iterator[Expr]:
             yield from ref.index
             if ref.version is not None:
                 yield ref.version
+            if isinstance(ref.rank, Expr):
+                yield ref.rank
         elif isinstance(ref, FragRef):
             yield from ref.coords or ()
     for ref in getattr(s, "args", ()):

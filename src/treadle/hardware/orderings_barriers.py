@@ -56,8 +56,9 @@ PHASED: tuple[Ordering, ...] = (
         "mbar.wait",
         CUDA,
         ("", "elect"),
-        "ends when the phase of that parity is complete; copies counted in it are visible",
-        PTX.format("mbarrier.test_wait / try_wait: default .acquire.cta, .parity"),
+        "ends when the phase of that parity is complete; copies counted in it are visible (`cluster` 1, from sm_90 on: "
+        "what other workgroups of the cluster stored and signalled, too)",
+        PTX.format("mbarrier.test_wait / try_wait: default .acquire.cta, .acquire.cluster, .parity"),
         litmus=("message_by_phase", "parity_of_the_phase_before"),
     ),
 )

@@ -181,6 +181,16 @@ COPIES: tuple[Ordering, ...] = (
         PTX.format("cp.async.mbarrier.arrive: arrive-on triggered by the completion of all prior cp.async, .noinc"),
     ),
     Ordering(
+        "st.async",
+        CUDA,
+        ANY,
+        "a store that `signal`s: it writes shared memory of a workgroup of the cluster when it likes, and its bytes "
+        "complete at a phased barrier of that workgroup, not before they are visible to who waits there for the scope "
+        "of the cluster (`cluster` 1)",
+        PTX.format("st.async: .mbarrier::complete_tx::bytes, relaxed, its complete-tx releases at .cluster scope"),
+        since="sm_90",
+    ),
+    Ordering(
         "dsmem",
         CUDA,
         ANY,

@@ -142,7 +142,8 @@ class Store(Stmt):
 
     `src.coords` is None: a part of a fragment is taken out by a `Compute` "copy" first. `old`, for an atomic effect
     on a tensor, is a fragment that receives what the elements held before, 0 where `mask` skips one: the results of
-    the claimed source store."""
+    the claimed source store. `signal`, of a store to another workgroup's memory: that workgroup's barrier, which counts
+    the bytes when they have come; the store is asynchronous."""
 
     dst: MemRef
     src: FragRef
@@ -150,6 +151,7 @@ class Store(Stmt):
     effect: str = "set"
     mask: FragRef | None = None
     old: str | None = None
+    signal: MemRef | None = None
 
 
 @dataclass(kw_only=True)

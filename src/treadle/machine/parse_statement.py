@@ -107,7 +107,8 @@ class StatementReader:
         effect = tokens.name("an effect") if tokens.accept("effect") else "set"
         mask = fragment_ref(tokens) if tokens.accept("mask") else None
         old = tokens.name("a fragment") if tokens.accept("old") else None
-        return Store(dst=dst, src=src, where=where, effect=effect, mask=mask, old=old)
+        signal = memory_ref(tokens) if tokens.accept("signal") else None
+        return Store(dst=dst, src=src, where=where, effect=effect, mask=mask, old=old, signal=signal)
 
     def _fold(self, tokens: MachineTokens, dst: str) -> Fold:
         monoid = tokens.name("a monoid")

@@ -172,7 +172,8 @@ def _core(item: Stmt) -> str:
             effect = "" if item.effect == "set" else f" effect {item.effect}"
             mask = "" if item.mask is None else f" mask {fragment(item.mask)}"
             old = "" if item.old is None else f" old {item.old}"
-            return f"store {memory(item.dst)} = {fragment(item.src)}{_where(item.where)}{effect}{mask}{old}"
+            signal = "" if item.signal is None else f" signal {_object(item.signal)}"
+            return f"store {memory(item.dst)} = {fragment(item.src)}{_where(item.where)}{effect}{mask}{old}{signal}"
         case Compute():
             args = "".join((" " if i == 0 else ", ") + operand(a) for i, a in enumerate(item.args))
             expr = "" if item.expr is None else f" expr {show(item.expr)}"

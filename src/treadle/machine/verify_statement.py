@@ -215,6 +215,12 @@ def _store(names: Names, item: Store) -> None:
             names.problem("a store that only sets has no old values to hand back")
         if held is not None and own is not None and held != own:
             names.problem(f"{item.old} is {held} and the old values are {own}")
+    if item.signal is not None:
+        _barrier(names, item.signal, whole=False)
+        if item.dst.rank is None or item.signal.rank != item.dst.rank:
+            names.problem("a store that signals goes to one workgroup of the cluster, whose barrier it signals")
+        if item.effect != "set" or item.mask is not None or item.old is not None:
+            names.problem("a store that signals only sets")
 
 
 def _compute(names: Names, item: Compute) -> None:
@@ -362,6 +368,6 @@ def _sync(names: Names, item: Sync) -> None:
         names.problem(f"{item.kind} is executed by all threads of an agent together")
     for name, expr in item.args:
         names.known(expr, 0)
-        low, high = {"read": (0, 1), "more": (0, 1), "id": (0, 15)}.get(name, (0, None))
+        low, high = {"read": (0, 1), "more": (0, 1), "cluster": (0, 1), "id": (0, 15)}.get(name, (0, None))
         if expr.constant is not None and (expr.constant < low or (high is not None and expr.constant > high)):
             names.problem(f"{name} is {expr.constant}")

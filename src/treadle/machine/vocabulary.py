@@ -25,11 +25,11 @@ class SyncShape:
 
 SYNC: dict[str, SyncShape] = {
     # A phased barrier: set up (no version: every barrier of the ring), one arrival that announces bytes, arrivals, a
-    # wait for the phase of parity `phase` to be over.
+    # wait for the phase of parity `phase` to be over; `cluster` 1: what came from other workgroups is visible then.
     "mbar.init": SyncShape(True),
     "mbar.expect": SyncShape(True, ("bytes",)),
     "mbar.arrive": SyncShape(True, (), ("count",)),
-    "mbar.wait": SyncShape(True, ("phase",)),
+    "mbar.wait": SyncShape(True, ("phase",), ("cluster",)),
     # A named barrier of the workgroup: `threads` arrivals, counted by whole warps.
     "barrier.sync": SyncShape(False, ("id", "threads"), whole=True),
     "barrier.arrive": SyncShape(False, ("id", "threads"), whole=True),

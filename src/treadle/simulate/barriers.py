@@ -25,6 +25,8 @@ class Phased:
     phase: int = 0
     gathered: Order = field(default_factory=Order)
     released: Order = field(default_factory=Order)
+    gathered_far: Order = field(default_factory=Order)  # what waits for the scope of the cluster see besides
+    released_far: Order = field(default_factory=Order)
 
     def initialise(self, strand: Strand, line: int) -> None:
         """By one thread, once, before anybody uses it."""
@@ -63,9 +65,9 @@ class Phased:
             self.findings.add("protocol", line, f"{self.name} is not declared to count bytes (tx)")
         self.bytes += count
 
-    def landed(self, count: int, trace: Order) -> None:
-        """Bytes have come."""
-        self.gathered.join(trace)
+    def landed(self, count: int, trace: Order, *, far: bool = False) -> None:
+        """Bytes have come (`far`: stored by threads of another workgroup)."""
+        (self.gathered_far if far else self.gathered).join(trace)
         self.bytes -= count
         self._turn()
 
@@ -78,7 +80,8 @@ class Phased:
             self.phase += 1
             self.pending = self.count
             self.released.join(self.gathered)
-            self.gathered = Order()
+            self.released_far.join(self.gathered_far)
+            self.gathered, self.gathered_far = Order(), Order()
 
 
 @dataclass

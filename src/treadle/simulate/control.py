@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from treadle.machine.form import Body, Control, Copy, If, Loop, Mma, Stmt, Sync, Tasks, Version
+from treadle.machine.form import Body, Control, Copy, If, Loop, Mma, Stmt, Store, Sync, Tasks, Version
 from treadle.machine.vocabulary import ASYNC_ATOMS, ATOMS, ENGINES
 from treadle.simulate.clocks import Order, Strand
 from treadle.simulate.contractions import contract, issue_contract
 from treadle.simulate.counters import draw, found_last, is_last
 from treadle.simulate.engines import issue_copy
 from treadle.simulate.schedule import Steps, Wait
+from treadle.simulate.sends import send
 from treadle.simulate.sync import HANDLERS, synchronise
 from treadle.simulate.tape import Forked
 from treadle.simulate.thread import Thread
@@ -36,6 +37,8 @@ def _statement(thread: Thread, item: Stmt) -> Steps:
     match item:
         case Version():
             return
+        case Store() if item.signal is not None:
+            send(thread, item)
         case Copy():
             if item.engine not in ENGINES:
                 raise thread.fatal("form", f"no copy engine {item.engine}")

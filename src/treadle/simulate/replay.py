@@ -26,6 +26,7 @@ from treadle.simulate.findings import Finding, Findings, Stop
 from treadle.simulate.host import Ended, Host
 from treadle.simulate.memory import Arena, View
 from treadle.simulate.schedule import Scheduler, Steps, Wait
+from treadle.simulate.sends import SEND
 from treadle.simulate.sync import HANDLERS
 from treadle.simulate.tape import Access, Contracted, Copied, Counted, Entry, Forked, Log, Synchronised, Tape
 from treadle.simulate.thread import Thread
@@ -293,8 +294,17 @@ def _copy(player: Player, host: _Again, entry: Copied) -> None:
     else:
         barrier.usable(player.strand, entry.line, proxy=True)
         group.loads += 1
-    strand = world.strands.fresh(player.strand.order, proxy=entry.engine != "cp.async")
+    strand = world.strands.fresh(player.strand.order, proxy=entry.engine not in ("cp.async", SEND))
     player.strand.tick()
+
+    def send() -> Steps:
+        yield None
+        for access in _of(entry.log, "write"):
+            host.access(access, strand)
+        assert barrier is not None
+        group.loads -= 1
+        barrier.landed(entry.bytes, Strands.trace(strand), far=True)
+        world.strands.retire(strand)
 
     def steps() -> Steps:
         yield None
@@ -312,7 +322,8 @@ def _copy(player: Player, host: _Again, entry: Copied) -> None:
             barrier.landed(entry.bytes, work.done_trace)
         world.strands.retire(strand)
 
-    world.scheduler.spawn(f"{entry.engine} of line {entry.line}", steps(), engine=True)
+    moving = send() if entry.engine == SEND else steps()
+    world.scheduler.spawn(f"{entry.engine} of line {entry.line}", moving, engine=True)
 
 
 def _contract(player: Player, host: _Again, entry: Contracted) -> None:

@@ -86,6 +86,8 @@ def _mbar_wait(thread: Thread, item: Sync, numbers: dict[str, int]) -> Steps:
     parity = numbers["phase"]
     yield Wait(lambda: barrier.over(parity), f"{barrier.name}, phase of parity {parity & 1}", thread.line)
     thread.strand.order.join(barrier.released)
+    if numbers.get("cluster", 0):
+        thread.strand.order.join(barrier.released_far)
 
 
 def _named(thread: Thread, numbers: dict[str, int]) -> Named:

@@ -334,6 +334,16 @@ class Thread:
             held.pending.append((view, index))
 
     def _store(self, item: Store) -> None:
+        view, index, values, states, chosen = self.taken(item)
+        if item.effect != "set":
+            old = update(self.world, view, index, (values, states), item.effect, self.strand, self.line)
+            if item.old is not None:
+                self.assign(item.old, chosen, old, np.full(len(chosen), DEFINED))
+        else:
+            view.write(index, values, states, self.strand, self.line)
+
+    def taken(self, item: Store) -> tuple[View, Index, Array, Array, Array]:
+        """What a store writes where: the memory, its elements, values and states, and their slots of the fragment."""
         held = self.fragment(item.src.name)
         if item.src.coords is not None:
             raise self.fatal("form", "the source of a store is a whole fragment")
@@ -358,12 +368,7 @@ class Thread:
         states = np.where(states == NEVER, UNDEFINED, states)
         if view.name in self.world.tensors and (states != DEFINED).any():
             self.report("undefined", f"a slot of {item.src.name} that holds no value is stored to {view.name}")
-        if item.effect != "set":
-            old = update(self.world, view, index, (values, states), item.effect, self.strand, self.line)
-            if item.old is not None:
-                self.assign(item.old, chosen, old, np.full(len(chosen), DEFINED))
-        else:
-            view.write(index, values, states, self.strand, self.line)
+        return view, index, values, states, chosen
 
     # ---- computing
 

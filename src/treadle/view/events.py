@@ -6,7 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from treadle.machine.expression_text import show
-from treadle.machine.form import Barrier, Body, Copy, If, Kernel, Loop, MachineProgram, Role, Stmt, Sync, Tasks, walk
+from treadle.machine.form import (
+    Barrier,
+    Body,
+    Copy,
+    If,
+    Kernel,
+    Loop,
+    MachineProgram,
+    Role,
+    Stmt,
+    Store,
+    Sync,
+    Tasks,
+    walk,
+)
 from treadle.view.drawing import arrow, box, frame, key, picture, write
 from treadle.view.facts import is_async
 from treadle.view.lines import Lines, core
@@ -69,7 +83,7 @@ def _telling(item: object) -> bool:
 
 def barriers_of(item: Stmt) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The barriers at which a statement arrives, and for which it waits. Named barriers are `#` and their number."""
-    if isinstance(item, Copy) and item.signal is not None:
+    if isinstance(item, Copy | Store) and item.signal is not None:
         return (item.signal.name,), ()
     if not isinstance(item, Sync):
         return (), ()

@@ -43,6 +43,7 @@ from treadle.targets.cuda.emit.mentions import expressions, fragments_named
 from treadle.targets.cuda.emit.names import cname
 from treadle.targets.cuda.emit.runs import Run, gathered
 from treadle.targets.cuda.emit.scope import Scope
+from treadle.targets.cuda.emit.sends import send
 from treadle.targets.cuda.emit.syncs import arrives_last, sync
 from treadle.targets.cuda.emit.warps import warp_contract
 
@@ -430,6 +431,8 @@ def _plain(scope: Scope, stmt: Stmt) -> None:
         case Load():
             if not load_matrices(scope, stmt):
                 load(scope, stmt)
+        case Store() if stmt.signal is not None:
+            send(scope, stmt)
         case Store():
             store(scope, stmt)
         case Compute():

@@ -91,7 +91,7 @@ def versions(stmt: Stmt | Control) -> Iterator[tuple[str, Expr]]:
         case Load():
             refs = [stmt.src]
         case Store():
-            refs = [stmt.dst]
+            refs = [stmt.dst, stmt.signal]
         case Mma():
             refs = [r for r in (stmt.a, stmt.b) if isinstance(r, MemRef)]
         case Copy():

@@ -194,6 +194,39 @@ DEVICE unsigned char* peer(unsigned char* at, u32 rank) {
 }""",
 )
 _part(
+    "address_at",
+    """
+// The shared address of this place in another workgroup of the cluster.
+DEVICE u32 address_at(u32 at, u32 rank) {
+  u32 there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+  return there;
+}""",
+)
+for _bits in (32, 64):
+    _part(
+        f"send_{_bits}",
+        f"""
+// Stored in another workgroup, whose barrier counts the bytes.
+template <typename T> DEVICE void send_{_bits}(u32 dst, T value, u32 bar) {{
+  u{_bits} word;
+  memcpy(&word, &value, sizeof(word));
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b{_bits} [%0], %1, [%2];" ::"r"(dst),
+               "{"r" if _bits == 32 else "l"}"(word), "r"(bar) : "memory");
+}}""",
+    )
+_part(
+    "barrier_wait_far",
+    """
+// What other workgroups of the cluster stored and counted there is visible, too.
+DEVICE void barrier_wait_far(u32 bar, u32 parity) {
+  asm volatile(
+      "{\\n.reg .pred done;\\n"
+      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\\n"
+      "@done bra passed;\\nbra again;\\npassed:\\n}" ::"r"(bar), "r"(parity) : "memory");
+}""",
+)
+_part(
     "barrier_wait",
     """
 DEVICE void barrier_wait(u32 bar, u32 parity) {

@@ -105,7 +105,10 @@ def _phased(scope: Scope, stmt: Sync, args: dict[str, Expr]) -> None:
         scope.line(f"{scope.use('copies_arrive')}{'_more' if more else ''}({where});")
     elif stmt.kind == "mbar.wait":
         phase = scope.symbols.text(scope.symbols.resolve(args["phase"]) % 2)
-        scope.line(f"{scope.use('barrier_wait')}({where}, {phase.narrow()});")
+        far = "cluster" in args and scope.number(args["cluster"], "cluster")
+        if far:
+            scope.setting.need_hopper("a wait for the scope of a cluster")
+        scope.line(f"{scope.use('barrier_wait_far' if far else 'barrier_wait')}({where}, {phase.narrow()});")
     elif stmt.object.rank is not None or "count" in args:
         scope.setting.need_hopper("arrivals of several at once, or at another workgroup")
         _arrivals(scope, stmt.object, where, args)
