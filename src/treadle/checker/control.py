@@ -47,6 +47,7 @@ from treadle.machine.form import (
     Let,
     Load,
     Loop,
+    MemRef,
     Mma,
     Stmt,
     Store,
@@ -54,6 +55,7 @@ from treadle.machine.form import (
     Sync,
     Tasks,
     Version,
+    walk,
 )
 
 
@@ -109,6 +111,14 @@ class Walk(Invariants):
         facts = place.facts.also(*box(names, [place.expr(e) for e in buffer.shape]))
         pieces = filled(place.contents[name], tuple(map(sym, names)), facts, name)
         self.published[name] = tuple(r.var for f in place.frames if f.agents == 0 for r in f.ranges), pieces
+
+    def begin(self, place: Place, body: Body) -> None:
+        """On entry to the body of a step: the slots that it names have nothing in them that earlier steps put there,
+        which had other slots. A version is opened in the step that fills it."""
+        moved = {s.counter for s in body if isinstance(s, Advance)}
+        for name in _turning(body, moved) & place.buffers.keys() if moved else ():
+            place.contents[name] = place.contents[name].forgotten(f"{name} is another slot in each step")
+        self.subscribe(place, self.role)
 
     def subscribe(self, place: Place, role: str) -> None:
         """On entry to the body of a step: its slots hold what the producer published, in terms of our own controls."""
@@ -309,7 +319,7 @@ class Walk(Invariants):
         self.forget(place, inner, stmt.body, stmt)
         for k in kept:
             self.assume(inner, k, k.head, {})
-        self.subscribe(inner, self.role)
+        self.begin(inner, stmt.body)
         self.body(inner, stmt.body)
         self.at = stmt
         self._configured(place, inner)
@@ -382,7 +392,7 @@ class Walk(Invariants):
                     elsewhere=(*inner.contents[name].elsewhere, *others.get(name, [])),
                 )
         inner.configured = False
-        self.subscribe(inner, self.role)
+        self.begin(inner, stmt.body)
         self.body(inner, stmt.body)
         self.at = stmt
         if inner.configured:
@@ -461,3 +471,12 @@ class Walk(Invariants):
                 )
         for name, written in self.collector(place, place.contents.keys()).body([stmt]):
             place.contents[name] = place.contents[name].after(written, opened=name in opened)
+
+
+def _turning(body: Body, counters: set[str]) -> set[str]:
+    """Buffers that statements of a body name by versions which hang on these counters."""
+    found: set[str] = set()
+    for s in walk(body):
+        refs = (getattr(s, n, None) for n in ("src", "dst", "a", "b"))
+        found |= {r.name for r in refs if isinstance(r, MemRef) and r.version is not None and r.version.symbols & counters}
+    return found
