@@ -14,7 +14,7 @@ second's. Asked is
 * every use of a barrier by one participant before the next use by an arriving one: no phase is taken for another;
 * no way around the graph that stays in a step: nobody waits for what comes after.
 
-Beside rings: one role may take part in both (`_beside_rings`).
+Beside rings: `_beside_rings`, where several roles take part in both with `handover_rings`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from treadle.checker.gpu import accesses, handed, own_base
+from treadle.checker.handover_rings import BesideRings, Waits, joins_rings
 from treadle.checker.rings import Rings, lets_of
 from treadle.checker.steps import Tree, bodies
-from treadle.checker.verdict import Refused, Unsure
+from treadle.checker.verdict import Finding, Refused, Unsure
 from treadle.machine.form import Body, Control, If, Kernel, Load, Loop, Role, Stmt, Store, Sync, Tasks, walk
 
 Node = tuple[str, int]  # role, position in its step
@@ -80,7 +81,6 @@ class Handover:
             return
         for role in self.kernel.roles:
             self._part(role)
-        self._beside_rings()
         self._counts()
         parts, lets = list(self.parts.values()), self.rings.lets
         for a, b in zip(parts, parts[1:]):
@@ -89,22 +89,37 @@ class Handover:
             self.rings.same(_tree(a.path), _tree(b.path), {})
         self.rings.lets = lets
         self._progress()
+        self._beside_rings()
         self._phases()
         self._memory()
         self.at = None
 
     def _beside_rings(self) -> None:
-        """At most one role has to do with rings and hands over. Were all blocked for ever, it would be blocked at one
-        of both: then the roles of that protocol, none of which waits for the other one, would be blocked in a program
-        without the other, in which it was seen that they go on."""
-        both = [
-            r.name
-            for r in self.kernel.roles
-            if r.name in self.parts and any(isinstance(s, Sync) and s.kind.startswith("mbar.") for s in walk(r.body))
-        ]
-        if len(both) > 1:
-            self.at = None
-            raise Unsure("J5", f"{', '.join(both)} hand over beside rings", missing="one role that does both")
+        """Where at most one role has to do with rings and hands over: were all blocked for ever, it would be blocked at
+        one of both: then the roles of that protocol, none of which waits for the other one, would be blocked in a
+        program without the other, in which it was seen that they go on. Else all waits are put into one graph."""
+        both = [r.name for r in self.kernel.roles if r.name in self.parts and joins_rings(r)]
+        if len(both) < 2:
+            return
+        beside = BesideRings(self.kernel, self.rings, {name: p.path for name, p in self.parts.items()})
+        waits = Waits()
+        try:
+            beside.links(waits)
+        except Finding:
+            self.at = beside.at if isinstance(beside.at, Stmt | Control) else None
+            raise
+        for p in self.parts.values():
+            for number, at in p.uses.items():
+                come, _ = waits.at(p.role.name, at)
+                for q in self.parts.values():
+                    if number in q.uses and number in q.waits:
+                        shift = self._ahead(p, number) - self._ahead(q, number)
+                        waits.link(come, waits.at(q.role.name, q.uses[number])[1], shift)
+        stuck = waits.stuck()
+        if stuck is not None:
+            self.at = beside.steps[stuck[0]][stuck[1]]
+            reason = f"{stuck[0]} may wait for what comes after, at a ring or a hand-over"
+            raise Unsure("J5", reason, missing="rings and hand-overs in one order")
 
     # ---- who takes part
 
