@@ -24,6 +24,7 @@ from treadle.checker.terms import (
     Idx,
     Num,
     Part,
+    Piece,
     Pieces,
     Term,
     Undef,
@@ -396,12 +397,44 @@ class Meaning(Scopes):
         self, op: Region, i: int, elem: Elem, at: Mapping[Dim, Expr], inst: Mapping[str, Expr]
     ) -> Pieces | None:
         """After a region that only updates parts of a tile: what no instance covers is the entry value. What some
-        instance covers has no step of its own here: an opaque cell of the result."""
+        instance covers has no step of its own here, an opaque cell of the result, unless its value is the same in
+        whatever instance."""
+        given = self._given(op, i, elem, inst)
+        if given is not None:
+            return (given, *only(self.element(op.inits[i], at, inst)))
         covers = Cover(self, inst).region(op, i, elem.coords)
         if covers is None:
             return None
         cell = Cell(f"assembled {elem.value}", (*elem.coords, *(e for _, e in elem.inst)), op.results[i].type.dtype)
         return (*((conds, cell) for conds in covers), *only(self.element(op.inits[i], at, inst)))
+
+    def _given(self, op: Region, i: int, elem: Elem, inst: Mapping[str, Expr]) -> Piece | None:
+        """Where instances of a region put elements of one value at their own coordinates into a tile, and that element.
+
+        Every argument is an axis of the update, so each coordinate of the domains is in one instance; and the value
+        depends on no argument but by its coordinates, so that its element is the same whichever instance that is.
+        """
+        made = self.defs.get(op.body.yields[i].name)
+        if not isinstance(made, Insert) or made.source is not op.carried[i] or (op, None) != self.scopes[id(made)][-1]:
+            return None
+        mine = {s for arg in op.args for s in argument_symbols(arg)}
+        if self.deps[made.value.name] & mine:
+            return None
+        domains = {arg.part: arg.domain for arg in op.args if arg.kind == "block"}
+        conds: list[Constraint] = []
+        value_at: dict[Dim, Expr] = {}
+        for sub, c in zip(made.subs, elem.coords, strict=True):
+            part = None if isinstance(sub, tuple) else sub.part
+            if part is None or part.dim in value_at:
+                return None
+            covered = domains.pop(part, part)
+            if (covered.lo.symbols | covered.hi.symbols) & mine:
+                return None
+            conds += [ge(c, self.expr_at(covered.lo, inst)), lt(c, self.expr_at(covered.hi, inst))]
+            value_at[part.dim] = c
+        if domains or any(arg.kind != "block" for arg in op.args):
+            return None
+        return tuple(conds), self.element(made.value, value_at, inst)
 
     def _own_part(
         self, region: Region, value: Value, carried: Value, coords: tuple[Expr, ...], inst: Mapping[str, Expr]

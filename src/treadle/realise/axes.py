@@ -80,6 +80,11 @@ class Axes(ABC):
             return frame.bound(arg.name)
         return self.resolve(part, frame).extent.constant
 
+    def room(self, part: Part, frame: Frame) -> Expr | None:
+        """What the extent of the part never exceeds, as the host knows it, where `limit` knows no number."""
+        arg = self.arg_of(self.resolve(part, frame))
+        return None if arg is None else frame.room(arg.name)
+
     def free(self, parts: Sequence[Part], frame: Frame) -> list[PartKey]:
         """The axes that are neither single nor fixed by a lane of this frame."""
         found: list[PartKey] = []

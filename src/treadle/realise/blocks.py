@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.algebra.expr import Expr, ceildiv, const, minimum, sym
+from treadle.algebra.expr import Expr, ceildiv, const, maximum, minimum, sym
 from treadle.analysis.uses import PURE, Uses
 from treadle.ir.core import Block, If, Op, Program, Region, RegionArg, Value
 from treadle.ir.guard import Guard
@@ -17,9 +17,10 @@ from treadle.ir.ops.elementwise import Coords, Full, Index
 from treadle.ir.ops.fold import ArgReduce, Mma
 from treadle.machine import form
 from treadle.machine.form import Enter, Host, Kernel, Launch, MachineProgram, Role
+from treadle.realise.bands import Reach
 from treadle.realise.carried import Carried, Holder
 from treadle.realise.choices import Choices
-from treadle.realise.frame import Frame, Kept, reached
+from treadle.realise.frame import Frame, Kept, ends, reached
 from treadle.realise.items import Item, item_of
 from treadle.realise.keeping import clashes, gathered
 
@@ -40,6 +41,8 @@ class Lowering(Carried):
         self.tile_names = {}
         self.leading = ""
         self.shares = {}
+        self.made_again = {}
+        self.banded = {b.region for b in choices.bands}
         self.keeping = self.chosen_to_keep()
 
     # ---- which values are kept
@@ -141,6 +144,8 @@ class Lowering(Carried):
                 packs.remove(pack)
             outside = [i for other in groups[:number] + groups[number + 1 :] for i in other]
             rest = {n for i in outside for n in i.reads}
+            if isinstance(group[0].op, Region) and self.region_names[id(group[0].op)] in self.banded:
+                continue  # made by the instances of the region that reads it
             if group[0].kind in ("region", "if") and not self.wrapped(group[0].op):
                 self.lower_control(group[0].op, frame)
                 continue
@@ -295,6 +300,7 @@ class Lowering(Carried):
             binds = tuple(self.bind_arg(op, a, sym(n), None, inner) for a, n in zip(op.args, names, strict=True))
             tasks.enters = (Enter(name, binds),)
             inner.block = op.body
+            self.make_bands(name, inner)
             self.body(op, places, inner)
             tasks.body[:] = configured(self.choices, tasks.body)
             frame.body.append(tasks)
@@ -304,10 +310,48 @@ class Lowering(Carried):
                 loop, inner = self.enter_loop(op, arg, inner)
                 loops.append((loop, inner))
             inner.block = op.body
+            self.make_bands(name, inner)
             self.body(op, places, inner)
             self.close(loops)
         for result, place in zip(op.results, places, strict=True):
             frame.places[result.name] = place
+
+    def make_bands(self, name: str, frame: Frame) -> None:
+        """What an instance of a region needs of tiles that earlier regions make, in storage of its own."""
+        for band in (b for b in self.choices.bands if b.into == name):
+            region = next(r for r in self.program.body.ops if self.region_names.get(id(r)) == band.region)
+            assert isinstance(region, Region)
+            inner = frame.child(frame.body, block=region.body)
+            for arg in region.args:
+                self.bind_band(arg, band.reach[arg.name], inner)
+            own = {a.domain.dim: a.part for a in region.args}
+            for carried, given, result in zip(region.carried, region.body.yields, region.results, strict=True):
+                self.made_again[given.name] = result
+                parts = tuple(own[p.dim] for p in carried.type.axes)
+                place = self.allocate(carried, inner, own=parts)
+                self.version(result, place, inner)
+                inner.places[carried.name] = frame.places[result.name] = place
+            self.lower_block(region.body, inner)
+
+    def bind_band(self, arg: RegionArg, reach: Reach | None, frame: Frame) -> None:
+        """Binds an argument of a region to what an instance of another needs of it."""
+        lo, hi = self.index(arg.domain.lo, frame), self.index(arg.domain.hi, frame)
+        if reach is None:
+            frame.bind(f"{arg.name}.start", lo)
+            frame.bind(f"{arg.name}.stop", hi)
+            frame.bounds[arg.name] = (hi - lo).constant
+            return
+        start, stop = self.index(sym(f"{reach.arg}.start"), frame), self.index(sym(f"{reach.arg}.stop"), frame)
+        frame.bind(f"{arg.name}.start", maximum(lo, start + reach.first))
+        frame.bind(f"{arg.name}.stop", minimum(hi, *(b + reach.last for b in ends(stop))))
+        bound = frame.bound(reach.arg)
+        size = None if bound is None else const(bound) + reach.last - reach.first
+        frame.bounds[arg.name] = None if size is None else size.constant
+        if size is not None:
+            # Whole fragments, so that each row begins where a line of memory does.
+            width = self.choices.sweep.get(arg.domain.dim.name, 1)
+            frame.bounds[arg.name] = None if size.constant is None else -(-size.constant // width) * width
+            frame.rooms[arg.name] = ceildiv(size, width) * width
 
     def body(self, op: Region, places: list[Kept], frame: Frame) -> None:
         """The body of an instance of a parallel region."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from treadle.base.errors import InternalError, LimitError
+from treadle.realise.bands import Band
 
 Digit = tuple[str, Literal["all", "panel", "lane"], int]
 """One axis of a packed layout: a dimension's coordinate whole, the number of its panel of that many coordinates, or its
@@ -85,6 +86,8 @@ class Choices:
     """Loop order of the rows of other groups: these first, then the rest as their items have them."""
     alone: frozenset[str] = frozenset()
     """Values that are made in a nest of their own, in loops of their own order and fragments of their own shape."""
+    bands: tuple[Band, ...] = ()
+    """Regions that instances of a later one make for themselves, as far as they need."""
     unroll: int = 1
     atoms: Mapping[str, str] = field(default_factory=dict[str, str])
     """Result of a contraction -> its instruction ("fma" when absent)."""

@@ -122,6 +122,7 @@ class Frame:
     block: Block | None = None
     env: dict[str, Expr] = field(default_factory=dict[str, Expr])
     bounds: dict[str, int | None] = field(default_factory=dict[str, "int | None"])
+    rooms: dict[str, Expr] = field(default_factory=dict[str, Expr])  # extents never exceeded, where no number is known
     lanes: tuple[Lane, ...] = ()
     symbols: set[str] = field(default_factory=set[str])
     memo: dict[tuple[str, tuple[Expr, ...]], Got] = field(default_factory=dict[tuple[str, tuple[Expr, ...]], Got])
@@ -167,6 +168,10 @@ class Frame:
             if arg in frame.bounds:
                 return frame.bounds[arg]
         return 0
+
+    def room(self, arg: str) -> Expr | None:
+        """What the extent of a block argument bound here never exceeds, as the host knows it, where it is no number."""
+        return next((f.rooms.get(arg) for f in self.chain() if arg in f.bounds), None)
 
     def lane(self, key: PartKey) -> Lane | None:
         """The lane that fixes this part."""

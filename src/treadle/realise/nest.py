@@ -28,6 +28,8 @@ class Nests(Folds, ABC):
     # ---- what items read
 
     parted: list[tuple[Item, Value, Kept]]
+    made_again: dict[str, Value]
+    """Tiles with the elements that an instance has replaced -> what stands for them where no instance is executed."""
 
     def virtual(self, value: Value) -> bool:
         """Whether the value is computed at each use."""
@@ -313,7 +315,7 @@ class Nests(Folds, ABC):
         if isinstance(self.uses.definition.get(op.value.name), Reduce | Mma):
             # An accumulator is said to be finished before it stands for a part of the tile.
             got = self.compute(op.value, value_at, "copy", [got], frame, slots=slots)
-        self.put(op.result, got, index, item.target, frame)
+        self.put(op.result, got, index, item.target, frame, self.made_again.get(op.result.name))
 
     # ---- seams filled by the third part
 

@@ -147,8 +147,9 @@ class Storage(Pull):
                     digits.append(Digits(axis, lane.base, const(lane.width)))
                 continue
             limit = self.limit(part, frame)
-            origin = key[1] if limit is not None else const(0)
-            size = const(limit) if limit is not None else self.size_of(part.dim)
+            room = const(limit) if limit is not None else self.room(part, frame)
+            origin = key[1] if room is not None else const(0)
+            size = self.size_of(part.dim) if room is None else room
             filled = dict(whole).get(name, 1)
             if filled > 1:
                 size = ceildiv(size, filled) * filled

@@ -111,6 +111,8 @@ class Hand:
     """Instructions' time that an iteration waits for the one before it."""
     turned: float = 0.6
     """Instructions for an element that changes from rows to columns, there and back."""
+    window: float = 0.04
+    """What each vector of a fragment beyond the first costs where windows of several rows lie in registers."""
     crossing: float = 2.5
     """How much dearer elementwise work and folds are between accumulators with different lanes (1.3 to 3 in all)."""
 

@@ -16,6 +16,7 @@ from treadle.ir.ops.access import Load, Store
 from treadle.ir.ops.elementwise import Cast, Elementwise, Full
 from treadle.ir.ops.fold import Mma, Reduce
 from treadle.plan.facts import CallFacts
+from treadle.realise.bands import Band, bands, neighbours
 from treadle.realise.universal import task_regions
 
 SWEPT = 16
@@ -52,6 +53,10 @@ class Shape:
     """Dimension -> elements of the accesses that are contiguous along it."""
     known: dict[object, object] = field(default_factory=dict[object, object])
     """What families remember from point to point."""
+    counted: dict[str, tuple[float, dict[int, float]]] = field(
+        default_factory=dict[str, tuple[float, dict[int, float]]]
+    )
+    """What `windows` has counted by outermost region."""
     _extents: dict[Dim, int] = field(default_factory=dict[Dim, int])
     _chains: dict[int, list[Region]] = field(default_factory=dict[int, list[Region]])
     _products: dict[int, int] = field(default_factory=dict[int, int])
@@ -207,6 +212,29 @@ class Shape:
         """Dimensions worth having vectors along, those with most elements first: not that of a number a row."""
         most = max(self.along.values(), default=0)
         return sorted((n for n, c in self.along.items() if SWEPT * c >= most), key=lambda n: -self.along[n])
+
+    @cached_property
+    def bands(self) -> tuple[Band, ...]:
+        """Regions that instances of later ones can make for themselves."""
+        return bands(self.program, self.uses, self.names)
+
+    @cached_property
+    def windows(self) -> dict[str, int]:
+        """Dimensions without vectors along them of which neighbours are read from one source at several constant
+        offsets, and at how many."""
+        found: dict[str, int] = {}
+        for axes in neighbours(self.program, self.uses).values():
+            for dim, offsets in axes.items():
+                if len(offsets) > 1 and dim.name not in self.swept:
+                    found[dim.name] = max(found.get(dim.name, 0), len(offsets))
+        return found
+
+    @cached_property
+    def folding(self) -> bool:
+        """Whether something is folded."""
+        return any(isinstance(o, Reduce | Mma) for o in self.program.body.walk()) or any(
+            r.kind != "parallel" for r in self.regions
+        )
 
     @cached_property
     def bytes(self) -> int:

@@ -25,8 +25,11 @@ from treadle.realise.items import region_axes, runs_apart
 from treadle.targets.cpu.admission import call_guard, common_reasons, handed_out, pins_refused, worker_counts
 from treadle.targets.cpu.rates import HAND, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
+from treadle.targets.cpu.windows import again, band_bytes, tile_bytes, window_work
 
 ROWS = (16, 4, 1, 64, 256)
+BAND = 32
+"""Rows of a band, too: few enough for the second cache, and for what is made twice not to matter."""
 
 
 class VectorSweep:
@@ -50,13 +53,15 @@ class VectorSweep:
         has_rows = any(arg.domain.dim.name not in ranked[:1] for _, arg, _ in shape.arguments())
         return [
             Axis("lanes", tuple(ranked[:2])),
-            Axis("vector", (4 * lanes, 2 * lanes, lanes)),
-            Axis("rows", ROWS if has_rows else (1,)),
+            Axis("vector", (lanes, 2 * lanes, 4 * lanes) if self.windowed(shape) else (4 * lanes, 2 * lanes, lanes)),
+            Axis("rows", (*ROWS, *((BAND,) if shape.bands else ())) if has_rows else (1,)),
             Axis("columns", (4096, 1024)),
             Axis("stream", (shape.stored_bytes >= STREAM_FROM,)),
             Axis("ahead", (self.far(shape, ranked[0]),)),
             Axis("held", (bool(self.wrapped(shape)),)),
             Axis("across", (bool(self.abreast(shape)), False) if self.abreast(shape) else (False,)),
+            *([Axis("bands", (True, False))] if shape.bands else []),
+            *([Axis("beside", (2, 1))] if shape.windows and has_rows else []),
             Axis("workers", worker_counts(facts)),
         ]
 
@@ -116,6 +121,9 @@ class VectorSweep:
                 cuts[key] = max(1, min(left, shape.extent(arg.domain.dim) or 1))
                 left = max(1, left // cuts[key])
         sweep, slots, keep = dict.fromkeys(shape.swept, width), 2 * width, frozenset[str]()
+        beside = int(point.get("beside", 1))
+        if beside > 1:
+            sweep, slots = sweep | dict.fromkeys(shape.windows, beside), width * beside
         if point["across"]:
             # Squares, turned on the way in and on the way out.
             lanes, rows_along = rates(shape.facts).lanes, self.abreast(shape)
@@ -131,19 +139,24 @@ class VectorSweep:
             fuse=True,
             wrap=self.wrapped(shape) if point["held"] else frozenset(),
             store_tags=("stream",) if point["stream"] else (),
+            bands=shape.bands if point.get("bands") else (),
         )
 
     def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
         shape = shape_of(program, facts)
         rate, workers = rates(facts), int(point["workers"])
         lane, width, rows = str(point["lanes"]), int(point["vector"]), int(point["rows"])
+        beside = int(point.get("beside", 1))
+        if rows % beside:
+            return CostVector(compute=inf)
         extent = max(1, shape.extent(next(d for d in program.dims if d.name == lane)))
         padded = -(-extent // width) * width / extent
         scattered = sum(elements for name, elements in shape.along.items() if name != lane)
         share = 1.0 + 4.0 * scattered / max(1, sum(shape.along.values()))
-        # Fewer vectors in a fragment leave latencies of folds uncovered.
-        latency = {4: 1.0, 2: 1.1, 1: 1.4}.get(width // rate.lanes, 1.0)
-        compute = shape.pointwise_work / rate.lanes / rate.simple * padded * share * latency
+        work = shape.pointwise_work
+        if shape.windows or shape.bands:
+            work = window_work(shape, self.choices(shape, point).cuts if point.get("bands") else None, beside)
+        compute = work / rate.lanes / rate.simple * padded * share * self.latency(shape, width // rate.lanes, beside)
         if self.abreast(shape):
             if point["across"] and (rows % rate.lanes or width != rate.lanes):
                 return CostVector(compute=inf)
@@ -151,7 +164,9 @@ class VectorSweep:
         tasks = self.task_count(shape, point)
         waves = -(-tasks // workers)
         even = tasks / (waves * workers) if tasks else 1.0
-        moving = traffic(rate, shape.bytes, workers) * share
+        near, far = self.made_between(shape, point)
+        compute += near
+        moving = (traffic(rate, shape.bytes, workers) + far) * share
         # Part of the last task of a worker, be it arithmetic or memory that it waits for.
         last = HAND.wait / max(tasks, 1) if workers > 1 else 0.0
         return CostVector(
@@ -159,6 +174,30 @@ class VectorSweep:
             memory=moving / even + last * workers * moving,
             launch=(rate.fork if workers > 1 else 0.0) + (waves + HAND.late * rows) * rate.task,
         )
+
+    def latency(self, shape: Shape, vectors: int, beside: int) -> float:
+        """Fewer vectors in a fragment leave latencies of folds uncovered; windows of many leave no registers."""
+        if self.windowed(shape):
+            return 1.0 + HAND.window * (vectors * beside - 1)
+        return {4: 1.0, 2: 1.1, 1: 1.4}.get(vectors, 1.0)
+
+    def windowed(self, shape: Shape) -> bool:
+        """Whether windows of several rows are all that keeps registers."""
+        return bool(shape.windows) and not shape.folding
+
+    def made_between(self, shape: Shape, point: Point) -> tuple[float, float]:
+        """Seconds of one worker for bands that are stored and read in a cache of its own, and seconds of all to move
+        what is made in one region and read in a later one through memory."""
+        rate, workers = rates(shape.facts), int(point["workers"])
+        if not shape.bands:
+            return 0.0, 0.0
+        if not point.get("bands"):
+            size = shape.bytes + 2 * sum(tile_bytes(shape, band) for band in shape.bands)
+            return 0.0, traffic(rate, size, workers) - traffic(rate, shape.bytes, workers)
+        cuts = self.choices(shape, point).cuts
+        moved = sum(2 * tile_bytes(shape, band) * again(shape, band, cuts) for band in shape.bands)
+        held = sum(band_bytes(shape, band, cuts) for band in shape.bands)
+        return moved / (rate.l2_rate if held <= rate.l2 / HAND.room else rate.l3_rate), 0.0
 
     def chains(self, shape: Shape, across: bool, rows: int) -> float:
         """Seconds that iterations wait for one another, and that turning rows takes where chains of several overlap."""
@@ -179,7 +218,8 @@ class VectorSweep:
         """How many tasks the first parallel region has."""
         cuts = self.choices(shape, point).cuts
         total = 1
-        for name in shape.tasks[:1]:
+        made = {b.region for b in shape.bands} if point.get("bands") else set[str]()
+        for name in [n for n in shape.tasks if n not in made][:1]:
             region = shape.named(name)
             for arg in region.args:
                 cut = cuts.get(f"{name}.{arg.name}", 1)

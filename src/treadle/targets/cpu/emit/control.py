@@ -2,15 +2,17 @@
 
 Most iterations of most loops have all elements of their fragments inside the tensors. Every masked statement names
 the least values of its conjuncts over its fragment (`least_values`): when all are at least zero, no mask is needed.
-A loop without inner control is split: it runs without masks as long as that holds, then with masks to its end. A run of
-statements elsewhere is written twice under one test. Both ways do the same; the test only chooses the faster one.
+A loop without inner control is split: it runs without masks as long as that holds, then with masks to its end. Where
+the first iterations may need masks too (windows that begin before a tensor), each iteration compares its number with
+the range that needs none. A run of statements elsewhere is written twice under one test. Both ways do the same; the
+test only chooses the faster one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from treadle.algebra.expr import Expr, as_expr, floordiv, minimum, sym
+from treadle.algebra.expr import Expr, as_expr, floordiv, maximum, minimum, sym
 from treadle.machine.form import Body, Control, Enter, If, Let, Loop, Mma, Stmt, Store, Tasks, walk
 from treadle.targets.cpu.emit.errors import ill_formed, unsupported
 from treadle.targets.cpu.emit.index import Point, split_by
@@ -151,12 +153,23 @@ class Bodies:
         lo, hi, by = self.scope.value(stmt.lo), self.scope.value(stmt.hi), self.scope.value(stmt.step)
         inner = [s for s in stmt.body if isinstance(s, Stmt)]
         if len(inner) == len(stmt.body):
-            bound = self._whole_until(stmt, inner, lo, hi)
-            if bound is not None:
-                lo = self._counted(stmt, lo, bound, by, lambda: self._straight(inner, full=True), plain=False)
+            whole = self._whole_part(stmt, inner, lo, hi)
+            if whole is not None and whole[0] is not None:
+                first, bound = whole[0], whole[1]
+                self._counted(stmt, lo, hi, by, lambda: self._inside(stmt, inner, first, bound), plain=True)
+                return
+            if whole is not None:
+                lo = self._counted(stmt, lo, whole[1], by, lambda: self._straight(inner, full=True), plain=False)
                 self._counted(stmt, lo, hi, by, lambda: self._straight(inner, full=False), plain=True)
                 return
         self._counted(stmt, lo, hi, by, lambda: self.emit(stmt.body), plain=False)
+
+    def _inside(self, stmt: Loop, run: Sequence[Stmt], first: Int, bound: Int) -> None:
+        """An iteration that may lie before or behind those that need no masks."""
+        here = self.scope.symbols[stmt.var]
+        assert isinstance(here, int | str)
+        whole = self.fn.both(self.fn.compare("sge", here, first), self.fn.compare("slt", here, bound))
+        self._choice(whole, lambda: self._straight(run, full=True), lambda: self._straight(run, full=False))
 
     def _straight(self, run: Sequence[Stmt], full: bool) -> None:
         for stmt in run:
@@ -196,10 +209,11 @@ class Bodies:
             return f", !llvm.loop {module.loop_node(never)}"
         return ""
 
-    def _whole_until(self, stmt: Loop, inner: Sequence[Stmt], lo: Int, hi: Int) -> Int | None:
-        """Up to where iterations need no masks; None where that is not worth while or cannot be said.
+    def _whole_part(self, stmt: Loop, inner: Sequence[Stmt], lo: Int, hi: Int) -> tuple[Int | None, Int] | None:
+        """From where and up to where iterations need no masks (None for the former: from the first one); None where
+        that is not worth while or cannot be said.
 
-        *Ensures*: every iteration from `lo` to below the result satisfies all least values of the body.
+        *Ensures*: every iteration from there to below the second result satisfies all least values of the body.
         """
         lets = {s.name: s.expr for s in inner if isinstance(s, Let)}
         lets |= {n: v for e in stmt.enters for n, v in _bound_names(e) if v != sym(n)}
@@ -209,9 +223,10 @@ class Bodies:
         with self.scope.inner():
             self.scope.symbols["loop.lo"] = lo
             self.scope.symbols["loop.hi"] = hi
-            return self._limit(stmt.var, least, lo, hi)
+            return self._limits(stmt.var, least, lo, hi)
 
-    def _limit(self, variable: str, least: Sequence[Expr], lo: Int, hi: Int) -> Int | None:
+    def _limits(self, variable: str, least: Sequence[Expr], lo: Int, hi: Int) -> tuple[Int | None, Int] | None:
+        first: Expr | None = None
         bound: Expr | None = None
         at_start: list[Expr] = []
         for e in least:
@@ -222,12 +237,16 @@ class Bodies:
             if slope < 0:
                 last = floordiv(parts.rest, -slope) + 1
                 bound = last if bound is None else minimum(bound, last)
-            else:
-                # Not falling: what holds at the first iteration holds at all.
-                at_start.append(parts.rest + sym("loop.lo") * slope)
+            elif slope == 0:
+                at_start.append(parts.rest)
+            elif not isinstance(lo, int) or ((start := (parts.rest + lo * slope).constant) is None) or start < 0:
+                # Rising: not yet at the first iteration, perhaps.
+                after = -floordiv(parts.rest, as_expr(slope))
+                first = after if first is None else maximum(first, after)
         until: Int = hi if bound is None else self.scope.value(minimum(bound, sym("loop.hi")))
+        begin = None if first is None else self.scope.value(first)
         condition = all_hold(self.scope.index, at_start)
-        return until if condition is None else self.fn.select(condition, until, lo)
+        return begin, until if condition is None else self.fn.select(condition, until, lo)
 
     # ---- tasks
 

@@ -44,6 +44,11 @@ class Spot:
     offsets: str = ""
 
 
+def _constant(expr: Expr) -> int:
+    """The number in a sum."""
+    return next((c for monomial, c in expr.terms if monomial == ()), 0)
+
+
 class Place:
     """The memory operand of one statement: addresses at its points."""
 
@@ -58,6 +63,9 @@ class Place:
         self._base = self._versioned(ref)
         self._strides = memory.strides
         self._first: Int = 0
+        self._start: Int = 0
+        """What subscripts add to the base whatever the point: apart from it, so that statements whose windows overlap
+        name one element by one address, and load it once."""
         self.steps: tuple[Int, ...] | None = None
         if memory.packed and memory.strides:
             # In half bytes; along the last axis elements follow one another where bytes do.
@@ -69,9 +77,11 @@ class Place:
         if len(known) == len(parts):
             base: Int = 0
             for p, stride in zip(known, self._strides):
-                base = self.fn.add(base, self.fn.mul(index.value(p.rest), stride))
+                base = self.fn.add(base, self.fn.mul(index.value(p.rest - _constant(p.rest)), stride))
+            for p, stride in zip(known, self._strides):
+                self._start = self.fn.add(self._start, self.fn.mul(_constant(p.rest), stride))
             if memory.packed:
-                self._first = base
+                self._first, self._start = self.fn.add(base, self._start), 0
             else:
                 self._base = self._offset(self._base, base)
             self.steps = tuple(self._step([p.factors[i] for p in known]) for i in range(rank))
@@ -101,7 +111,7 @@ class Place:
     def at(self, point: Point) -> Spot:
         """Addresses at a point."""
         if self.steps is not None:
-            total: Int = 0
+            total = self._start
             for step, a in zip(self.steps, point.at):
                 total = self.fn.add(total, self.fn.mul(step, a))
             step = 0 if point.axis is None else self.steps[point.axis]
