@@ -10,7 +10,7 @@ from treadle import f32, i32
 from treadle.lib.precision import wide
 
 T, E, L, K, N = td.dims("T E L K N")
-E1, C = td.dims("E1 C")
+E1, C, B = td.dims("E1 C B")
 TL = td.product(T, L)
 
 
@@ -41,19 +41,38 @@ def route(
         weight[t, L] = w / total
 
 
+RUN = 256
+"""Choices that are counted together: what comes before a choice is told by whole runs and by those of its own."""
+
+
 @td.kernel
 def group_by_expert(expert: td.Tensor[C, i32], order: td.Out[C, i32] = None, start: td.Out[E1, i32] = None, *, experts):
     """The choices in the order of their experts, and where each expert's begin: those of e are
     `order[start[e] : start[e + 1]]`.
 
     Stable: choices of an expert keep their order. Choice `t top + l` is the l-th of token t. Gives (order, start).
+    Counts choices in runs, then places each behind those before it. *Requires*: 0 <= expert < experts.
     *Shapes*: expert [T top] (what `route` gives, as a view), order [T top], start [experts + 1].
     """
+    td.let(E, experts)
     td.let(E1, experts + 1)
-    chosen = expert[C]
-    order[C] = td.argsort(chosen, C).to(i32)
-    for e in td.parallel(E1):
-        start[e] = (chosen < e).to(i32).sum(C)
+    td.let(B, (C.extent + RUN - 1) // RUN)
+    count, before = td.empty(B, E, dtype=i32), td.empty(B, E, dtype=i32)
+    all_of, first = td.empty(E, dtype=i32), td.empty(E, dtype=i32)
+    for b, e in td.parallel(B.each, E.each):
+        count[b, e] = (expert[C[b * RUN : b * RUN + RUN]] == e).to(i32).sum(C)
+    for e in td.parallel(E.each):
+        all_of[e] = count[B, e].sum(B)
+    for e in td.parallel(E.each):
+        first[e] = all_of[E[:e]].sum(E)
+    for e in td.parallel(E1.each):
+        start[e] = all_of[E[:e]].sum(E)
+    for b, e in td.parallel(B.each, E.each):
+        before[b, e] = first[e] + count[B[:b], e].sum(B)
+    for c in td.parallel(C.each):
+        b, e = c // RUN, td.in_range(expert[c], E)
+        same = (expert[C[b * RUN : c]] == expert[c]).to(i32).sum(C)
+        order[td.in_range(before[b, e] + same, C)] = c.to(i32)
 
 
 @td.kernel
