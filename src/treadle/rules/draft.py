@@ -224,7 +224,7 @@ def _feeds_itself(region: Region, slot: int) -> bool:
     """Whether everything that a carried value influences in the body is that carried value."""
     own = {region.carried[slot].name}
     for op in region.body.walk():
-        if operand_names(op) & own or any(v.name in own for b in op.blocks for v in b.yields):
+        if reads(op) & own or any(v.name in own for b in op.blocks for v in b.yields):
             if has_effect(op) or op.blocks:
                 return False
             own |= {v.name for v in op.results}

@@ -161,3 +161,10 @@ def test_promises_are_kept_only_where_instances_read() -> None:
     assert verdict.status == "rejected" and "promised" in verdict.reason, verdict
     other = re.sub(r"order\[(i\S*)\]", r"start[0]", text, count=1)
     assert validate(before, step, parse_program(other)).status != "verified"
+
+
+def test_keys_that_decide_where_others_go_are_kept() -> None:
+    """Nobody reads the sorted keys, but the sort compares them: steps on the program around do not drop them."""
+    weights = like(8, DEEP, WIDE), like(8, DEEP, WIDE), like(8, WIDE, DEEP)
+    given = like(TOKENS, DEEP), like(DEEP, 8), *weights, like(TOKENS, DEEP)
+    assert "universal" in moe.mixture.plan(*given, top=2, target="cuda:sm_90a").explain()
