@@ -168,3 +168,11 @@ def test_keys_that_decide_where_others_go_are_kept() -> None:
     weights = like(8, DEEP, WIDE), like(8, DEEP, WIDE), like(8, WIDE, DEEP)
     given = like(TOKENS, DEEP), like(DEEP, 8), *weights, like(TOKENS, DEEP)
     assert "universal" in moe.mixture.plan(*given, top=2, target="cuda:sm_90a").explain()
+
+
+def test_choices_are_grouped_in_launches_that_assemble() -> None:
+    """The places of what a later launch reads hang on numbers that its own statements do not mention."""
+    plan = moe.group_by_expert.plan(
+        like(1000, dtype=td.i32), like(1000, dtype=td.i32), like(9, dtype=td.i32), experts=8, target="cuda:sm_90a"
+    )
+    clean(parse_machine(plan.record.machine))

@@ -373,25 +373,24 @@ class _Kernel:
                 lines.append(f"  const int {name} = {text};")
         if self.setting.apart:
             lines.append(f"  draw_begin({-(-self.launch.threads // 32)});")
-        text = branches
-        chosen: list[str] = []
-        for name, line in reversed(lets):
-            if re.search(rf"\b{name}\b", text):
-                chosen.insert(0, line)
-                text = line + "\n" + text
+        places: list[str] = []
         symbols = self._symbols_again
         for name, storage in self.workspace.items():
-            if re.search(rf"\b{storage.pointer}\b", text):
+            if re.search(rf"\b{storage.pointer}\b", branches):
                 offset = symbols.text(storage.start).text
                 kind = element_type(storage)
-                chosen.append(f"  {kind}* const {storage.pointer} = ({kind}*)(workspace + {offset});  // {name}")
+                places.append(f"  {kind}* const {storage.pointer} = ({kind}*)(workspace + {offset});  // {name}")
         before: Expr = const(0)
         for counter in self.program.host.counters:
             pointer = cname(counter.name, "c_")
-            if re.search(rf"\b{pointer}\b", text):
-                chosen.append(f"  u32* const {pointer} = counted + {symbols.text(before).text};  // {counter.name}")
+            if re.search(rf"\b{pointer}\b", branches):
+                places.append(f"  u32* const {pointer} = counted + {symbols.text(before).text};  // {counter.name}")
             before = before + _words(counter)
-        return "\n".join([*lines, *chosen, branches])
+        text = "\n".join([*places, branches])
+        for name, line in reversed(lets):
+            if re.search(rf"\b{name}\b", text):
+                text = line + "\n" + text
+        return "\n".join([*lines, text])
 
     @property
     def _symbols_again(self) -> Symbols:
