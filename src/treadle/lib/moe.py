@@ -41,7 +41,7 @@ def route(
         weight[t, L] = w / total
 
 
-RUN = 256
+RUN = 1024
 """Choices that are counted together: what comes before a choice is told by whole runs and by those of its own."""
 
 
