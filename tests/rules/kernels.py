@@ -208,6 +208,17 @@ def lines(A: td.Tensor[M, N], B: td.Tensor[M, N], Y: td.Out[M], Z: td.Out[M]):
         Z[m] = s
 
 
+@td.kernel
+def strides(X: td.Tensor[M, K], W: td.Tensor[K, N], a: td.Tensor[K], Y: td.Out[M, N]):
+    """Both operands need the same places."""
+    for m, n in td.parallel(M, N):
+        acc = td.zeros(m, n)
+        for k in td.reduce(K):
+            at = k.coords // 4
+            acc = td.mma(X[m, k] * a.at(at, fill=0.0), W[k, n] + a.at(at, fill=0.0), acc)
+        Y[m, n] = acc
+
+
 def program(kernel, **extents) -> Program:
     """The program for contiguous f32 arguments."""
     given = {"M": 8, "N": 9, "K": 10} | extents

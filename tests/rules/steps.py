@@ -74,6 +74,7 @@ RIGHT = {
     "a pure nest flattened": (kernels.pure, [(reindex, ("R0", *FLAT)), (split, ("R0", "f", 16))]),
     "a pure nest turned": (kernels.pure, [(reindex, ("R0", *TURNED)), (specialise, ("R0", ["M % 4 == 0", "N >= 3"]))]),
     "a product kept for its epilogue": (kernels.contract, [(materialise, ("%acc.2",))]),
+    "operands that share what they are made of": (kernels.strides, [(materialise, ("%5",)), (materialise, ("%8",))]),
     "chunks in a region of their own": (
         kernels.contract,
         [(factor, ("R1", "k", 4)), (materialise, ("%acc.4",)), (dematerialise, ("%acc.7",))],

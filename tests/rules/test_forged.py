@@ -42,6 +42,20 @@ def with_args(step: Step, **args: object) -> Step:
 TAIL = ("region R0_m parallel (m in m_o)", "region R0_m parallel (m in M[m_o.start : min(m_o.stop, 4*((M) // (4)))])")
 LATE = ("region R0_m parallel (m in m_o)", "region R0_m parallel (m in M[m_o.start : min(M, m_o.stop + 1)])")
 FORGED: dict[str, tuple[str, int, Callable[[Program], Program], Callable[[Step], Step], str]] = {
+    "what is shared is something else": (
+        "operands that share what they are made of",
+        1,
+        lambda p: edited(p, ("full 4", "full 5")),
+        lambda s: s,
+        "is used, and it is gone",
+    ),
+    "places of another operation": (
+        "operands that share what they are made of",
+        1,
+        lambda p: edited(p, ("floordiv", "mod")),
+        lambda s: s,
+        "is used, and it is gone",
+    ),
     "a split that drops the tail": (
         *("tiled contraction", 1, lambda p: edited(p, TAIL), lambda s: s, "is in no block"),
     ),

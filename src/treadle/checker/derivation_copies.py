@@ -180,6 +180,7 @@ def recompute(m: Match) -> None:
     m.drops = True
     block, place = definition(m.before, m.step.args["value"])
     op = block.ops[place]
+    m.floating = None if "into" in m.step.args else []
     if "into" in m.step.args:
         _again(m, block, place, region_of(m.before, m.step.args["into"]))
     elif isinstance(op, Extract) and op.fill is None:
@@ -239,9 +240,10 @@ def _inline(m: Match, read: Extract) -> None:
         end = j
         while end < len(ys) and id(ys[end]) not in m.claimed:
             end += 1
-        _slice(m, maker, put.value, ys[j:end], wider)
+        new, m.floating = [*(m.floating or ()), *ys[j:end]], []
+        _slice(m, maker, put.value, new, [y for y in ys[:j] if id(y) in m.claimed], wider)
         m.values[read.result.name] = m.value(put.value)
-        made = {v.name: v for op in ys[j:end] for v in op.results}.get(m.value(put.value), put.value)
+        made = {v.name: v for op in new for v in op.results}.get(m.value(put.value), put.value)
         if not m.same(read.result.type, made.type):
             wrong(f"{read.result.name} has another type")
         return i + 1, end
@@ -285,25 +287,34 @@ def _instance(m: Match, maker: Region, put: Insert, read: Extract) -> bool:
     return wider
 
 
-def _slice(m: Match, maker: Region, value: Value, ys: Sequence[Op], wider: bool) -> None:
-    """New operations are operations of the region's body, in their order, without effect, of unchanged tensors.
-    `wider`: the region may make elements that nothing reads, for which no promise was given."""
+def _slice(m: Match, maker: Region, value: Value, ys: Sequence[Op], shared: Sequence[Op], wider: bool) -> None:
+    """New operations are operations of the region's body, in their order, without effect, of unchanged tensors; what
+    the body does that stands in front of the extract already (`shared`) need not be done again. `wider`: the region may
+    make elements that nothing reads, for which no promise was given."""
     touched = stored(m.before.body.ops)
     m.loose = True
     j = 0
     for op in maker.body.ops:
-        if j < len(ys) and type(op) is type(ys[j]) and not effects(op) and _wanted(maker, op, value):
-            for access in accesses(op):
-                if isinstance(access, Load):
-                    _unchanged(m, access, touched)
-                    if m.backwards and wider and any(s.promised for s in flat_subs(access.subs)):
-                        wrong(f"{m.said(access)} is promised to be inside its tensor only where an instance reads it")
-            now = ys[j]
-            if m.backwards and isinstance(op, Load) and isinstance(now, Load) and op.fill is not None is now.fill:
-                _filled(m, op, now)
-            else:
-                m.op(op, now)
-            j += 1
+        if effects(op) or not _wanted(maker, op, value):
+            continue
+        new = j < len(ys) and type(op) is type(ys[j])
+        same = None if new and m.agrees(op, ys[j]) else next((y for y in shared if m.agrees(op, y)), None)
+        if not new and same is None:
+            continue
+        for access in accesses(op):
+            if isinstance(access, Load):
+                _unchanged(m, access, touched)
+                if m.backwards and wider and any(s.promised for s in flat_subs(access.subs)):
+                    wrong(f"{m.said(access)} is promised to be inside its tensor only where an instance reads it")
+        if same is not None:
+            m.bind(op.results, same.results)
+            continue
+        now = ys[j]
+        if m.backwards and isinstance(op, Load) and isinstance(now, Load) and op.fill is not None is now.fill:
+            _filled(m, op, now)
+        else:
+            m.op(op, now)
+        j += 1
     m.loose = False
     if j < len(ys):
         wrong(f"{m.said(ys[j])} is new, and nothing says why")

@@ -76,6 +76,9 @@ class Match:
         self.drops = False
         self.loose = False
         self.backwards = False  # the program after is the one that was given
+        self.floating: list[Op] | None = None
+        """New operations without effect of this block that wait for an operation whose place they take; None where the
+        step may not have such."""
         self.moved: Callable[[Match, Sequence[Op], Sequence[Op]], Sequence[Op]] | None = None
         self.claims: dict[int, Op | None] = {}
         self.claimed: set[int] = set()
@@ -126,6 +129,7 @@ class Match:
         """The operations of two blocks, pairs in order."""
         if self.moved is not None:
             xs = self.moved(self, xs, ys)
+        around, self.floating = self.floating, None if self.floating is None else []
         i = j = 0
         while i < len(xs) or j < len(ys):
             handler = self.handlers.get(id(xs[i])) if i < len(xs) else None
@@ -139,10 +143,32 @@ class Match:
             elif i < len(xs) and j < len(ys) and claim is ys[j]:
                 self.op(xs[i], ys[j])
                 i, j = i + 1, j + 1
+            elif i < len(xs) and j < len(ys) and self.floats(ys[j]):
+                j += 1
             elif i < len(xs):
                 wrong(f"{self.said(xs[i])} does not stand where the order of the statements puts it")
             else:
                 wrong(f"{self.said(ys[j])} is new, and nothing says why")
+        for op in self.floating or ():
+            wrong(f"{self.said(op)} is new, and nothing says why")
+        self.floating = around
+
+    def floats(self, y: Op) -> bool:
+        """Whether a new operation may wait for the one that it stands for: noted then."""
+        if self.floating is None or id(y) in self.claimed or y.blocks or effects(y):
+            return False
+        self.floating.append(y)
+        return True
+
+    def agrees(self, x: Op, y: Op) -> bool:
+        """Whether two operations without blocks do the same, as far as values are bound."""
+        if type(x) is not type(y) or x.blocks or y.blocks:
+            return False
+        try:
+            self.fields(x, y)
+        except Refused:
+            return False
+        return True
 
     def gone(self, op: Op) -> None:
         """An operation that is no longer there had no effect; its values are unbound, so that nothing can use them."""

@@ -7,7 +7,7 @@ scales of rows and columns, once a group for scales along K. Packed 4-bit weight
 from __future__ import annotations
 
 import treadle as td
-from treadle import f4e2m1, f8e4m3, f8e8m0, f32, i4, i8, i32
+from treadle import bf16, f4e2m1, f8e4m3, f8e8m0, f32, i4, i8, i32
 from treadle.lib.precision import state
 
 M, N, K = td.dims("M N K")
@@ -137,12 +137,14 @@ def fp8_block_matmul(
         Y[m, b, NR] = acc
 
 
-def scaled_stretches(m, n, X, W, x_scale, w_scale):
-    """`sum_g (X[m, g, :] W[n, g, :]) x_scale[m, g] w_scale[n, g]` in f32."""
+def microscaled(m, n, X, W, x_scale, w_scale, block):
+    """`sum_k (X[m, k] x_scale[m, k // block]) (W[n, k] w_scale[n, k // block])` in f32."""
     acc = td.zeros(m, n, dtype=f32)
-    for g in td.reduce(G.each):
-        part = td.dot(X[m, g, R], W[n, g, R], over=R, dtype=f32)
-        acc = acc + part * (x_scale[m, g].to(f32) * w_scale[n, g].to(f32))
+    for k in td.reduce(GR):
+        at = td.in_range(k.coords // block, G)
+        x = (X[m, k].to(f32) * x_scale[m, at].to(f32)).to(bf16)
+        w = (W[n, k].to(f32) * w_scale[n, at].to(f32)).to(bf16)
+        acc = td.mma(x, w, acc)
     return acc
 
 
@@ -158,12 +160,13 @@ def mxfp8_matmul(
 ):
     """`Y = X W^T` of microscaled 8-bit floats: a power of two for each `block` of elements along K.
 
+    Scaled elements are contracted in bf16, which has them exactly for scales from 2^-110 to 2^111.
     *Shapes*: X [M, K], W [N, K] e4m3 or e5m2, scales [M, K / block] and [N, K / block], Y [M, N].
     *Source*: Open Compute Project, "OCP Microscaling Formats (MX) Specification", version 1.0, section 6.
     """
     td.let(R, block)
     for m, n in td.parallel(M, N):
-        Y[m, n] = scaled_stretches(m, n, X, W, x_scale, w_scale)
+        Y[m, n] = microscaled(m, n, X, W, x_scale, w_scale, block)
 
 
 @td.kernel
@@ -178,9 +181,10 @@ def mxfp4_matmul(
 ):
     """`Y = X W^T` of microscaled e2m1 numbers, two a byte: a power of two for each `block` of elements along K.
 
+    Scaled elements are contracted in bf16, which has them exactly for scales from 2^-125 to 2^125.
     *Shapes*: X [M, K] and W [N, K] as u8 [M, K / 2] and [N, K / 2], scales [M, K / block] and [N, K / block], Y [M, N].
     *Source*: Open Compute Project, "OCP Microscaling Formats (MX) Specification", version 1.0, section 6.
     """
     td.let(R, block)
     for m, n in td.parallel(M, N):
-        Y[m, n] = scaled_stretches(m, n, X, W, x_scale, w_scale)
+        Y[m, n] = microscaled(m, n, X, W, x_scale, w_scale, block)

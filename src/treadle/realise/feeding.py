@@ -225,7 +225,7 @@ class Fed(LaneLowering):
     def box_of(self, tile: Tile) -> tuple[int, ...]:
         """The box of a tile, one swizzled row wide."""
         outer, row = self.slice_of(tile), self.row(tile)
-        if tile.tensor in self.moved:
+        if tile.tensor in self.moved and tile.keeper is None:
             return outer, row
         box = [1] * len(tile.source.subs)
         box[tile.axes[0]], box[tile.axes[1]] = outer, row

@@ -278,7 +278,7 @@ class _Finder:
             seen.add(one.name)
             if not isinstance(op, PURE):
                 return ()
-            if isinstance(op, Load) and set(one.type.axes) == axes:
+            if isinstance(op, Load) and set(one.type.axes) == axes and not self.scattered(op):
                 tile = self.tile(one, stream, number)
                 if tile is None or (one.type.dtype.packed and tile.inner != parts[1]):
                     return ()
@@ -286,6 +286,10 @@ class _Finder:
             elif not isinstance(op, Load):
                 todo += self.uses.direct(op)
         return tuple(dict.fromkeys(found))
+
+    def scattered(self, op: Load) -> bool:
+        """Whether a load reads at computed places, which no box has: threads read them themselves."""
+        return any(s.tile is not None and _shifted(s.tile, self.uses) is None for s in _plain(op))
 
     def refuse_formats(self, op: Mma, left: DType, right: DType) -> None:
         """Refuses operands that no instruction contracts into such an accumulator, or not without a permission."""
@@ -359,11 +363,11 @@ class _Finder:
         return self.tiles[key]
 
     def kept(self, op: Extract) -> Load | None:
-        """What reads a matrix that an earlier region has filled, as a load: it lies in memory as a tensor does."""
+        """What reads a tile that an earlier region has filled, as a load: it lies in memory as a tensor does."""
         made = self.uses.definition.get(op.source.name)
         axes = op.source.type.axes
         filled = isinstance(made, Region) and made.kind == "parallel" and made in self.program.body.ops
-        if not self.only or not filled or op.fill is not None or len(axes) != 2:
+        if not self.only or not filled or op.fill is not None or len(axes) < 2:
             return None
         if any(a.lo != ZERO or a.hi != a.dim.extent for a in axes) or not all(isinstance(s, Sub) for s in op.subs):
             return None

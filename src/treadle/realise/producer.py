@@ -66,7 +66,7 @@ class Producing(Batches):
         """The boxes of one tile."""
         inner, box = self.extent(tile.inner), self.box_of(tile)
         row, dtype = self.row(tile), tile.value.type.dtype
-        axes = (0, 1) if tile.tensor in self.moved else tile.axes
+        axes = (0, 1) if tile.tensor in self.moved and tile.keeper is None else tile.axes
         first, second = (sym(f"${a}") for a in axes)
         more = {axis: (part, begin) for axis, part, begin in tile.more}
         body = frame.body

@@ -53,7 +53,7 @@ def materialise(program: Program, value: str, disjoint: list[list[str]] | None =
     axes, subs, puts = list[Part](), list[Sub](), list[Sub]()
     along = {a.part: a for a in args if a.kind == "block"}
     for arg in args:
-        new = replace(arg, name=d.symbols.fresh(arg.name))
+        new = replace(arg, name=d.symbols.fresh(arg.name), reversed=False)
         if (arg.domain.lo, arg.domain.hi) != (ZERO, arg.domain.dim.extent) and arg.kind == "block":
             new = replace(new, domain=arg.domain.dim.whole())
             wanted = [y for x in wanted for y in _inside(d, x)]

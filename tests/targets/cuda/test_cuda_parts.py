@@ -6,9 +6,10 @@ from pathlib import Path
 from re import sub
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.realise.texts import attention, program
-from tests.targets.cuda.cuda_kit import clean, tried
+from tests.targets.cuda.cuda_kit import arguments, clean, tried
 
 import treadle as td
 from treadle.checker import check
@@ -16,12 +17,14 @@ from treadle.checker.derivation import validate_derivation
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.ir.parser import parse_program
+from treadle.lib import quantised
 from treadle.lib.linear import linear
 from treadle.machine.form import MachineProgram, Tasks
 from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
 from treadle.plan.facts import contiguous
 from treadle.planner.enumerate import choose
+from treadle.targets.cuda.emit import emit
 from treadle.targets.cuda.families import families
 from treadle.targets.cuda.parted import PartedStreams
 from treadle.targets.cuda.rows import Rows
@@ -142,3 +145,60 @@ def test_such_a_plan_is_judged_explained_saved_and_loaded(tmp_path: Path) -> Non
     again = td.load(tmp_path / "plan.json", linear)
     assert again.decisions == plan.decisions and again.check().status == "verified"
     assert sub(r" origin \d+", "", again.machine()) == sub(r" origin \d+", "", plan.machine())
+
+
+G, R = td.dims("G R")
+GR = td.product(G, R)
+
+
+@td.kernel
+def scaled(X: td.Tensor[M, K], W: td.Tensor[N, K], a: td.Tensor[N], Y: td.Out[M, N] = None):
+    """One operand is computed."""
+    for m, n in td.parallel(M, N):
+        s = td.zeros(m, n)
+        for k in td.reduce(K):
+            s = td.mma(X[m, k], (W[n, k].to(td.f32) * a[n]).to(X.dtype), s)
+        Y[m, n] = s
+
+
+def narrow(rows: int, size: int) -> tuple[Any, Any]:
+    """A kernel with computed operands and its arguments: both microscaled, or groups of half bytes, or bytes."""
+    like = lambda dtype, *shape: td.like(dtype, *shape, align=256)  # noqa: E731  # a shorthand
+    if size == 32:
+        scales = like(td.f8e8m0, rows, 3), like(td.f8e8m0, 40, 3)
+        both = like(td.f8e4m3, rows, 96), like(td.f8e5m2, 40, 96)
+        return quantised.mxfp8_matmul, (*both, *scales, like(td.f32, rows, 40))
+    if size == 128:
+        given = like(td.bf16, rows, 384), like(td.i4, 40, 384), like(td.f32, 40, 3), None
+        return quantised.int4_matmul, (*given, like(td.bf16, rows, 40))
+    return scaled, (like(td.bf16, rows, 96), like(td.i8, 40, 96), like(td.f32, 40), like(td.f32, rows, 40))
+
+
+@pytest.mark.parametrize(("size", "way"), [(32, "before"), (32, "x before"), (128, "before"), (1, "before")])
+def test_computed_operands_are_made_by_a_launch_before(size: int, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each way is a derivation that holds, and a program that is right."""
+    ways = PartedStreams.ways
+    monkeypatch.setattr(PartedStreams, "ways", lambda self, shape: [w for w in ways(self, shape) if w[0] == way])
+    kernel, given = narrow(72, size)
+    plan = kernel.plan(*given, target="cuda:sm_90a")
+    assert plan.decisions.family == "streams" and plan.check().status == "verified", plan.explain()
+    made = 2 if (size, way) == (32, "before") else 1
+    assert len(plan.program.host.workspace) == made and len(plan.program.kernels) == made + 1
+    sizes = {"M": 72, "N": 40, "K": 96, "G": 3, "R": size}
+    args = arguments(plan.program.program, sizes)
+    if size == 32:
+        # Neighbours have one scale: it is found by a shift, and read once.
+        assert "int_floordiv" not in emit(plan.program).source
+        for name, n in (("x_scale", 72), ("w_scale", 40)):
+            args[name] = np.exp2(np.arange(3 * n) % 5 - 2.0).reshape(n, 3).astype(args[name].dtype)
+    tried(plan.program, plan.program.program, sizes, args=args)
+    clean(plan.program)
+
+
+@pytest.mark.parametrize(("rows", "before"), [(4096, True), (16, False)])
+def test_where_operands_are_made_hangs_on_how_often_they_are_needed(rows: int, before: bool) -> None:
+    like = lambda dtype, *shape: td.like(dtype, *shape, align=256)  # noqa: E731  # a shorthand
+    size = 4096
+    given = like(td.bf16, rows, size), like(td.i8, size, size), like(td.f32, size), like(td.bf16, rows, size)
+    plan = scaled.plan(*given, target="cuda:sm_90a")
+    assert (plan.decisions.point["operands"] == "before") == before

@@ -16,6 +16,7 @@ from treadle.checker import check
 from treadle.driver.plan import Plan
 from treadle.machine.form import FragRef, Mma, Sync, nested
 from treadle.targets.cuda.families import families
+from treadle.targets.cuda.parted import PartedStreams
 
 TARGET = "cuda:sm_90a"
 M, N, K, G, R = td.dims("M N K G R")
@@ -139,6 +140,13 @@ CASES = {
 }
 
 
+@pytest.fixture
+def in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products whose operands might as well be made before are made in registers."""
+    monkeypatch.setattr(PartedStreams, "ways", lambda self, shape: [("in registers", shape)])
+
+
+@pytest.mark.usefixtures("in_registers")
 @pytest.mark.parametrize("name", CASES)
 def test_planned_verified_simulated_and_assembled(name: str) -> None:
     kernel, left, right = CASES[name]
@@ -152,12 +160,14 @@ def test_planned_verified_simulated_and_assembled(name: str) -> None:
     clean(large.program)
 
 
+@pytest.mark.usefixtures("in_registers")
 def test_elements_beyond_the_end_are_zero_after_they_were_changed() -> None:
     plan = planned(shifted, bf16, bf16, {"M": 72, "N": 40, "K": 72}, f32)
     assert plan.decisions.family == "streams" and plan.check().status == "verified"
     tried(plan.program, plan.program.program, {"M": 72, "N": 40, "K": 72}, tolerance=1e-5)
 
 
+@pytest.mark.usefixtures("in_registers")
 @pytest.mark.parametrize("kind", ["fence.proxy.async", "barrier.sync"])
 def test_slots_are_given_back_when_all_threads_have_read(kind: str) -> None:
     machine = planned(widened, bf16, i8, SMALL).program
@@ -194,6 +204,7 @@ def test_every_width_of_a_swizzled_row() -> None:
         clean(plan.program)
 
 
+@pytest.mark.usefixtures("in_registers")
 @pytest.mark.parametrize("name", HALVES)
 def test_two_elements_a_byte(name: str) -> None:
     """Engines bring the bytes, threads take both halves."""

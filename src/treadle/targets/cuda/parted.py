@@ -4,7 +4,9 @@ Where few tiles of a result fill a machine, the depth of the contraction is cut 
 then `materialise`: the parts are a tile in the workspace, filled by a region of its own), each part is a task of the
 stream, and a second launch folds the parts in order and does what follows. Each step is validated as any other.
 
-Regions beside the one that contracts are rows over lanes, each a launch.
+Operands that are computed may be made in registers on the way, again by every block of the result that needs them, or
+once by a launch before (`materialise`), and lie in the workspace then. Regions beside the one that contracts are rows
+over lanes, each a launch.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from treadle.analysis.uses import PURE, Uses, flat_subs
 from treadle.base.errors import LimitError, UserError
 from treadle.ir.core import Program, Region, Value
 from treadle.ir.guard import Divisible, Fact, Guard
-from treadle.ir.ops.access import Insert, Load
+from treadle.ir.ops.access import Extract, Insert, Load
 from treadle.ir.ops.fold import Mma, Reduce
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
-from treadle.plan.family import Axis, Point
+from treadle.plan.family import Axis, Point, Setting
 from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.pieces import one_after_another
@@ -37,6 +39,7 @@ from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.rows import Along, along
 from treadle.targets.cuda.shape import Shape, remembered, shape_of
+from treadle.targets.cuda.stream_cost import taken_apart
 from treadle.targets.cuda.stream_facts import chained, copied, depth_of, fetched, holds, strongest
 from treadle.targets.cuda.streams import Streams
 
@@ -52,6 +55,9 @@ WARPS = 4
 
 AT_ONCE = 8
 """Parts that a thread asks for before it adds the first: one after the other each would take its latency."""
+
+IN_REGISTERS, BEFORE = "in registers", "before"
+"""Where computed operands are made."""
 
 EACH = 0.2e-6
 """Seconds that a part more takes, whatever its size (measured: 0.35 us where parts are read one after the other)."""
@@ -77,41 +83,66 @@ class PartedStreams(Streams):
         return frozenset(shape.names[id(r)] for r in beside(shape, stream.nest[0]))
 
     def first(self, program: Program, facts: CallFacts) -> Shape:
-        """The shape of the program that is planned: with computed operands made first, if it has such."""
+        """The shape of the program that is planned: with computed operands made first, if there is no other way."""
         shape = shape_of(program, facts)
-        found = self.prepared(shape)
-        return shape if found is None else remembered(found.shape)
+        return self.ways(shape)[0][1]
 
-    def prepared(self, shape: Shape) -> Parts | None:
-        """The program with operands of contractions that are computed from whole rows made by launches of their own,
-        where the contraction is a stream then; None where it is one already, or cannot be."""
-        for known, found in _prepared:
+    def ways(self, shape: Shape) -> list[tuple[str, Shape]]:
+        """How computed operands may be made, and the shape of the program then; the program itself without any."""
+        for known, found in _ways:
             if known is shape:
                 return found
-        found = None
-        form = self.form(shape)
-        if isinstance(form, str) or fetched(form, shape.uses):
+        computed = self.computed(shape)
+        sets = [tuple(computed)]
+        if len(computed) == 2:
+            # One of them may be made in registers.
+            sets += [(v,) for v in computed]
+        found: list[tuple[str, Shape]] = []
+        made: list[tuple[str, Shape]] = []
+        for chosen in sets:
             try:
-                found = self.made_first(shape)
+                one = self.made_first(shape, chosen)
             except (UserError, LimitError):
-                found = None
-        _prepared.append((shape, found))
-        del _prepared[:-16]
+                one = None
+            if one is not None:
+                _prepared.append((remembered(one.shape), one))
+                name = BEFORE if len(chosen) == len(computed) else f"{chosen[0].name.lstrip('%')} {BEFORE}"
+                made.append((name, one.shape))
+        form = self.form(shape)
+        if not made or not (isinstance(form, str) or fetched(form, shape.uses)):
+            found.append((IN_REGISTERS, shape))
+        found += made
+        _ways.append((shape, found))
+        del _ways[:-16], _prepared[:-48]
         return found
 
-    def made_first(self, shape: Shape) -> Parts | None:
-        """The same, made. *Errors*: those of the rules."""
-        way = Derivation(shape.program)
+    def way(self, shape: Shape, point: Point) -> Shape:
+        """The shape of the way that a point has chosen."""
+        ways = self.ways(shape)
+        return next((s for name, s in ways if name == point.get("operands")), ways[0][1])
+
+    def computed(self, shape: Shape) -> list[Value]:
+        """Operands of contractions that are no plain elements of tensors."""
         operands = [v for op in shape.program.body.walk() if isinstance(op, Mma) for v in (op.a, op.b)]
+        found: list[Value] = []
         for value in dict.fromkeys(operands):
             op = shape.uses.definition.get(value.name)
-            if not isinstance(op, Load) or any(s.tile is not None for s in flat_subs(op.subs)):
-                way = kept_first(way, value)
+            at_places = isinstance(op, Load) and any(s.tile is not None for s in flat_subs(op.subs))
+            if at_places or not isinstance(op, Load | Extract):
+                found.append(value)
+        return found
+
+    def made_first(self, shape: Shape, operands: Sequence[Value]) -> Parts | None:
+        """The program with these operands made by launches of their own, where the contraction is a stream then; None
+        without any. *Errors*: those of the rules."""
+        way = Derivation(shape.program)
+        for value in operands:
+            way = kept_first(way, value)
         if not way.steps:
             return None
         found = Shape(way.program, shape.facts, Uses(way.program))
         if not isinstance(self.form(found), str):
-            return Parts(way, found)
+            return None if self.reasons(found) else Parts(way, found)
         for outer in [op for op in way.program.body.ops if isinstance(op, Region)]:
             inner = [op for op in outer.body.ops if not isinstance(op, PURE)]
             if len(inner) == 1 and isinstance(inner[0], Region) and inner[0].kind == "parallel":
@@ -120,11 +151,14 @@ class PartedStreams(Streams):
                         way = way.then(recompute, op.result.name, inner[0].name)
                 way = way.then(fuse, outer.name)
         found = Shape(way.program, shape.facts, Uses(way.program))
-        return None if isinstance(self.form(found), str) else Parts(way, found)
+        return None if isinstance(self.form(found), str) or self.reasons(found) else Parts(way, found)
 
     def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
-        shape = self.first(program, facts)
-        reasons = super().admits(shape.program, facts)
+        return self.reasons(self.first(program, facts))
+
+    def reasons(self, shape: Shape) -> Sequence[str]:
+        """Why the program of a shape, as it is, is no stream with rows beside it."""
+        reasons = super().admits(remembered(shape).program, shape.facts)
         if reasons:
             return reasons
         stream = self.form(shape)
@@ -213,10 +247,10 @@ class PartedStreams(Streams):
 
     def at(self, program: Program, facts: CallFacts, point: Point) -> Shape:
         """The shape of the program that a point realises."""
-        shape = self.first(program, facts)
+        shape = self.way(shape_of(program, facts), point)
         asked = int(point.get("parts", 1))
         if asked == 1:
-            return shape
+            return remembered(shape)
         found = self.parts(shape, asked)
         if isinstance(found, str):
             raise NotLowered(
@@ -229,15 +263,34 @@ class PartedStreams(Streams):
 
     def derivation(self, program: Program, facts: CallFacts, point: Point) -> Derivation | None:
         """The steps to the program that a point realises; None where that is the program itself."""
-        asked, shape = int(point.get("parts", 1)), shape_of(program, facts)
-        found = self.prepared(shape) if asked == 1 else self.parts(shape, asked)
+        asked, shape = int(point.get("parts", 1)), self.way(shape_of(program, facts), point)
+        if asked == 1:
+            return next((p.derivation for known, p in _prepared if known is shape), None)
+        found = self.parts(shape, asked)
         return found.derivation if isinstance(found, Parts) else None
 
     # ---- the family
 
     def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
-        shape = self.first(program, facts)
-        return [*super().axes(shape.program, facts), Axis("parts", self.counts(shape))]
+        ways = self.ways(shape_of(program, facts))
+        found: dict[str, tuple[Setting, ...]] = {}
+        for _, shape in ways:
+            for axis in self.own_axes(shape):
+                known = found.get(axis.name, ())
+                found[axis.name] = (*known, *(v for v in axis.values if v not in known))
+        if len(ways) > 1:
+            found["operands"] = tuple(name for name, _ in ways)
+        return [Axis(name, values) for name, values in found.items()]
+
+    def own_axes(self, shape: Shape) -> Sequence[Axis]:
+        """The axes of the points of one way."""
+        for known, found in _axes:
+            if known is shape:
+                return found
+        found = [*super().axes(remembered(shape).program, shape.facts), Axis("parts", self.counts(shape))]
+        _axes.append((shape, found))
+        del _axes[:-16]
+        return found
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
         return super().refuses(self.at(program, facts, point).program, facts, point, pins)
@@ -261,6 +314,9 @@ class PartedStreams(Streams):
         asked = int(point.get("parts", 1))
         if asked > 1 and (point["staged"] or point["raster"] != "row" or point.get("cluster", "alone") != "alone"):
             return CostVector(compute=inf)
+        way = self.way(shape_of(program, facts), point)
+        if any(point.get(a.name, a.values[0]) not in a.values for a in self.own_axes(way)):
+            return CostVector(compute=inf)
         shape = self.at(program, facts, point)
         one = self.costs(shape, point).cost(point)
         if isinf(one.total):
@@ -282,17 +338,25 @@ class PartedStreams(Streams):
         return found
 
     def lane_cost(self, shape: Shape, region: Region) -> CostVector:
-        """What a launch of rows takes: it folds what is in the second cache."""
+        """What a launch of rows takes: it folds what is in the second cache, or fills a tile from memory."""
         rate = rates(shape.facts)
-        moved, parts = 0.0, 0
+        moved, parts, memory, work = 0.0, 0, 0.0, 0.0
         lanes = along(shape)[shape.names[id(region)]].dim
         for op in region.body.walk():
             if isinstance(op, Reduce):
                 parts += prod(max(1, shape.facts.value(d.extent)) for d in op.dims if d is not lanes)
                 moved += shape.elements(op, op.source.type.axes) * op.source.type.dtype.bits / 8
-        work = sum(shape.elements(op, op.result.type.axes) for op in region.body.ops if len(op.results) == 1)
+            elif isinstance(op, Load):
+                read = shape.elements(op, op.result.type.axes) * op.tensor.dtype.bits / 8
+                memory += min(read, shape.bytes_of(op.tensor))
+            elif isinstance(op, Insert):
+                memory += shape.elements(op, op.value.type.axes) * op.value.type.dtype.bits / 8
+        for op in region.body.ops:
+            if len(op.results) == 1:
+                work += shape.elements(op, op.result.type.axes) * (1.0 + taken_apart(op)) / 2
         simple = work / (rate.lanes * rate.processors * rate.clock)
-        return CostVector(cache=2 * moved / rate.cache + simple + EACH * parts, launch=FOLLOWS)
+        cache = 2 * moved / rate.cache + simple + EACH * parts
+        return CostVector(memory=memory / rate.memory, cache=cache, launch=FOLLOWS)
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = self.at(program, facts, point)
@@ -385,7 +449,9 @@ def kept_first(way: Derivation, value: Value) -> Derivation:
 
 
 _parts: list[tuple[Shape, int, Parts | str]] = []
-_prepared: list[tuple[Shape, Parts | None]] = []
+_prepared: list[tuple[Shape, Parts]] = []
+_ways: list[tuple[Shape, list[tuple[str, Shape]]]] = []
+_axes: list[tuple[Shape, list[Axis]]] = []
 _costed: list[tuple[Shape, CostVector | None]] = []
 
 

@@ -91,6 +91,19 @@ class Shape:
         used = set(self.uses.loaded) | set(self.uses.stored)
         return sum(self.bytes_of(t) for t in self.program.tensors if t.name in used)
 
+    def bytes_in(self, region: Region) -> int:
+        """Bytes of the tensors that a region reads and stores to, and of tiles that other regions have filled, each
+        once."""
+        used: dict[str, int] = {}
+        made = {v.name for op in self.program.body.ops if isinstance(op, Region) for v in op.results}
+        for op in region.body.walk():
+            if isinstance(op, Load | Store):
+                used[op.tensor.name] = self.bytes_of(op.tensor)
+            elif isinstance(op, Extract) and op.source.name in made:
+                axes = op.source.type.axes
+                used[op.source.name] = prod(self.extent(a) for a in axes) * op.source.type.dtype.bits // 8
+        return sum(used.values())
+
     def work(self, *, contractions: bool = True) -> float:
         """Simple instructions in all: elements times weights, and products."""
         total = 0.0

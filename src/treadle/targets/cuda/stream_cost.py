@@ -13,7 +13,7 @@ from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint
 from treadle.analysis.uses import flat_subs
 from treadle.dtype.formats import DType
-from treadle.ir.core import Block
+from treadle.ir.core import Block, Op
 from treadle.ir.guard import Bound
 from treadle.ir.ops.access import Load
 from treadle.ir.ops.elementwise import Cast, Elementwise
@@ -94,6 +94,10 @@ DRAWN = 1.015
 NARROW = 34.0
 """The fewest cycles of an instruction, however few its columns."""
 
+NARROW_FLOAT, NARROW_INT = 11.0, 8.0
+"""Issue slots of a conversion from a float, or an integer, of 8 bits or fewer, between products (measured on weights of
+4 and 8 bits that meet 16 and 4096 rows)."""
+
 Span = str | int
 """Coordinates along a part: those of a block of rows, columns or the ordered region, or a number."""
 
@@ -167,7 +171,7 @@ class StreamCost:
         for arg in () if stream.loop is None else stream.loop.args:
             if arg.kind == "each":
                 self.times *= max(1, shape.facts.value(arg.domain.dim.extent.substitute(lets)))
-        self.bytes = shape.bytes()
+        self.bytes = shape.bytes_in(stream.region)
         self.chained, self.varying = chained(stream), varying(stream)
         results = stored(stream, 16)
         self.stages = bool(results) and all(holds(f, shape) for op in results for f in store_facts(op))
@@ -225,7 +229,7 @@ class StreamCost:
             if isinstance(op, Elementwise | Cast | Reduce):
                 value = op.source if isinstance(op, Reduce) else op.result
                 spans = [s if isinstance(s := self.span(p), str) else self.shape.extent(p) for p in value.type.axes]
-                found.append((self.shape.weight(op), spans))
+                found.append((max(self.shape.weight(op), taken_apart(op)), spans))
         return found
 
     def odd(self, op: Load) -> bool:
@@ -383,6 +387,13 @@ class StreamCost:
             ends = closing(self.stream, rows, step)
             self._closed[rows, step] = not isinstance(ends, str) and all(holds(f, self.shape) for f in ends)
         return self._closed[rows, step]
+
+
+def taken_apart(op: Op) -> float:
+    """Issue slots of an element: a number of 8 bits or fewer is cut out of a word, then converted."""
+    if not isinstance(op, Cast) or op.source.type.dtype.bits > 8:
+        return 1.0
+    return NARROW_FLOAT if op.source.type.dtype.is_float else NARROW_INT
 
 
 def sizes_of(point: Point) -> dict[str, int]:

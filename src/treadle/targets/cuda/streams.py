@@ -162,8 +162,8 @@ class Streams:
         found: list[Fact] = []
         for tile in stream.tiles:
             if tile.keeper is not None:  # rows of the workspace begin one behind the other
-                inner = tile.source.tensor.dims[-1].extent
-                found += [] if inner.constant is not None else [Divisible(inner, 128 // tile.value.type.dtype.bits)]
+                inner, chunk = tile.source.tensor.dims[-1].extent, 128 // tile.value.type.dtype.bits
+                found += [Divisible(inner, chunk)] if inner.constant is None or inner.constant % chunk else []
             elif tile not in without:
                 found += engine_facts(tile.source.tensor, tile.axes[1])
             found += [Bound(Constraint(d.extent - 1)) for d in tile.source.tensor.dims if d.extent.constant is None]

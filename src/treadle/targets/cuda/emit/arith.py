@@ -6,6 +6,7 @@ the width or more give 0, or the sign. Nothing is contracted; only `fma` is fuse
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from treadle.dtype.formats import DType, bool_, f32, f64
@@ -20,6 +21,13 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|",
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "rint", "sqrt": "sqrt"}
 _FOLDS = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "and": "and", "or": "or", "xor": "xor"}
+
+
+def _power(text: str) -> int:
+    """Which power of two the text of a number is; 0 for none, and for 1."""
+    found = re.fullmatch(r"\(?\(\w+\)(?:0x([0-9a-f]+)|(\d+))u?l*\)?", text)
+    value = 0 if found is None else int(found[1], 16) if found[1] else int(found[2])
+    return value.bit_length() - 1 if value & (value - 1) == 0 and value else 0
 
 
 class Arith:
@@ -168,6 +176,12 @@ class Arith:
                 verb = "shift_left" if name == "shl" else "shift_right"
                 return Val(f"{verb}<{own}, {bare}>({a.text}, {args[1].text})", dtype)
             case "floordiv" | "mod":
+                bits = _power(args[1].text)
+                if 0 < bits < dtype.bits - 1:
+                    # Of either sign: rounded down, what is left is not negative. Neighbours have one quotient then,
+                    # as the assembler sees.
+                    cut = f">> {bits}" if name == "floordiv" else f"& ({own}){(1 << bits) - 1}"
+                    return Val(f"({own})({a.text} {cut})", dtype)
                 self.prelude.use("int_floordiv")
                 return Val(f"int_{name}<{own}>({a.text}, {args[1].text})", dtype)
             case _:

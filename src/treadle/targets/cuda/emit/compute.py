@@ -180,6 +180,18 @@ def assign(scope: Scope, name: str, values: Sequence[Val], sources: Sequence[Fra
     scope.assign(name, values)
 
 
+def _low_bits_last(scope: Scope, expr: Expr) -> str:
+    """An index expression whose number fits below all else that it adds up as `rest | number`: what is divided by a
+    power of two then is seen to be the same for neighbours, and what is read with it is read once."""
+    number = dict(expr.terms).get((), 0)
+    rest = scope.symbols.text(expr - number)
+    free = rest.by & -rest.by
+    if rest.number is not None or number % free == 0:
+        return scope.text(expr)
+    high = scope.symbols.text(expr - number % free)
+    return f"({high.text} | {number % free})"
+
+
 def _value(scope: Scope, stmt: Compute, made: Layout, slot: int) -> Val:
     """The function's value at a slot."""
     out = made.frag.dtype
@@ -187,8 +199,7 @@ def _value(scope: Scope, stmt: Compute, made: Layout, slot: int) -> Val:
     if stmt.fn == "index":
         if stmt.expr is None:
             raise ill_formed("index without an expression", "an expression")
-        known = scope.symbols.text(stmt.expr.substitute(scope.point(made, slot)))
-        return Val(f"({ctype(out)})({known.text})", out)
+        return Val(f"({ctype(out)})({_low_bits_last(scope, stmt.expr.substitute(scope.point(made, slot)))})", out)
     given = [_argument(scope, a, made, slot) for a in stmt.args]
     typed = [v.dtype for v in (given[1:] if stmt.fn == "where" else given) if v is not None]
     dtype = typed[-1] if typed else out
