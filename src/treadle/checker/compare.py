@@ -9,10 +9,10 @@ from treadle.algebra.expr import Constraint, Expr, sym
 from treadle.algebra.maps import IndexMap
 from treadle.algebra.monoids import MONOIDS
 from treadle.algebra.sets import Facts, Inexpressible, Region, complements
-from treadle.checker.scopes import View
+from treadle.checker.scopes import View, folded_dims
 from treadle.checker.source import Source
 from treadle.checker.terms import Any, App, Cell, Elem, Idx, Num, Part, Pieces, Term
-from treadle.ir.ops.fold import Mma, Reduce
+from treadle.ir.ops.fold import Mma, Reduce, Scan
 
 _COMMUTE = frozenset({"add", "mul", "eq", "ne", "and", "or", "xor"})
 
@@ -187,7 +187,7 @@ class Compare:
         """Unfinished against unfinished, finished, or nothing folded yet."""
         name = next(t.value for t in (want, have) if isinstance(t, Part))
         op = self.source.defs[name]
-        assert isinstance(op, Reduce | Mma)
+        assert isinstance(op, Reduce | Mma | Scan)
         target = want if isinstance(want, Part | Elem) and want.value == name else None
         if target is None:
             # what is wanted is no state of this fold: perhaps the operand it starts from
@@ -199,7 +199,7 @@ class Compare:
                 return self.same(facts, whole, want, view)
             return None if facts.contradictory else Gap(facts, have, want)
         if isinstance(have, Part | Elem) and have.value == name:
-            gap = self._exprs(facts, have, target, _exprs_of(have), _exprs_of(target))
+            gap = self._exprs(facts, have, target, self.place(have), self.place(target))
             if gap is not None:
                 return None if facts.contradictory else gap
             return None if self._same_contributions(facts, have, target) else Gap(facts, have, want)
@@ -207,9 +207,18 @@ class Compare:
             return None
         return None if facts.contradictory else Gap(facts, have, want)
 
+    def place(self, state: Part | Elem) -> tuple[Expr, ...]:
+        """Which fold a state belongs to: its coordinates and instance. A state of a scan belongs to all elements along
+        the axis: what it holds are its contributions."""
+        op = self.source.defs.get(state.value)
+        if not isinstance(op, Scan):
+            return _exprs_of(state)
+        along = op.results[0].type.dims.index(op.dim)
+        return (*state.coords[:along], *state.coords[along + 1 :], *(e for _, e in state.inst))
+
     def finished(self, facts: Facts, term: Term) -> Term:
         """The element itself, where a state of a fold or contraction has all contributions; else the term."""
-        if not isinstance(term, Part):
+        if not isinstance(term, Part) or isinstance(self.source.defs[term.value], Scan):
             return term
         whole = Elem(term.value, term.coords, term.inst)
         return whole if self._same_contributions(facts, term, whole) else term
@@ -220,19 +229,19 @@ class Compare:
         if isinstance(op, Mma):
             start = self.source.element(op.acc, self.source.coords(fold), dict(fold.inst))
             return self.same(facts, have, start, view) is None
-        assert isinstance(op, Reduce)
-        monoid = MONOIDS.get(op.monoid)
+        assert isinstance(op, Reduce | Scan)
+        monoid = MONOIDS.get(monoid_of(op))
         return monoid is not None and isinstance(have, Num) and monoid.starts_empty(have.value, have.dtype)
 
     def contributions(self, fold: Part | Elem) -> IndexMap:
         """The set of contributions in a state of a fold: all of them when it is finished."""
         op = self.source.defs[fold.value]
-        assert isinstance(op, Reduce | Mma)
+        assert isinstance(op, Reduce | Mma | Scan)
         if isinstance(fold, Elem):
-            where, exists = self.source.contributions(op, dict(fold.inst)), ()
+            where, exists = self.source.contributions(op, dict(fold.inst), fold.coords), ()
         else:
             where, exists = fold.over, fold.exists
-        dims = tuple(f"?{i}" for i in range(len(op.contracted if isinstance(op, Mma) else op.dims)))
+        dims = tuple(f"?{i}" for i in range(len(folded_dims(op))))
         return IndexMap(dims, tuple(sym(d) for d in dims), where, exists)
 
     def _same_contributions(self, facts: Facts, a: Part | Elem, b: Part | Elem) -> bool:
@@ -266,6 +275,13 @@ def split(facts: Facts, pieces: Pieces) -> Iterator[tuple[Facts, Term]]:
         no = facts.also(*other)
         if not no.contradictory:
             yield from split(no, rest)
+
+
+def monoid_of(op: Reduce | Scan) -> str:
+    """The name of a built-in monoid; of a user's, nothing."""
+    if isinstance(op, Reduce):
+        return op.monoid
+    return op.merge if isinstance(op.merge, str) else ""
 
 
 def _exprs_of(term: Elem | Part) -> tuple[Expr, ...]:

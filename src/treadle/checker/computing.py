@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.algebra.expr import Expr, sym
+from treadle.algebra.expr import Constraint, Expr, sym
 from treadle.algebra.maps import box
 from treadle.algebra.monoids import BY_MERGE
 from treadle.algebra.sets import Facts
@@ -38,6 +38,7 @@ from treadle.machine.form import (
     MemRef,
     Mma,
     Operand,
+    Scan,
 )
 
 _FUSED = {"fma": "add", "fms": "sub"}
@@ -99,7 +100,7 @@ class Computing(Reading):
             self.operand(place, a, facts, bool_ if stmt.fn == "where" and i == 0 else known)
             for i, a in enumerate(stmt.args)
         )
-        if stmt.fn == "copy":
+        if stmt.fn in ("copy", "pick"):
             if have and have[0] is not None and have[0] != dtype:
                 raise Refused("J1", f"a copy of {have[0]} into {dtype}", {})
             return only(Num(stmt.args[0], dtype)) if have[0] is None else lists[0]  # type: ignore[arg-type]  # no dtype: a number
@@ -189,6 +190,33 @@ class Computing(Reading):
         claim = as_claim(stmt.claim)
         sizes = tuple(src.shape[a] for a in stmt.axes)
         self._fold_step(place, stmt.dst, claim, acc, pieces, stmt.monoid, stmt.nan, names, sizes)
+
+    def scan(self, place: Place, stmt: Scan) -> None:
+        """`Scan`: at each slot of its axis, a fold in order of the slots that stand before it there."""
+        frag, src = place.frag(stmt.dst), place.frag(stmt.src.name)
+        facts = place.slots(frag.shape)
+        if src.dtype != frag.dtype or src.shape != frag.shape or stmt.src.coords is not None or len(stmt.axes) != 1:
+            raise Refused("J1", f"a scan of {src.dtype}{list(src.shape)} into {frag.dtype}{list(frag.shape)}", {})
+        (axis,) = stmt.axes
+        here, other = sym(f"${axis}"), sym("#0")
+        gap = other - here if stmt.reverse else here - other
+        within = (Constraint(gap - 1 if stmt.exclusive else gap),)
+        pieces = substituted(place.held(stmt.src.name, None, facts), {f"${axis}": other})
+        acc = None if stmt.acc is None else self.operand(place, stmt.acc, facts, frag.dtype)
+        where, term = place.claimed(as_claim(stmt.claim), facts, frag.dtype)
+        assert isinstance(term, Part | Elem)
+        step = Step(
+            facts.also(*where),
+            term,
+            acc,
+            ("#0",),
+            (frag.shape[axis],),
+            place.view,
+            within,
+            not stmt.reverse,
+        )
+        self.folds.fold(step, stmt.monoid, stmt.nan, pieces)
+        place.holds[stmt.dst] = after_claim(where, term, undefined("outside the claim"))
 
     def _fold_step(
         self,

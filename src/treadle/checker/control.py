@@ -49,6 +49,7 @@ from treadle.machine.form import (
     Loop,
     MemRef,
     Mma,
+    Scan,
     Stmt,
     Store,
     StoreClaim,
@@ -164,6 +165,8 @@ class Walk(Invariants):
                 self.statements.store(place, stmt)
             case Compute():
                 self.statements.compute(place, stmt)
+            case Scan():
+                self.statements.scan(place, stmt)
             case Fold():
                 self.statements.fold(place, stmt)
             case Mma():

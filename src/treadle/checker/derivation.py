@@ -16,6 +16,7 @@ from treadle.checker.derivation_copies import dematerialise, distribute, recompu
 from treadle.checker.derivation_folds import factor, products, regroup
 from treadle.checker.derivation_match import Match
 from treadle.checker.derivation_nests import fuse, permute, reindex, serialise, split
+from treadle.checker.derivation_scans import gather
 from treadle.checker.derivation_scopes import fuse_scopes, move, specialise, split_scopes
 from treadle.checker.derivation_tiles import backwards, kept
 from treadle.checker.verdict import Finding, Status, Verdict
@@ -38,6 +39,7 @@ VALIDATORS: dict[str, Callable[[Match], None]] = {
     "factor": factor,
     "regroup": regroup,
     "products": products,
+    "gather": gather,
     "fuse_scopes": fuse_scopes,
     "split_scopes": split_scopes,
     "specialise": specialise,

@@ -12,20 +12,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from treadle.algebra.dims import Dim
-from treadle.algebra.expr import Constraint, Expr, eq
+from treadle.algebra.expr import Constraint, Expr, eq, sym
 from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.monoids import MONOIDS, BuiltinMonoid
 from treadle.algebra.sets import Facts, Inexpressible, Region, Relation, before, complements
-from treadle.checker.compare import Compare, split
-from treadle.checker.scopes import View
+from treadle.checker.compare import Compare, monoid_of, split
+from treadle.checker.scopes import View, folded_dims
 from treadle.checker.terms import Elem, Num, Part, Pieces, Term, Undef
 from treadle.checker.verdict import Finding, Refused, Spent, Unsure
-from treadle.ir.ops.fold import Mma, Reduce
+from treadle.ir.core import Value
+from treadle.ir.ops.fold import Mma, Reduce, Scan
 
 
 @dataclass
 class Step:
-    """One step of a fold: target state, accumulator pieces (None: nothing folded yet), slots of the folded axes."""
+    """One step of a fold: target state, accumulator pieces (None: nothing folded yet), slots of the folded axes.
+
+    `within`: which of these slots; `rising`: they are taken one after the other, from the lowest (False: the highest);
+    None: in any order."""
 
     facts: Facts
     target: Part | Elem
@@ -33,11 +37,13 @@ class Step:
     names: tuple[str, ...]
     shape: tuple[int, ...]
     view: View
+    within: tuple[Constraint, ...] = ()
+    rising: bool | None = None
 
     @property
     def inside(self) -> tuple[Constraint, ...]:
         """The ranges of the folded axes' slots."""
-        return box(self.names, self.shape)
+        return (*box(self.names, self.shape), *self.within)
 
 
 def cases(pieces: Pieces) -> Iterator[tuple[tuple[Constraint, ...], Term]]:
@@ -71,19 +77,18 @@ class Folds:
     def fold(self, step: Step, monoid: str, nan: str, src: Pieces) -> None:
         """A `Fold` statement. *Errors*: findings of J1, and of J6 where the order policy does not allow the step."""
         op = self.source.defs.get(step.target.value)
-        if not isinstance(op, Reduce):
+        if not isinstance(op, Reduce | Scan):
             raise Refused("J1", f"{step.target.value} is no fold of an axis", {})
-        if op.monoid != monoid or (monoid in ("max", "min") and op.nan != nan):
-            raise Refused(
-                "J1", f"the source folds with {op.monoid} ({op.nan}), the statement with {monoid} ({nan})", {}
-            )
+        own, seen = monoid_of(op), op.nan if isinstance(op, Reduce) else "propagate"
+        if own != monoid or (monoid in ("max", "min") and seen != nan):
+            raise Refused("J1", f"the source folds with {own} ({seen}), the statement with {monoid} ({nan})", {})
         law = MONOIDS[monoid]
         relation = self._of_pieces(step, op, law, src)
         if not law.exact(op.result.type.dtype) and (step.names or any(r.exists for r in relation)):
             self.spent.names.add("regroup")  # contributions meet before they meet what came before them
         self._settle(step, law, op, relation)
 
-    def _of_pieces(self, step: Step, op: Reduce, law: BuiltinMonoid, src: Pieces) -> list[IndexMap]:
+    def _of_pieces(self, step: Step, op: Reduce | Scan, law: BuiltinMonoid, src: Pieces) -> list[IndexMap]:
         found: list[IndexMap] = []
         for conds, term in cases(src):
             if isinstance(term, Num) and law.is_identity(term.value, term.dtype):
@@ -95,30 +100,30 @@ class Folds:
         return found
 
     def _contribution(
-        self, step: Step, facts: Facts, op: Reduce, conds: tuple[Constraint, ...], term: Term
+        self, step: Step, facts: Facts, op: Reduce | Scan, conds: tuple[Constraint, ...], term: Term
     ) -> IndexMap:
         """The contributions that a slot holds, as a map from slots."""
         where = (*step.inside, *conds)
-        if isinstance(term, Part) and term.value == op.source.name != step.target.value:
+        source = source_of(op)
+        if isinstance(term, Part) and term.value == source.name != step.target.value:
             term = self.compare.finished(facts, term)
         if isinstance(term, Part | Elem) and term.value == step.target.value:
             self._same_place(facts, term, step.target)
             part = self.compare.contributions(term)
             return IndexMap(step.names, part.outs, (*where, *part.where), (*part.dims, *part.exists))
-        if isinstance(term, Elem) and term.value == op.source.name:
+        if isinstance(term, Elem) and term.value == source.name:
             at = self.source.coords(term)
-            kept = dict(self.source.coords(step.target))
-            wanted = self.source.element(op.source, at | kept, dict(step.target.inst))
+            wanted = self.source.element(source, at | self._kept(step.target, op), dict(step.target.inst))
             self._same_place(facts, term, wanted)
-            return IndexMap(step.names, tuple(at[d] for d in op.dims), where)
+            return IndexMap(step.names, tuple(at[d] for d in folded_dims(op)), where)
         alias = self._alias(step, facts, op, term)
         if alias is not None:
             return IndexMap(step.names, alias, where)
-        neutral = MONOIDS[op.monoid].identity(op.result.type.dtype)
         if isinstance(term, Num):
+            neutral = MONOIDS[monoid_of(op)].identity(op.results[0].type.dtype)
             raise Refused(
                 "J1",
-                f"a slot that holds no contribution has {term}, which {op.monoid} does not leave alone ({neutral})",
+                f"a slot that holds no contribution has {term}, which {monoid_of(op)} does not leave alone ({neutral})",
                 facts.sample() or {},
             )
         error = Refused if isinstance(term, Undef) else Unsure
@@ -126,24 +131,27 @@ class Folds:
             "J1",
             f"a folded slot holds {term}",
             facts.sample(),
-            missing=f"a claim that it is an element of {op.source.name}",
+            missing=f"a claim that it is an element of {source.name}",
         )
 
-    def _alias(self, step: Step, facts: Facts, op: Reduce, term: Term) -> tuple[Expr, ...] | None:
+    def _kept(self, target: Part | Elem, op: Reduce | Scan) -> dict[Dim, Expr]:
+        """The coordinates of a state that its contributions share."""
+        return {d: c for d, c in self.source.coords(target).items() if d not in folded_dims(op)}
+
+    def _alias(self, step: Step, facts: Facts, op: Reduce | Scan, term: Term) -> tuple[Expr, ...] | None:
         """The contribution that an element of another value is, if it is one: taken to be the one at its own
         coordinates along the folded dims, which the comparison of the two then proves or not."""
         if not isinstance(term, Elem):
             return None
         at = self.source.coords(term)
-        if not all(d in at for d in op.dims):
+        if not all(d in at for d in folded_dims(op)):
             return None
-        folded = {d: at[d] for d in op.dims}
-        wanted = self.source.element(op.source, folded | self.source.coords(step.target), dict(step.target.inst))
+        folded = {d: at[d] for d in folded_dims(op)}
+        wanted = self.source.element(source_of(op), folded | self._kept(step.target, op), dict(step.target.inst))
         return tuple(folded.values()) if self.compare.same(facts, term, wanted, step.view) is None else None
 
     def _same_place(self, facts: Facts, have: Elem | Part, want: Elem | Part) -> None:
-        pairs = list(zip(have.coords, want.coords)) + [(a, b) for (_, a), (_, b) in zip(have.inst, want.inst)]
-        for a, b in pairs:
+        for a, b in zip(self.compare.place(have), self.compare.place(want)):
             if not facts.equal(a, b):
                 raise_unequal(facts, a, b, f"{have} belongs to another element of the fold than {want}")
 
@@ -212,9 +220,9 @@ class Folds:
 
     # ---- what a step must satisfy
 
-    def _settle(self, step: Step, law: BuiltinMonoid, op: Reduce | Mma, added: list[IndexMap]) -> None:
+    def _settle(self, step: Step, law: BuiltinMonoid, op: Reduce | Mma | Scan, added: list[IndexMap]) -> None:
         goal = self.compare.contributions(step.target)
-        start: Term = _nothing(step.target) if isinstance(op, Reduce) else Num(0, op.result.type.dtype)
+        start: Term = Num(0, op.result.type.dtype) if isinstance(op, Mma) else _nothing(step.target)
         pieces: Pieces = step.acc if step.acc is not None else (((), start),)
         for facts, term in split(step.facts, pieces):
             if facts.contradictory:
@@ -235,7 +243,7 @@ class Folds:
         if self.compare.starts(facts, term, start, step.view):
             return self.compare.contributions(start)
         op = self.source.defs[target.value]
-        if isinstance(op, Reduce) and isinstance(term, Elem) and term.value == op.source.name:
+        if isinstance(op, Reduce | Scan) and isinstance(term, Elem) and term.value == source_of(op).name:
             lone = Step(step.facts, target, None, (), (), step.view)
             return self._contribution(lone, facts, op, (), term)
         raise Refused("J1", f"the accumulator holds {term}, no state of {target.value}", facts.sample() or {})
@@ -244,7 +252,7 @@ class Folds:
         self,
         facts: Facts,
         law: BuiltinMonoid,
-        op: Reduce | Mma,
+        op: Reduce | Mma | Scan,
         state: IndexMap,
         added: list[IndexMap],
         goal: IndexMap,
@@ -263,7 +271,7 @@ class Folds:
                     if not twice.is_empty:
                         raise Refused("J1", "a contribution is folded in twice", twice.sample())
             new = new | reached
-        if isinstance(op, Reduce):
+        if not isinstance(op, Mma):
             self._order(facts, law, op, state, added, step)
         total, wanted = old | new, Region.of(goal, facts)
         lost, extra = wanted - total, total - wanted
@@ -273,35 +281,63 @@ class Folds:
             raise Refused("J1", "a contribution is folded in that the claim does not count", extra.sample())
 
     def _order(
-        self, facts: Facts, law: BuiltinMonoid, op: Reduce, state: IndexMap, added: list[IndexMap], step: Step
+        self,
+        facts: Facts,
+        law: BuiltinMonoid,
+        op: Reduce | Scan,
+        state: IndexMap,
+        added: list[IndexMap],
+        step: Step,
     ) -> None:
-        """Under an order policy, everything folded so far stands before everything that is added; in a chain from the
-        right, behind it. (The built-in monoids commute to the bit, so operands may change places.)"""
-        if op.order == "unordered" or law.exact(op.result.type.dtype):
+        """Under an order policy, everything folded so far stands before everything that is added, and what is added by
+        one slot before what the next one adds; in a chain from the right, behind it. (The built-in monoids commute to
+        the bit, so operands may change places.)"""
+        name, order = op.results[0].name, op.order
+        if order == "unordered" or law.exact(op.results[0].type.dtype):
             return
-        if step.names:
-            raise Unsure(
-                "J6", f"{op.result.name} is folded across slots under {op.order}", missing="a step by step fold"
-            )
+        if step.names and (step.rising is None or order in ("fold_left", "fold_right")):
+            raise Unsure("J6", f"{name} is folded across slots under {order}", missing="a step by step fold")
+        backwards = order == "fold_right" or (isinstance(op, Scan) and op.reverse)
         for one in added:
             single = not one.exists
-            if op.order in ("fold_left", "fold_right") and not single:
+            if order in ("fold_left", "fold_right") and not single:
                 raise Refused("J6", "an exact chain folds one contribution at a time", facts.sample() or {})
-            first = state.renamed("'a")
-            second = one.renamed("'b")
-            wrong = before(first.outs, second.outs) if op.order == "fold_right" else before(second.outs, first.outs)
-            for late in wrong:
-                clash = IndexMap(
-                    (*first.dims, *second.dims),
-                    (Expr(()),),
-                    (*first.where, *second.where, *late),
-                    (*first.exists, *second.exists),
-                )
-                found = Region.of(clash, facts)
-                if not found.is_empty:
-                    raise Refused(
-                        "J6", f"a contribution is folded in out of order, which {op.order} forbids", found.sample()
-                    )
+            pairs: list[tuple[IndexMap, IndexMap, tuple[Constraint, ...]]] = [
+                (state.renamed("'a"), one.renamed("'b"), ())
+            ]
+            for other in added if step.names else ():
+                first, second = other.renamed("'a"), one.renamed("'b")
+                gap = sym(second.dims[0]) - sym(first.dims[0])
+                pairs.append((first, second, (Constraint((gap if step.rising else -gap) - 1),)))
+            for first, second, apart in pairs:
+                self._in_order(facts, first, second, apart, backwards, order)
+
+    def _in_order(
+        self,
+        facts: Facts,
+        first: IndexMap,
+        second: IndexMap,
+        apart: tuple[Constraint, ...],
+        backwards: bool,
+        order: str,
+    ) -> None:
+        """*Errors*: refused where a contribution of the second stands before one of the first."""
+        wrong = before(first.outs, second.outs) if backwards else before(second.outs, first.outs)
+        for late in wrong:
+            clash = IndexMap(
+                (*first.dims, *second.dims),
+                (Expr(()),),
+                (*first.where, *second.where, *late, *apart),
+                (*first.exists, *second.exists),
+            )
+            found = Region.of(clash, facts)
+            if not found.is_empty:
+                raise Refused("J6", f"a contribution is folded in out of order, which {order} forbids", found.sample())
+
+
+def source_of(op: Reduce | Scan) -> Value:
+    """What is folded."""
+    return op.source if isinstance(op, Reduce) else op.sources[0]
 
 
 def _nothing(target: Part | Elem) -> Part:

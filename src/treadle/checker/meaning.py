@@ -40,7 +40,7 @@ from treadle.dtype.formats import DType, i64
 from treadle.ir.core import AxisSub, If, Region, Sub, Value
 from treadle.ir.ops.access import Extract, Insert, Load
 from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full, Index
-from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
+from treadle.ir.ops.fold import ArgReduce, Mma, Reduce, Scan
 
 _LONG = (600, 40)
 """Weight and depth of what is still written out in full."""
@@ -469,16 +469,23 @@ class Meaning(Scopes):
 
     # ---- folds
 
-    def domain_at(self, op: Reduce | ArgReduce | Mma, inst: Mapping[str, Expr]) -> list[tuple[Expr, Expr]]:
+    def domain_at(self, op: Reduce | ArgReduce | Mma | Scan, inst: Mapping[str, Expr]) -> list[tuple[Expr, Expr]]:
         """The ranges of the folded axes in an instance."""
         return [(self.expr_at(lo, inst), self.expr_at(hi, inst)) for lo, hi in self.domain(op)]
 
-    def contributions(self, op: Reduce | Mma, inst: Mapping[str, Expr]) -> tuple[Constraint, ...]:
-        """All contributions of a fold or contraction: constraints on `?0, ?1, ...` in the order of its folded dims."""
+    def contributions(
+        self, op: Reduce | Mma | Scan, inst: Mapping[str, Expr], coords: tuple[Expr, ...] = ()
+    ) -> tuple[Constraint, ...]:
+        """All contributions of an element of a fold or contraction: constraints on `?0, ?1, ...` in the order of its
+        folded dims. Of a scan they hang on the element's `coords`."""
         out: list[Constraint] = []
         for i, (lo, hi) in enumerate(self.domain(op)):
             d = bound_symbol(i)
             out += [ge(d, self.expr_at(lo, inst)), lt(d, self.expr_at(hi, inst))]
+        if isinstance(op, Scan):
+            d, at = bound_symbol(0), coords[op.results[0].type.dims.index(op.dim)]
+            gap = d - at if op.reverse else at - d
+            out.append(Constraint(gap - 1 if op.exclusive else gap))
         return tuple(out)
 
 

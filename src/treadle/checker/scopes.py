@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from treadle.algebra.dims import Dim
 from treadle.algebra.dims import Part as Axis
 from treadle.algebra.expr import Expr
 from treadle.checker.terms import Elem
@@ -18,7 +19,7 @@ from treadle.ir.core import AxisSub, Block, If, Op, Program, Region, RegionArg, 
 from treadle.ir.guard import Absent, Disjoint, Guard, Same
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.elementwise import Index
-from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
+from treadle.ir.ops.fold import ArgReduce, Mma, Reduce, Scan
 
 Scope = tuple[Region, None] | tuple[If, bool]
 
@@ -177,7 +178,7 @@ class Scopes:
                             found |= {s for arg in scope.args for s in argument_symbols(arg)}
             case Index(expr=expr):
                 found |= self._of_expr(expr)
-            case Reduce() | ArgReduce() | Mma():
+            case Reduce() | ArgReduce() | Mma() | Scan():
                 for lo, hi in self.domain(op):
                     found |= self._of_expr(lo) | self._of_expr(hi)
             case _:
@@ -196,14 +197,21 @@ class Scopes:
 
     # ---- folds
 
-    def domain(self, op: Reduce | ArgReduce | Mma) -> list[tuple[Expr, Expr]]:
+    def domain(self, op: Reduce | ArgReduce | Mma | Scan) -> list[tuple[Expr, Expr]]:
+        if isinstance(op, Scan):
+            return [(op.part.lo, op.part.hi)]
         source = op.a if isinstance(op, Mma) else op.source
         found: list[tuple[Expr, Expr]] = []
-        for dim in op.contracted if isinstance(op, Mma) else op.dims:
+        for dim in folded_dims(op):
             axis = source.type.axis(dim)
             assert isinstance(axis, Axis)
             found.append((axis.lo, axis.hi))
         return found
+
+
+def folded_dims(op: Reduce | ArgReduce | Mma | Scan) -> tuple[Dim, ...]:
+    """The dimensions along which an operation folds; of a scan, the one along which it has every prefix."""
+    return op.contracted if isinstance(op, Mma) else (op.dim,) if isinstance(op, Scan) else op.dims
 
 
 def index_expressions(op: Op) -> list[Expr]:

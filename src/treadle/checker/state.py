@@ -15,14 +15,14 @@ from treadle.algebra.maps import box
 from treadle.algebra.sets import Facts
 from treadle.checker.compare import Compare, split
 from treadle.checker.cuts import Range
-from treadle.checker.scopes import View
+from treadle.checker.scopes import View, folded_dims
 from treadle.checker.source import Source
 from treadle.checker.storage import Contents, assigned
 from treadle.checker.terms import Elem, Part, Pieces, Term, Undef, converted, keeps_values, substituted
 from treadle.checker.verdict import Refused, Unsure
 from treadle.dtype.formats import DType
 from treadle.hardware.targets import Target
-from treadle.ir.ops.fold import Mma, Reduce
+from treadle.ir.ops.fold import Mma, Reduce, Scan
 from treadle.machine.form import Buffer, Claim, Control, Frag, Kernel, Loop, Tasks
 
 _EXISTENTIAL = re.compile(r"e\d+$")
@@ -229,9 +229,9 @@ class Place:
         self, claim: Claim, name: str, coords: tuple[Expr, ...], inst: tuple[tuple[str, Expr], ...], facts: Facts
     ) -> Part:
         op = self.source.defs.get(name)
-        if not isinstance(op, Reduce | Mma):
+        if not isinstance(op, Reduce | Mma | Scan):
             raise Refused("J1", f"{name} is no fold or contraction: it has no unfinished states", {})
-        folded = op.contracted if isinstance(op, Mma) else op.dims
+        folded = folded_dims(op)
         if len(claim.bound) != len(folded):
             raise Refused("J1", f"{name} folds {len(folded)} axes, the claim binds {len(claim.bound)} symbols", {})
         env: dict[str, Expr] = {b: sym(f"?{i}") for i, b in enumerate(claim.bound)}

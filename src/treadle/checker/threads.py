@@ -35,6 +35,7 @@ from treadle.machine.form import (
     Mma,
     Mode,
     Role,
+    Scan,
     Stmt,
     Store,
     Tasks,
@@ -83,11 +84,15 @@ class Locality:
                     self._near(made, (), atom.name, atom.args)
         match s:
             case Compute(args=args):
+                # what is picked may come from another lane of the warp
+                among = ("warp",) if s.fn == "pick" else ("lane", "warp")
                 for x in args:
                     if isinstance(x, FragRef) and x.name in self.frags:
-                        self._near(made, (), x.name, identity if x.coords is None else x.coords)
+                        self._near(made, (), x.name, identity if x.coords is None else x.coords, among=among)
             case Store(mask=FragRef() as mask):
                 self._near(made, (), mask.name, identity if mask.coords is None else mask.coords)
+            case Scan():
+                self._scan(s, made, identity)
             case Fold():
                 self._fold(s, made, identity)
             case Mma():
@@ -122,15 +127,30 @@ class Locality:
         # of folded axes, other lanes' elements are exchanged inside the warp
         self._near(made, (), s.src.name, tuple(coords), free=frozenset(s.axes))
 
+    def _scan(self, s: Scan, made: Frag, identity: Coords) -> None:
+        """Lanes exchange what they scanned inside their warp, each its own part of a fragment of one distribution."""
+        if s.acc is not None:
+            self._near(made, (), s.acc.name, identity if s.acc.coords is None else s.acc.coords)
+        source = self.frags[s.src.name]
+        if any(m.who == "warp" and m.axis in s.axes and m.size > 1 for m in source.dist):
+            raise Refused("J5", f"{s.src.name} is scanned across warps without an exchange", {})
+        if source.dist != made.dist or source.shape != made.shape:
+            raise Unsure("J5", f"{s.src.name} is scanned into another distribution", missing="that of the source")
+
     def _near(
-        self, made: Frag, contracted: Sequence[int], name: str, coords: Coords, free: frozenset[int] = frozenset()
+        self,
+        made: Frag,
+        contracted: Sequence[int],
+        name: str,
+        coords: Coords,
+        free: frozenset[int] = frozenset(),
+        among: Sequence[str] = ("lane", "warp"),
     ) -> None:
-        """The thread of each element of `made` holds the element of `name` at `coords`."""
+        """The thread of each element of `made` holds the element of `name` at `coords`; a thread of its warp, where
+        `among` warps alone."""
         held = self.frags[name]
         digits = tuple(
-            m
-            for m in held.dist
-            if m.who in ("lane", "warp") and m.axis is not None and m.size > 1 and m.axis not in free
+            m for m in held.dist if m.who in among and m.axis is not None and m.size > 1 and m.axis not in free
         )
         if not digits or (held.dist == made.dist and coords == _identity(len(made.shape)) and not free):
             return

@@ -6,7 +6,7 @@ machine text embeds by itself. The captured program stays what users and files s
 | form | becomes |
 |---|---|
 | `Fold` | a `serial` region over the coordinates, that carries the state |
-| `Scan` | the same, and an outer tile that gets the state at each coordinate |
+| `Scan` | the same, and an outer tile that gets the state at each coordinate (`whole` ones stay) |
 | `Sort` | passes of a merge sort (`ir.sorting`), once for all that sort so; its first few: a list (`ir.selecting`) |
 | `ArgReduce` | the extremum, then the least position of an element that equals it |
 | a region's `merges` | nothing: the region is the exact chain, a `pipeline` |
@@ -66,11 +66,16 @@ def expand(program: Program) -> Program:
     program = split_devices(program)
     constants = _constants(program)
     shown = any(isinstance(op, Print) for op in program.body.walk()) and recordable(program)
-    if not shown and not any(isinstance(op, FORMS) or _rewritten(op, constants) for op in program.body.walk()):
+    if not shown and not any(_form(op) or _rewritten(op, constants) for op in program.body.walk()):
         return program
     expander = Expander(clone_program(program), prints=shown)
     expander.run()
     return expander.program
+
+
+def _form(op: Op) -> bool:
+    """Whether an operation has no machine form as it stands."""
+    return isinstance(op, FORMS) and not (isinstance(op, Scan) and op.whole)
 
 
 def _rewritten(op: Op, constants: set[str]) -> bool:
@@ -134,7 +139,7 @@ class Expander:
             record(self, op, self.around)
             return
         rule = _RULES.get(type(op))
-        if rule is not None:
+        if rule is not None and _form(op):
             rule(self, op)
             return
         if isinstance(op, Full):
@@ -265,6 +270,8 @@ class Expander:
 
         region = self.carry(op, [arg], [*start, *tiles], body)
         region.results[count:] = op.results
+        # What it carries may be regrouped where the scan may be: a step that makes it one again needs to know.
+        region.order = "ordered" if op.order in ("unordered", "ordered") else "unordered"
 
     def start(self, op: Scan, monoid: str) -> Value:
         """The identity of a built-in monoid; of a float sum 0.0, which an exclusive scan shows."""

@@ -390,7 +390,7 @@ class _Reader(References):
         else:
             tokens.expect("merge")
             merge = self.merge_head(tokens)
-        exclusive, backward = tokens.accept("exclusive"), tokens.accept("reverse")
+        exclusive, backward, whole = (tokens.accept(w) for w in ("exclusive", "reverse", "whole"))
         order = self.word(tokens, ORDERS) if tokens.accept("order") else ("ordered" if word == "scan" else "unordered")
         if isinstance(merge, Merge):
             tokens.end()
@@ -405,6 +405,7 @@ class _Reader(References):
             exclusive=exclusive,
             reverse=backward,
             order=cast(Order, order),
+            whole=whole,
         )
 
     def merge(self, line: Line, tokens: Tokens) -> Merge:

@@ -240,6 +240,7 @@ class _Printer:
                 sources = ", ".join(map(str, op.sources))
                 how = op.merge if isinstance(op.merge, str) else f"merge {merge_text(op.merge)}"
                 flags = (" exclusive" if op.exclusive else "") + (" reverse" if op.reverse else "")
+                flags += " whole" if op.whole else ""
                 return f"scan {sources} over {op.dim} {how}{flags}{_order(op.order, 'ordered')}"
             case Sort():
                 to = "" if op.to is None else f" to {self.part(op.to)}"

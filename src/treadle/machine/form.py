@@ -185,6 +185,16 @@ class Fold(Stmt):
 
 
 @dataclass(kw_only=True)
+class Scan(Fold):
+    """`dst[.., i, ..] = acc[$] (+) src[.., 0, ..] (+) ... (+) src[.., i, ..]` along the one axis of `axes`, which `dst`
+    has too: all prefixes, what is visited first on the left. `exclusive`: without `src[.., i, ..]` itself (nothing: the
+    identity). `reverse`: from the last coordinate down."""
+
+    exclusive: bool = False
+    reverse: bool = False
+
+
+@dataclass(kw_only=True)
 class Mma(Stmt):
     """`dst[$0..] = acc[$0..] + sum over the contracted $ of a * b`, by the atom.
 

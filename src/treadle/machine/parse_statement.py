@@ -19,6 +19,7 @@ from treadle.machine.form import (
     Mma,
     Number,
     Operand,
+    Scan,
     Stmt,
     Store,
     StoreClaim,
@@ -88,6 +89,8 @@ class StatementReader:
             return Load(dst=dst, src=src, where=where, fill=_fill(tokens))
         if fn == "fold":
             return self._fold(tokens, dst)
+        if fn == "scan":
+            return self._scan(tokens, dst)
         if fn == "mma":
             return self._mma(tokens, dst)
         args: list[Operand] = []
@@ -117,6 +120,16 @@ class StatementReader:
         acc = fragment_ref(tokens) if tokens.accept("onto") else None
         nan = tokens.name("propagate or ignore") if tokens.accept("nan") else "propagate"
         return Fold(dst=dst, monoid=monoid, src=src, acc=acc, axes=axes, nan=nan)
+
+    def _scan(self, tokens: MachineTokens, dst: str) -> Scan:
+        monoid = tokens.name("a monoid")
+        src = fragment_ref(tokens)
+        tokens.expect("axes")
+        axes = _numbers(tokens)
+        exclusive, reverse = tokens.accept("exclusive"), tokens.accept("reverse")
+        acc = fragment_ref(tokens) if tokens.accept("onto") else None
+        nan = tokens.name("propagate or ignore") if tokens.accept("nan") else "propagate"
+        return Scan(dst=dst, monoid=monoid, src=src, acc=acc, axes=axes, nan=nan, exclusive=exclusive, reverse=reverse)
 
     def _mma(self, tokens: MachineTokens, dst: str) -> Mma:
         atom = tokens.name("an atom")

@@ -41,6 +41,7 @@ from treadle.machine.form import (
     Mma,
     Operand,
     Role,
+    Scan,
     Stmt,
     Store,
     StoreClaim,
@@ -178,6 +179,11 @@ def _core(item: Stmt) -> str:
             args = "".join((" " if i == 0 else ", ") + operand(a) for i, a in enumerate(item.args))
             expr = "" if item.expr is None else f" expr {show(item.expr)}"
             return f"{item.dst} = {item.fn}{args}{expr}{_where(item.where)}{_fill(item.fill)}"
+        case Scan():
+            onto = "" if item.acc is None else f" onto {fragment(item.acc)}"
+            nan = "" if item.nan == "propagate" else f" nan {item.nan}"
+            flags = (" exclusive" if item.exclusive else "") + (" reverse" if item.reverse else "")
+            return f"{item.dst} = scan {item.monoid} {fragment(item.src)} axes {_numbers(item.axes)}{flags}{onto}{nan}"
         case Fold():
             axes = "" if not item.axes else f" axes {_numbers(item.axes)}"
             onto = "" if item.acc is None else f" onto {fragment(item.acc)}"

@@ -18,6 +18,7 @@ from treadle.machine.form import (
     Mma,
     Operand,
     Role,
+    Scan,
     Stmt,
     Store,
     StoreClaim,
@@ -27,7 +28,7 @@ from treadle.machine.form import (
 from treadle.machine.verify_names import EXISTENTIAL, Names
 from treadle.machine.vocabulary import ASYNC_ATOMS, ATOMS, EFFECTS, ENGINES, GRAINS, MONOIDS, SYNC
 
-_CONVERSIONS = ("cast", "cast.saturate", "bitcast", "copy")
+_CONVERSIONS = ("cast", "cast.saturate", "bitcast", "copy", "pick")
 
 
 def check_statement(names: Names, role: Role, item: Stmt, taken: set[str]) -> None:
@@ -41,6 +42,8 @@ def check_statement(names: Names, role: Role, item: Stmt, taken: set[str]) -> No
             _store(names, item)
         case Compute():
             _compute(names, item)
+        case Scan():
+            _scan(names, item)
         case Fold():
             _fold(names, item)
         case Mma():
@@ -264,6 +267,26 @@ def _fold(names: Names, item: Fold) -> None:
         names.problem(f"no fragment {item.src.name}")
     if item.acc is not None:
         _fragment(names, item.acc, rank, same=shape)
+
+
+def _scan(names: Names, item: Scan) -> None:
+    dst = _destination(names, item.dst)
+    shape = _shape(names, item.dst)
+    if item.monoid not in MONOIDS:
+        names.problem(f"no monoid {item.monoid}: {', '.join(MONOIDS)}")
+    if item.nan not in ("propagate", "ignore"):
+        names.problem(f"nan {item.nan}: propagate or ignore")
+    source = _shape(names, item.src.name)
+    if source is None:
+        names.problem(f"no fragment {item.src.name}")
+    elif len(item.axes) != 1 or not 0 <= item.axes[0] < len(source):
+        names.problem(f"a scan along axes {list(item.axes)} of a fragment with {len(source)}")
+    elif shape is not None and source != shape:
+        names.problem(f"the scan has shape {list(source)} and {item.dst} has {list(shape)}")
+    if item.src.coords is not None:
+        names.problem("a scan takes a whole fragment")
+    if item.acc is not None:
+        _fragment(names, item.acc, dst[1] if dst else 0, same=shape)
 
 
 def _mma(names: Names, item: Mma) -> None:

@@ -34,6 +34,7 @@ PROGRAM_KINDS = (
     "factor",
     "regroup",
     "products",
+    "gather",
     "fuse_scopes",
     "split_scopes",
     "specialise",

@@ -204,6 +204,10 @@ class Lowering(Carried):
         rows = self.rows([*group, item], frame)
         if rows:
             return True
+        if any(i.kind == "scan" for i in (*group, item)):
+            # Each prefix is there only where its tile is.
+            keys = {frozenset(self.free((*i.outer, *i.inner), frame)) for i in (*group, item)}
+            return len(keys) == 1
         return not any(self.free((*i.outer, *i.inner), frame) for i in (*group, item))
 
     # ---- control

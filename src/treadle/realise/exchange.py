@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from treadle.algebra.expr import Constraint, Expr, const, lt, sym
 from treadle.ir.core import Region
-from treadle.ir.ops.fold import Reduce
+from treadle.ir.ops.fold import Reduce, Scan
 from treadle.machine import form
 from treadle.machine.form import Buffer, Claim, FragRef, MemRef
 from treadle.realise.choices import NotLowered
 from treadle.realise.folds import Running
-from treadle.realise.frame import Frame, Kept
-from treadle.realise.lanes import LaneLowering, Spot
+from treadle.realise.frame import Frame, Got, Kept, Lane
+from treadle.realise.lanes import Spot
+from treadle.realise.nest import Prefixes
+from treadle.realise.scans import ScanLowering
 
 
-class GroupLowering(LaneLowering):
+class GroupLowering(ScanLowering):
     """The lowering engine for agents of several warps."""
 
     def __init__(self, *args: object, **named: object) -> None:
@@ -197,3 +199,123 @@ class GroupLowering(LaneLowering):
             along = number if lane is not None and lane.slot == slot else along
             found += [Constraint(sym(name) - key[1]), lt(sym(name), key[2])]
         return along, found
+
+    # ---- scans
+
+    def scan_across(
+        self, run: Prefixes, op: Scan, lane: Lane, got: Got, slots: tuple[str, ...], more: bool, inner: Frame
+    ) -> FragRef:
+        """Each warp scans its stretch of the tile; the totals of all meet in shared memory, each thread scans them and
+        puts what came before its own warp in front of its prefixes."""
+        assert isinstance(op.merge, str)
+        left = tuple(s for s in slots if s != lane.slot)
+        warps = self.agent.warps
+        inside = tuple(s for s in self.spots[lane.slot] if s.who != "warp")
+        share = lane.width // warps
+        hint, dtype, line = op.result.hint or op.result.name, op.result.type.dtype, self.line(op)
+        widths, kept = tuple(inner.width(s) for s in left), [self.spots.get(s, ()) for s in left]
+        across = Spot(3, "warp", warps, 1)
+        n = len(left)
+        others = {s: sym(f"${i + 1}") for i, s in enumerate(left)}
+
+        def whole(number: Expr, upto: Expr, inclusive: bool = False) -> Claim:
+            """From the beginning of the tile of a warp that is visited as number so many, up to a place in it."""
+            over = self.before(op, lane, number * share + upto, inclusive)
+            return self.state(run, self.behind(op, lane, number * share) + over, others, inner)
+
+        def all_before(at: Expr, inclusive: bool = False, places: dict[str, Expr] = others) -> Claim:
+            return self.state(run, self.before(op, lane, at, inclusive), places, inner)
+
+        def visited(symbol: Expr, count: int) -> Expr:
+            return const(count - 1) - symbol if op.reverse else symbol
+
+        number, place = visited(sym("$0"), warps), visited(sym(f"${n + 1}"), share)
+        split = self.shaped(hint, dtype, (warps, *widths, share), [(across,), *kept, inside])
+        at = {**others, lane.slot: sym("$0") * share + sym(f"${n + 1}")}
+        inner.body.append(
+            form.Compute(dst=split, fn="copy", args=(FragRef(got.name, tuple(at[s] for s in slots)),), origin=line)
+        )
+        mine = self.shaped(hint, dtype, (warps, *widths, share), [(across,), *kept, inside])
+        inner.body.append(
+            form.Scan(
+                dst=mine,
+                monoid=op.merge,
+                src=FragRef(split),
+                axes=(n + 1,),
+                exclusive=op.exclusive,
+                reverse=op.reverse,
+                claim=whole(number, place, not op.exclusive),
+                origin=line,
+            )
+        )
+        total = self.shaped(hint, dtype, (warps, *widths), [(across,), *kept])
+        last = (*(sym(f"${i}") for i in range(n + 1)), const(0 if op.reverse else share - 1))
+        if op.exclusive:
+            most = self.shaped(hint, dtype, (warps, *widths), [(across,), *kept])
+            rest = self.shaped(hint, dtype, (warps, *widths), [(across,), *kept])
+            inner.body.append(self.pick(run, most, mine, last, whole(number, const(share - 1))))
+            inner.body.append(self.pick(run, rest, split, last, None))
+            inner.body.append(self.merged(run, total, rest, FragRef(most), whole(number, const(share))))
+        else:
+            inner.body.append(self.pick(run, total, mine, last, whole(number, const(share))))
+        name = self.parts.fresh(f"x_{hint.lstrip('%')}")
+        self.parts.buffers.append(Buffer(name, dtype, tuple(const(w) for w in (warps, *widths)), "shared"))
+        index = tuple(sym(f"${i}") for i in range(n + 1))
+        claim = whole(number, const(share))
+        inner.body.append(form.Version(buffer=name, claim=claim))
+        inner.body.append(form.Store(dst=MemRef(name, index), src=FragRef(total), claim=claim))
+        inner.body.append(self.barrier())
+        totals = self.shaped(hint, dtype, (warps, *widths), [(), *kept])
+        inner.body.append(form.Load(dst=totals, src=MemRef(name, index), claim=claim))
+        before = self.shaped(hint, dtype, (warps, *widths), [(), *kept])
+        start = None if not run.carry else FragRef(run.carry, tuple(others[s] for s in run.slots))
+        inner.body.append(
+            form.Scan(
+                dst=before,
+                monoid=op.merge,
+                src=FragRef(totals),
+                acc=start,
+                axes=(0,),
+                exclusive=True,
+                reverse=op.reverse,
+                claim=all_before(number * share),
+                origin=line,
+            )
+        )
+        own = self.shaped(hint, dtype, (warps, *widths), [(across,), *kept])
+        inner.body.append(self.pick(run, own, before, index, all_before(number * share)))
+        made = self.shaped(hint, dtype, (warps, *widths, share), [(across,), *kept, inside])
+        inner.body.append(
+            form.Fold(
+                dst=made,
+                monoid=op.merge,
+                src=FragRef(mine),
+                acc=FragRef(own, index),
+                claim=all_before(number * share + place, not op.exclusive),
+                origin=line,
+            )
+        )
+        if more:
+            end = const(0 if op.reverse else warps - 1)
+            at_end = (end, *(sym(f"${i}") for i in range(n)))
+            here = {s: sym(f"${i}") for i, s in enumerate(left)}
+            most, rest = (self.fragment(hint, dtype, left, inner) for _ in range(2))
+            upto = all_before(const(share * (warps - 1)), places=here)
+            inner.body.append(self.pick(run, most, before, at_end, upto))
+            inner.body.append(self.pick(run, rest, totals, at_end, None))
+            after = all_before(const(lane.width), places=here)
+            inner.body.append(self.merged(run, run.carry, rest, FragRef(most), after))
+        closed = inner is not self.task_frame
+        if closed:
+            inner.body.append(self.barrier())
+        self.met.append((inner, closed))
+        flat = sym(f"${slots.index(lane.slot)}")
+        back = {s: sym(f"${slots.index(s)}") for s in left}
+        return FragRef(made, (flat // share, *(back[s] for s in left), flat % share))
+
+    def behind(self, op: Scan, lane: Lane, at: Expr) -> tuple[Constraint, ...]:
+        """The contributions of a tile that are visited from a coordinate of it on."""
+        c = sym("c0")
+        if op.reverse:
+            return (Constraint(lane.base + lane.width - 1 - at - c),)
+        return (Constraint(c - lane.base - at),)

@@ -9,7 +9,7 @@ from treadle.algebra.dims import Dim, Part
 from treadle.analysis.uses import flat_subs
 from treadle.ir.core import If, Op, Region, Value
 from treadle.ir.ops.access import Extract, Insert, Load, Store
-from treadle.ir.ops.fold import Mma, Reduce
+from treadle.ir.ops.fold import Mma, Reduce, Scan
 from treadle.realise.frame import Kept
 
 
@@ -17,7 +17,7 @@ from treadle.realise.frame import Kept
 class Item:
     """One thing a block does. `outer` are the axes of what it makes, `inner` the axes it folds; `makes` its value."""
 
-    kind: str  # "fold", "store", "keep", "insert", "update", "region", "if"
+    kind: str  # "fold", "scan", "store", "keep", "insert", "update", "region", "if"
     op: Op
     outer: tuple[Part, ...] = ()
     inner: tuple[Part, ...] = ()
@@ -43,7 +43,8 @@ class Item:
     @property
     def backward(self) -> bool:
         """Whether it folds the last contribution first."""
-        return isinstance(self.op, Reduce) and self.op.order == "fold_right"
+        op = self.op
+        return (isinstance(op, Reduce) and op.order == "fold_right") or (isinstance(op, Scan) and op.reverse)
 
     @property
     def alone(self) -> bool:
@@ -63,6 +64,9 @@ def item_of(op: Op) -> Item | None:
         case Mma():
             inner = tuple(a for a in op.a.type.axes if a.dim in op.contracted)
             return Item("fold", op, op.result.type.axes, inner, op.result)
+        case Scan() if len(op.results) == 1:
+            axes = op.result.type.axes
+            return Item("scan", op, tuple(a for a in axes if a.dim is not op.dim), (op.part,), op.result)
         case Store():
             return Item("store", op, store_axes(op), (), op.results[0] if op.results else None)
         case Insert():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from treadle.algebra.expr import Expr
 from treadle.analysis.uses import PURE
@@ -20,6 +21,15 @@ from treadle.machine.form import FragRef, MemRef, StoreClaim
 from treadle.realise.folds import Folds
 from treadle.realise.frame import Frame, Got, Kept, PartKey, positions
 from treadle.realise.items import Item
+
+
+@dataclass(eq=False)
+class Prefixes:
+    """A scan under way: what it carries from tile to tile ("": nothing), which spans `slots`."""
+
+    item: Item
+    carry: str = ""
+    slots: tuple[str, ...] = ()
 
 
 class Nests(Folds, ABC):
@@ -129,12 +139,16 @@ class Nests(Folds, ABC):
         at: dict[str, tuple[int, Item]] = {}
         tensors: dict[str, int] = {}
         for item in items:
-            keys = frozenset(self.free((*item.outer, *item.inner), frame)), item.backward
+            free = frozenset(self.free((*item.outer, *item.inner), frame))
+            scans = [m for n in item.reads if n in at and (m := at[n][1]).kind == "scan"]
+            # What has no direction of its own goes with the prefixes that it reads.
+            backward = item.backward or (item.kind in ("keep", "store") and any(m.backward for m in scans))
+            keys = free, backward
             first = 0
             for name in item.reads:
                 if name in at:
                     number, maker = at[name]
-                    apart = maker.kind not in ("keep",) or name in item.skewed or sweeps[number][0] != keys
+                    apart = maker.kind not in ("keep", "scan") or name in item.skewed or sweeps[number][0] != keys
                     first = max(first, number + (1 if apart else 0))
             touched = self.touched(item)
             for name in touched:
@@ -195,8 +209,11 @@ class Nests(Folds, ABC):
                     places[id(item)] = self.keep_place(made, frame)
                     self.version(made, places[id(item)], frame)
         keys = self.nest_order(self.free((*items[0].outer, *items[0].inner), frame))
-        folds = [i for i in items if i.kind == "fold"]
+        folds, scans = ([i for i in items if i.kind == kind] for kind in ("fold", "scan"))
         kept = self.free(folds[0].outer, frame) if folds else keys
+        along = [k for i in scans for k in self.free(i.inner, frame)]
+        kept = [k for k in kept if k not in along]
+        backward = any(i.backward for i in (*folds, *scans))
         shared = [k for k in keys if k in kept]
         folded = [k for k in keys if k not in kept]
         loops: list[tuple[form.Loop, Frame]] = []
@@ -212,13 +229,16 @@ class Nests(Folds, ABC):
             loop, inner = (
                 self.over(key, depth, inner, True)
                 if contraction and depth > 1
-                else self.over(key, depth, inner, backward=folds[0].backward)
+                else self.over(key, depth, inner, backward=backward)
             )
             folding.append((loop, inner))
         running = [self.begin(f, folding, middle, inner) for f in folds]
         self.invariants(running, folding)
+        prefixes = {id(i): self.begin_scan(i, folding, middle, inner) for i in scans}
         for item in items:
-            if item.kind == "fold":
+            if item.kind == "scan":
+                self.scan(prefixes[id(item)], folding, inner)
+            elif item.kind == "fold":
                 run = next(r for r in running if r.item is item)
                 self.contribute(run, folding, inner)
             else:
@@ -318,6 +338,17 @@ class Nests(Folds, ABC):
         self.put(op.result, got, index, item.target, frame, self.made_again.get(op.result.name))
 
     # ---- seams filled by the third part
+
+    def begin_scan(self, item: Item, folding: list[tuple[form.Loop, Frame]], middle: Frame, inner: Frame) -> Prefixes:
+        """Sets up what a scan carries from tile to tile. *Errors*: `realise/unsupported`, but for engines that have
+        scans."""
+        del folding, middle, inner
+        raise self.unsupported(item.op, "a scan as it stands")
+
+    def scan(self, run: Prefixes, folding: list[tuple[form.Loop, Frame]], inner: Frame) -> None:
+        """The prefixes of the tile where the frame stands."""
+        del folding, inner
+        raise self.unsupported(run.item.op, "a scan as it stands")
 
     @abstractmethod
     def lower_control(self, op: Op, frame: Frame) -> None:

@@ -17,7 +17,8 @@ from treadle.machine.form import MachineProgram, Tasks
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.exchange import GroupLowering
 from treadle.realise.frame import Frame
-from treadle.realise.lanes import LaneLowering, refuse_local, row_agent, striped
+from treadle.realise.lanes import refuse_local, row_agent, striped
+from treadle.realise.scans import ScanLowering
 from treadle.realise.threads import Binding, assemble
 from treadle.realise.tidy import without_idle
 
@@ -57,7 +58,7 @@ def over_lanes(
     out.
     *Errors*: `realise/unsupported`.
     """
-    kind = GroupLowering if warps > 1 else LaneLowering
+    kind = GroupLowering if warps > 1 else ScanLowering
     engine = kind(program, replace(choices, fuse=True), Uses(program), row_agent(warps), {}, frozenset[str]())
     engine.elsewhere = elsewhere
     for region, own in stripes.items():

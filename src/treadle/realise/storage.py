@@ -62,7 +62,7 @@ class Storage(Pull):
         """A loop over the tiles of a part, and the frame of its body. The loop is not yet in the outer body.
 
         `deep`: the slots are contracted together; `whole`: the tiles fill a multiple of so many coordinates;
-        `backward`: from the last coordinate to the first, one at a time.
+        `backward`: from the last tile to the first.
         """
         dim, lo, hi = key
         count = (
@@ -70,7 +70,9 @@ class Storage(Pull):
         )
         loop = form.Loop(var=self.parts.fresh(f"{dim.name.lower()}"), lo=const(0), hi=count, step=const(1))
         inner = frame.child(loop.body)
-        base = hi - 1 - sym(loop.var) if backward else lo + sym(loop.var) * width
+        base = lo + sym(loop.var) * width
+        if backward:
+            base = hi - 1 - sym(loop.var) if width == 1 else lo + (count - 1 - sym(loop.var)) * width
         inner.symbols.add(loop.var)
         if width == 1:
             lane = Lane(key, base)

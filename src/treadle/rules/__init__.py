@@ -1,8 +1,8 @@
 """The rewrites, each a function from a program and arguments to a program and the step that records it.
 
-`nests` (split, fuse, permute, reindex, serialise), `folds` (factor, regroup, products), `copies` (dematerialise,
-distribute, recompute), `tiles` (materialise) and `scopes` (fuse_scopes, split_scopes, move, specialise) are the rules
-on programs, `plans` those on plans.
+`nests` (split, fuse, permute, reindex, serialise), `folds` (factor, regroup, products), `scans` (gather), `copies`
+(dematerialise, distribute, recompute), `tiles` (materialise) and `scopes` (fuse_scopes, split_scopes, move, specialise)
+are the rules on programs, `plans` those on plans.
 A `Derivation` strings steps together; `schedules` are ordinary functions made of them. The checker validates what they
 give and knows none of them. Start at `derivation`, then `draft`.
 """
@@ -12,6 +12,7 @@ from treadle.rules.derivation import RULES, Derivation, apply
 from treadle.rules.folds import factor, products, regroup
 from treadle.rules.nests import fuse, permute, reindex, serialise, split
 from treadle.rules.plans import narrow, replan
+from treadle.rules.scans import gather
 from treadle.rules.schedules import fuse_siblings, inline, split_k, stage, tile
 from treadle.rules.scopes import fuse_scopes, move, specialise, split_scopes
 from treadle.rules.tiles import materialise
@@ -26,6 +27,7 @@ __all__ = [
     "fuse",
     "fuse_scopes",
     "fuse_siblings",
+    "gather",
     "inline",
     "materialise",
     "move",

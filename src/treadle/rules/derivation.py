@@ -21,6 +21,7 @@ from treadle.rules.draft import named
 from treadle.rules.folds import factor, products, regroup
 from treadle.rules.nests import fuse, permute, reindex, serialise, split
 from treadle.rules.refusals import NameUnknown, OperationGone, ReplayDiffers, StepUnreadable
+from treadle.rules.scans import gather
 from treadle.rules.scopes import fuse_scopes, move, specialise, split_scopes
 from treadle.rules.tiles import materialise
 
@@ -40,6 +41,7 @@ RULES: Mapping[str, Rule] = {
     "factor": factor,
     "regroup": regroup,
     "products": products,
+    "gather": gather,
     "fuse_scopes": fuse_scopes,
     "split_scopes": split_scopes,
     "specialise": specialise,

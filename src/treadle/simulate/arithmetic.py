@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from treadle.algebra.monoids import MONOIDS
 from treadle.dtype.convert import as_computable, convert
 from treadle.dtype.formats import DType, f32, f64
 from treadle.evaluate import scalar
@@ -127,6 +128,52 @@ def fold(monoid: str, dtype: DType, values: Array, orders: Sequence[Array], nan:
             part = merge(monoid, dtype, np.take(part, 0, axis=-bit), np.take(part, 1, axis=-bit), nan)
         values = part
     return values
+
+
+def scan(
+    monoid: str,
+    dtype: DType,
+    values: Array,
+    digits: Sequence[tuple[str, int]],
+    nan: str,
+    how: tuple[bool, bool],
+) -> Array:
+    """All prefixes along the last axis, `how`: without the element itself, from the last one down.
+
+    Digit by digit, the smallest stride first: what comes before a block in its group is merged in front of all prefixes
+    in the block. A thread's own blocks are taken one after the other; those of lanes by doubling: each takes what the
+    lane 1, 2, 4, ... before it has so far."""
+    exclusive, reverse = how
+    part = np.ascontiguousarray(values[:, ::-1] if reverse else values)
+    rows, extent = part.shape
+    identity = np.asarray(MONOIDS[monoid].identity(dtype), dtype.numpy)
+    total = part
+    prefixes = np.full_like(part, identity) if exclusive else part
+    block = 1
+    for who, size in digits:
+        groups = total.reshape(rows, -1, size)
+        upto = [groups[:, :, 0]]
+        if who == "lane":
+            running = groups.copy()
+            step = 1
+            while step < size:
+                joined = merge(monoid, dtype, running[:, :, :-step], running[:, :, step:], nan)
+                running = np.concatenate([running[:, :, :step], joined], axis=-1)
+                step *= 2
+            upto = [running[:, :, i] for i in range(size)]
+        else:
+            for i in range(1, size):
+                upto.append(merge(monoid, dtype, upto[-1], groups[:, :, i], nan))
+        inside = prefixes.reshape(rows, -1, size, block)
+        before = [np.full_like(upto[0], identity), *upto[:-1]]
+        merged = [
+            inside[:, :, i] if i == 0 else merge(monoid, dtype, before[i][..., None], inside[:, :, i], nan)
+            for i in range(size)
+        ]
+        prefixes = np.stack(merged, axis=2).reshape(rows, extent)
+        total = upto[-1].reshape(rows, -1)
+        block *= size
+    return prefixes[:, ::-1] if reverse else prefixes
 
 
 def merge(monoid: str, dtype: DType, a: Array, b: Array, nan: str) -> Array:

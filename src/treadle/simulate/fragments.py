@@ -59,6 +59,23 @@ def slots_of(shape: tuple[int, ...], dist: tuple[Mode, ...], warps: int, warp: i
 
 
 @cache
+def digits(extent: int, dist: tuple[Mode, ...], axis: int) -> tuple[tuple[str, int], ...]:
+    """The digits that count an axis, the smallest stride first: who and how many. Without a distribution, slots."""
+    own = sorted((m for m in dist if m.axis == axis and m.size > 1), key=lambda m: m.stride)
+    return tuple((m.who, m.size) for m in own) if dist else (("slot", extent),)
+
+
+def tiled(extent: int, dist: tuple[Mode, ...], axis: int) -> bool:
+    """Whether the digits of an axis count its coordinates: each stride is the product of the digits below it."""
+    stride = 1
+    for mode in sorted((m for m in dist if m.axis == axis and m.size > 1), key=lambda m: m.stride):
+        if mode.stride != stride or mode.who == "warp":
+            return False
+        stride *= mode.size
+    return not dist or stride == extent
+
+
+@cache
 def order(extent: int, dist: tuple[Mode, ...], axis: int) -> Array:
     """The coordinates of an axis laid out for a fold: bits of the lane, the largest stride first, then the slots of a
     thread in order. Without lanes on the axis: just the coordinates."""

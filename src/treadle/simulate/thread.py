@@ -23,6 +23,7 @@ from treadle.machine.form import (
     MemRef,
     Operand,
     Role,
+    Scan,
     Stmt,
     Store,
 )
@@ -32,7 +33,7 @@ from treadle.simulate.barriers import Groups
 from treadle.simulate.clocks import Strand
 from treadle.simulate.expression import evaluate, holds
 from treadle.simulate.findings import Stop
-from treadle.simulate.fragments import Fragment, fresh, order
+from treadle.simulate.fragments import Fragment, digits, fresh, order, tiled
 from treadle.simulate.memory import DEFINED, GENERIC, NEVER, UNDEFINED, View, distinct
 from treadle.simulate.tape import Mark
 from treadle.simulate.world import Workgroup, World
@@ -292,6 +293,8 @@ class Thread:
                 self._store(item)
             case Compute():
                 self._compute(item)
+            case Scan():
+                self._scan(item)
             case Fold():
                 self._fold(item)
             case Let():
@@ -395,7 +398,7 @@ class Thread:
             states = np.where(known == DEFINED, states, UNDEFINED)
         typed = [d for _, _, d in (parts[1:] if item.fn == "where" else parts) if d is not None]
         out = held.frag.dtype
-        if item.fn in ("cast", "cast.saturate", "bitcast", "copy"):
+        if item.fn in ("cast", "cast.saturate", "bitcast", "copy", "pick"):
             fn = "cast.saturate" if item.fn == "cast" and "saturate" in item.tags else item.fn
             return self._convert(fn, parts[0], out), states
         meaning = next((m for m in self.world.program.program.intrinsics if m.name == item.fn), None)
@@ -426,7 +429,7 @@ class Thread:
         with np.errstate(all="ignore"):
             if fn == "bitcast":
                 return bitcast(values, own, out)
-            if fn == "copy":
+            if fn in ("copy", "pick"):
                 if own != out:
                     raise self.fatal("form", f"copy from {own} to {out}")
                 return values
@@ -462,6 +465,42 @@ class Thread:
             values = arithmetic.merge(item.monoid, dtype, acc, values, item.nan)
             states = np.where(known == DEFINED, states, UNDEFINED)
         self.assign(item.dst, None, values, np.where(states == DEFINED, DEFINED, UNDEFINED))
+
+    def _scan(self, item: Scan) -> None:
+        """All prefixes along an axis, digit by digit as emitted code has them."""
+        held = self.fragment(item.dst)
+        self.bind(held.coords)
+        frag, source = held.frag, self.fragment(item.src.name).frag
+        if source.dtype != frag.dtype or source.shape != frag.shape or item.src.coords is not None:
+            raise self.fatal("form", f"a scan of {source.dtype}{source.shape} into {frag.dtype}{frag.shape}")
+        (axis,) = item.axes
+        extent = frag.shape[axis]
+        index = [np.repeat(c, extent) for c in held.coords]
+        index[axis] = np.tile(np.arange(extent), held.count)
+        values, states = self.gather(item.src.name, tuple(index), held.count * extent)
+        if not tiled(extent, source.dist, axis):
+            raise self.fatal("form", f"a scan along an axis of {item.src.name} whose digits do not count it")
+        folded = arithmetic.scan(
+            item.monoid,
+            frag.dtype,
+            values.reshape(held.count, extent),
+            digits(extent, source.dist, axis),
+            item.nan,
+            (item.exclusive, item.reverse),
+        )
+        known = states.reshape(held.count, extent) == DEFINED
+        ready = np.logical_and.accumulate(known[:, ::-1] if item.reverse else known, axis=1)
+        ready = ready[:, ::-1] if item.reverse else ready
+        if item.exclusive:
+            one = np.ones((held.count, 1), np.bool_)
+            ready = np.concatenate([ready[:, 1:], one] if item.reverse else [one, ready[:, :-1]], axis=1)
+        own, row = held.coords[axis], np.arange(held.count)
+        result, fine = folded[row, own], ready[row, own]
+        if item.acc is not None:
+            acc, known_acc = self.operand(item.acc, frag.shape, held.coords, held.count)
+            result = arithmetic.merge(item.monoid, frag.dtype, acc, result, item.nan)
+            fine = fine & (known_acc == DEFINED)
+        self.assign(item.dst, None, result, np.where(fine, DEFINED, UNDEFINED))
 
     def _along(self, item: Fold, shape: tuple[int, ...], held: Fragment, count: int) -> tuple[Array, Array]:
         """The fold over the source's axes, the outer first, as emitted code does it."""

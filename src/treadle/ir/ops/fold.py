@@ -103,7 +103,8 @@ class Scan(Op):
     The element at coordinate c folds those visited up to c itself, or before it (`exclusive`: the identity at the one
     visited first). Coordinates are visited from the lowest, or from the highest (`reverse`); what is visited first is
     the left operand. `merge` is a monoid of the user, or the name of a built-in one (then one source). `order`
-    "unordered" and "ordered" regroup, "fold_left" is the exact chain.
+    "unordered" and "ordered" regroup, "fold_left" is the exact chain. `whole`: `expand` leaves it as it is (a plan has
+    statements for it; only derivations make such scans, `rules.scans`).
     """
 
     keyword: ClassVar[str] = "scan"
@@ -113,6 +114,7 @@ class Scan(Op):
     exclusive: bool = False
     reverse: bool = False
     order: Order = "ordered"
+    whole: bool = False
 
     @property
     def operands(self) -> tuple[Value, ...]:

@@ -11,7 +11,7 @@ from treadle.algebra.expr import Constraint
 from treadle.ir.core import Op, Program, Region, Tensor
 from treadle.ir.guard import Bound, Divisible, Fact, Guard
 from treadle.ir.ops.access import Insert, Load, Store
-from treadle.ir.ops.fold import Mma, Reduce
+from treadle.ir.ops.fold import Mma, Reduce, Scan
 from treadle.machine.form import Load as MachineLoad
 from treadle.machine.form import MachineProgram, Tasks, walk
 from treadle.plan.cost import CostVector
@@ -268,7 +268,7 @@ class Rows:
         speed = rate.memory * min(1.0, 0.3 + in_flight / 49152)
         waves = ceil(rows / (rate.processors * a_processor))
         folds = dependent_folds(shape)
-        exchanges = folds * (rate.exchange if warps > 1 else 0.05e-6)
+        exchanges = (folds + scans(shape)) * (rate.exchange if warps > 1 else 0.05e-6)
         moved = shape.bytes() / speed
         again = passes - 1.0
         # Every thread of a workgroup folds the shares of all warps.
@@ -328,7 +328,7 @@ class Rows:
         if early or (channels.slots and not channels.tickets):
             most = even(instances(shape, along(shape), self.stripes(shape, point), warps), most)
         # Unasked, the assembler spills a few registers to make room for a second one of the largest workgroups.
-        alone = 32 * warps == MOST and dependent_folds(shape) > 1 and not channels.slots
+        alone = (32 * warps == MOST and dependent_folds(shape) > 1 and not channels.slots) or bool(scans(shape))
         resident = self.resident(shape, point) if point.get("close") else 1 if alone else 0
         machine = over_lanes(
             program,
@@ -349,7 +349,7 @@ class Rows:
         """Workgroups that fit a multiprocessor at once: by threads, registers, shared memory; 0: none surely does."""
         threads, channels = 32 * int(point["warps"]), channels_of(point)
         found = max(1, int(min(2048, REGISTERS / self.registers(shape, point)) // threads))
-        if threads == MOST and dependent_folds(shape) > 1:
+        if threads == MOST and (dependent_folds(shape) > 1 or scans(shape)):
             found = 1  # two of the largest have 32 registers a thread, of which a second fold spills (seen)
         need = self.rationed(shape, point)
         if point.get("close"):
@@ -466,6 +466,11 @@ def one_element(shape: Shape) -> int:
 def dependent_folds(shape: Shape) -> int:
     """Folds along lanes: each needs the one before it to be finished."""
     return sum(isinstance(op, Reduce) for op in shape.program.body.walk())
+
+
+def scans(shape: Shape) -> int:
+    """Scans: each needs what came before, of a tile of the row and of every one before it."""
+    return sum(isinstance(op, Scan) for op in shape.program.body.walk())
 
 
 _known: list[tuple[Shape, dict[tuple[int, bool], bool]]] = []

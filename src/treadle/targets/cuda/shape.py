@@ -12,7 +12,7 @@ from treadle.ir.guard import Aligned, Fact, Pitch, Unit
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import Cast, Elementwise
-from treadle.ir.ops.fold import ArgReduce, Mma, Reduce
+from treadle.ir.ops.fold import ArgReduce, Mma, Reduce, Scan
 from treadle.math.table import BY_WIDE
 from treadle.plan.facts import CallFacts
 from treadle.realise.universal import task_regions
@@ -35,6 +35,10 @@ FAST: dict[str, float] = {
     "exp2": 1.0,
 }
 """The same where the hardware's approximation is allowed."""
+
+
+SCANNED = 6.0
+"""Issue slots of an element of a scan: its own sum, what stands before its lane and its warp, its share of shuffles."""
 
 
 @dataclass
@@ -108,8 +112,10 @@ class Shape:
         """Simple instructions in all: elements times weights, and products."""
         total = 0.0
         for op in self.program.body.walk():
-            if isinstance(op, Elementwise | Cast | Reduce | Load | Store) and (op.results or isinstance(op, Store)):
-                value = op.value if isinstance(op, Store) else op.source if isinstance(op, Reduce) else op.result
+            if isinstance(op, Elementwise | Cast | Reduce | Scan | Load | Store) and (
+                op.results or isinstance(op, Store)
+            ):
+                value = op.value if isinstance(op, Store) else op.source if isinstance(op, Reduce) else op.results[0]
                 total += self.weight(op) * self.elements(op, value.type.axes)
             elif isinstance(op, Mma) and contractions:
                 total += self.products(op)
@@ -117,6 +123,8 @@ class Shape:
 
     def weight(self, op: Op) -> float:
         """Issue slots of one element."""
+        if isinstance(op, Scan):
+            return SCANNED * len(op.results)
         if not isinstance(op, Elementwise):
             return 1.0
         if op.fn == "div" and len(op.args[1].type.axes) < len(op.result.type.axes):

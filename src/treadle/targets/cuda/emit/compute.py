@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from treadle.algebra.expr import ZERO, Expr, const
 from treadle.dtype.formats import f32
-from treadle.machine.form import Compute, Fold, FragRef, MemRef, Mma, Operand
+from treadle.machine.form import Compute, Fold, FragRef, MemRef, Mma, Operand, Scan
 from treadle.targets.cuda.emit.access import Pointer, filled, storage
 from treadle.targets.cuda.emit.casts import bitcast, cast
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
@@ -21,6 +21,7 @@ from treadle.targets.cuda.emit.exponent import LOG2_E, Scaled
 from treadle.targets.cuda.emit.fragments import Layout
 from treadle.targets.cuda.emit.halves import fetched
 from treadle.targets.cuda.emit.narrow import kept_narrow
+from treadle.targets.cuda.emit.scans import picked, scan
 from treadle.targets.cuda.emit.scope import Scope, register
 from treadle.targets.cuda.emit.values import HALVES, Val, bits, ctype, number
 
@@ -200,6 +201,8 @@ def _value(scope: Scope, stmt: Compute, made: Layout, slot: int) -> Val:
         if stmt.expr is None:
             raise ill_formed("index without an expression", "an expression")
         return Val(f"({ctype(out)})({_low_bits_last(scope, stmt.expr.substitute(scope.point(made, slot)))})", out)
+    if stmt.fn == "pick":
+        return picked(scope, stmt, made, slot)
     given = [_argument(scope, a, made, slot) for a in stmt.args]
     typed = [v.dtype for v in (given[1:] if stmt.fn == "where" else given) if v is not None]
     dtype = typed[-1] if typed else out
@@ -236,7 +239,13 @@ def fold(scope: Scope, stmt: Fold) -> None:
     made = scope.layout(stmt.dst)
     arith = scope.setting.arith
     with scope.block("{"):
-        read = _along(scope, stmt, made) if stmt.axes else _each(scope, stmt, made)
+        read = (
+            scan(scope, stmt, made).__getitem__
+            if isinstance(stmt, Scan)
+            else _along(scope, stmt, made)
+            if stmt.axes
+            else _each(scope, stmt, made)
+        )
         values: list[Val] = []
         for slot in range(made.count):
             value = read(slot)
