@@ -257,6 +257,22 @@ def test_wrong_twins_are_refused(twin: tuple[str, str, str, str, str]) -> None:
     assert re.search(reason, verdict.reason + (verdict.missing or "")), str(verdict)
 
 
+FEWER, MORE = "    sync setmaxnreg (registers = 40)\n", "    sync setmaxnreg (registers = 232)\n"
+MEETING = "    sync barrier.sync (id = 0, threads = 384)\n"
+
+
+def test_registers_are_those_of_the_workgroup() -> None:
+    """Who asks for nothing keeps its share of 168, and who asks for more waits until others gave theirs up."""
+    kept = RING.replace(" registers 40 counters", " counters").replace(FEWER, "")
+    assert (judge(kept).status, judge(kept).judgement) == ("rejected", "J4")
+    assert judge(RING.replace(" registers 232 counters", " counters").replace(MORE, "")).status == "verified"
+    early = RING.replace(MEETING + MORE, MORE + MEETING)
+    assert (judge(early).status, judge(early).judgement) == ("rejected", "J5")
+    assert judge(early.replace(MEETING + FEWER, FEWER + MEETING)).status == "verified"
+    two = RING.replace("shared 163904", "shared 163904 resident 2")
+    assert (judge(two).status, judge(two).judgement) == ("rejected", "J4")
+
+
 def test_boxes_of_an_output_that_overlaps_an_input_are_unknown() -> None:
     verdict = judge(RING.replace("  disjoint(W, Y)\n", ""))
     assert (verdict.status, verdict.judgement) == ("unknown", "J7")

@@ -480,6 +480,7 @@ def _turning(body: Body, counters: set[str]) -> set[str]:
     """Buffers that statements of a body name by versions which hang on these counters."""
     found: set[str] = set()
     for s in walk(body):
-        refs = (getattr(s, n, None) for n in ("src", "dst", "a", "b"))
-        found |= {r.name for r in refs if isinstance(r, MemRef) and r.version is not None and r.version.symbols & counters}
+        for r in (getattr(s, n, None) for n in ("src", "dst", "a", "b")):
+            if isinstance(r, MemRef) and r.version is not None and r.version.symbols & counters:
+                found.add(r.name)
     return found

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from treadle.algebra.expr import Atom, Expr, Max, Min, ge, of, sym
 from treadle.algebra.sets import Facts
+from treadle.checker.registers import check_registers
 from treadle.checker.threads import expressions
 from treadle.checker.verdict import Refused, Unsure, require
 from treadle.hardware.memory_model import find_ordering
@@ -48,9 +49,7 @@ def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target
     grid = launch.grid.substitute(program.host.lets)
     if not positive(facts, grid):
         require(facts, ge(grid, 1), "J7", f"the grid of {kernel.name} may be empty")
-    registers = sum(r.agents * r.threads * (r.registers or 0) for r in kernel.roles)
-    if registers > target.registers:
-        raise Refused("J4", f"{registers} registers, a workgroup has {target.registers}", {"registers": registers})
+    check_registers(kernel, launch, target)
     _words(kernel, target)
     _shared(kernel, launch, target)
     _named(kernel, threads, target)
@@ -64,7 +63,7 @@ def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target
                 if not facts.equal(grid, total):
                     raise Refused("J7", f"a grid of {grid} for {total} tasks, one each", facts.sample() or {})
         _role(kernel, role, launch, target)
-        _registers(role)
+        _grains(role)
 
 
 def _words(kernel: Kernel, target: Target) -> None:
@@ -229,23 +228,8 @@ def own_base(number: Expr, role: Role) -> int | None:
     return number.constant if role.agents == 1 else None
 
 
-def _registers(role: Role) -> None:
-    """The register budget of a role is what its first statements ask for."""
-    asked = [s for s in walk(role.body) if isinstance(s, Sync) and s.kind == "setmaxnreg"]
-    work = next((i for i, s in enumerate(role.body) if not isinstance(s, Sync)), len(role.body))
-    early = [s for s in role.body[:work] if isinstance(s, Sync) and s.kind == "setmaxnreg"]
-    told = [dict(s.args)["registers"].constant for s in asked]
-    if (
-        (role.registers is None) != (not asked)
-        or len(asked) > 1
-        or len(early) != len(asked)
-        or any(s.by for s in asked)
-    ):
-        raise Refused("J5", f"{role.name} does not ask once, first and as a whole for its registers", {})
-    if asked and (told != [role.registers] or not 24 <= (role.registers or 0) <= 256 or (role.registers or 0) % 8):
-        raise Refused(
-            "J4", f"{role.name} asks for {told[0]} registers, it has {role.registers}", {"registers": told[0] or 0}
-        )
+def _grains(role: Role) -> None:
+    """Synchronisation is by whom its row says."""
     for s in walk(role.body):
         row = find_ordering(s.kind, "cuda") if isinstance(s, Sync) else None
         if isinstance(s, Sync) and row is not None and s.by not in row.grains:
