@@ -36,6 +36,14 @@ def test_right_ones_are_verified_and_run(name: str) -> None:
 
 
 ONE = TO_BOTH.splitlines(keepends=True)[0]
+OWN_PLAIN = (
+    "      store S@(1 - cta.rank)[cta.rank] = p signal full@(1 - cta.rank){c} by elect\n"
+    "      store S[cta.rank] = p by elect\n"
+)
+OTHER_PLAIN = (
+    "      store S@(1 - cta.rank)[cta.rank] = p by elect\n"
+    "      store S@(cta.rank)[cta.rank] = p signal full@(cta.rank){c} by elect\n"
+)
 READ = FOLD.replace("SLOT", "S[i]")
 WRONG = {
     "a wait of the workgroup's scope": (text(wait=WAIT.replace(", cluster = 1", "")), (3, 50)),
@@ -63,6 +71,8 @@ WRONG = {
         text().replace(READ, READ + VERSION + "      store S[0] = p by elect\n"),
         None,
     ),
+    "its own part stored plainly, not met": (text(OWN_PLAIN, first=EXPECT.replace("= 8", "= 4")), (3, 50)),
+    "the other's part stored plainly": (text(OTHER_PLAIN, first=EXPECT.replace("= 8", "= 4")), (3, 50)),
     "the counter stands": (text().replace(ADVANCE, ""), (3, 50)),
     "a barrier without bytes": (text().replace(" tx @", " @"), (1, 50)),
     "a barrier of two": (text().replace("full count 1", "full count 2"), (1, 50)),

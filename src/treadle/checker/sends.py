@@ -26,7 +26,7 @@ from treadle.algebra.sets import Facts
 from treadle.checker.clusters import FAREWELL, LANDED
 from treadle.checker.steps import bodies, kind
 from treadle.checker.verdict import Refused, Unsure
-from treadle.machine.form import Advance, Body, Control, If, Kernel, Loop, Role, Stmt, Store, Sync, Tasks, walk
+from treadle.machine.form import Advance, Body, Control, Copy, If, Kernel, Loop, Role, Stmt, Store, Sync, Tasks, walk
 from treadle.machine.vocabulary import RANK
 
 SIZES = (4, 8)
@@ -60,8 +60,24 @@ class Sends:
         names = dict.fromkeys(s.signal.name for s in sent if s.signal is not None)
         for name in names:
             self._step(role, name, [s for s in sent if s.signal is not None and s.signal.name == name])
+        self._apart(role)
         self.at = None
         return replace(self.kernel, roles=[replace(role, body=self._body(role.body))])
+
+    def _apart(self, role: Role) -> None:
+        """A wait says that all has come which was sent to a buffer: so nothing else is stored there, and what is sent
+        there completes at one barrier."""
+        at: dict[str, str] = {}
+        stores = [s for s in walk(role.body) if isinstance(s, Store | Copy)]
+        for s in stores:
+            if s.signal is not None and at.setdefault(s.dst.name, s.signal.name) != s.signal.name:
+                self.at = s
+                raise Unsure("J2", f"what is sent to {s.dst.name} completes at two barriers", missing="one barrier")
+        for s in stores:
+            if s.signal is None and s.dst.name in at:
+                self.at = s
+                missing = "memory of its own for what is sent"
+                raise Unsure("J2", f"{s.dst.name} is stored to, and others send there", missing=missing)
 
     # ---- one barrier
 
