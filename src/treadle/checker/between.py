@@ -14,6 +14,7 @@ from treadle.algebra.expr import Constraint, Expr, Sym, ge, lt, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.clusters import LANDED
 from treadle.checker.gpu import accesses, handed, joins_whole
+from treadle.checker.meetings import meets
 from treadle.checker.source import Source
 from treadle.checker.verdict import Refused
 from treadle.machine.form import (
@@ -33,6 +34,7 @@ from treadle.machine.form import (
     Sync,
     Tasks,
     Version,
+    walk,
 )
 
 
@@ -73,8 +75,8 @@ class Between:
 
     def run(self) -> None:
         """*Errors*: refused, J2."""
-        alone = any(isinstance(s, Tasks) and s.over == "threads" for s in self.role.body) or self.role.threads == 1
-        if alone:
+        apart = any(isinstance(s, Tasks) and s.over == "threads" for s in walk(self.role.body))
+        if apart or self.role.threads == 1:
             return  # every agent is one thread, which sees its own accesses in order
         self.declared = {f.name: f for f in self.kernel.frags}
         self.between = handed(self.kernel)
@@ -147,6 +149,9 @@ class Between:
             return
         if isinstance(stmt, Sync) and stmt.kind == "cluster.wait" and len(self.kernel.roles) == self.role.agents == 1:
             self.state = {}  # all threads of the cluster have arrived (`clusters`: just before)
+            return
+        if meets(stmt):
+            self.state = {}
             return
         if isinstance(stmt, Sync) and stmt.kind == LANDED:  # each thread has waited for all that was sent here
             for p in (self.state[name] for name in stmt.tags if name in self.state):

@@ -23,7 +23,7 @@ from treadle.checker.state import Frame
 from treadle.checker.verdict import Refused, Unsure
 from treadle.ir import core
 from treadle.ir.core import Op
-from treadle.machine.form import Loop
+from treadle.machine.form import Loop, Tasks
 
 Conjunction = tuple[Constraint, ...]
 
@@ -75,11 +75,14 @@ class Pair:
         self.env = {s: {v: sym(f"{v}'{s}") for v in access.variables} for s, access in self.sides.items()}
         self.own = frozenset(f"{v}'{s}" for s, access in self.sides.items() for v in access.variables)
         self.dropped = False
+        self.nests = False
 
-    def check(self, timed: bool = True) -> None:
+    def check(self, timed: bool = True, nests: bool = False) -> None:
         """`timed`: whether the machine's order is that of its text; else no two executions may conflict at all.
+        `nests`: it is outside tasks, and there is none inside.
 
         *Errors*: refused with two executions in the wrong order; unsure where that may be for want of terms."""
+        self.nests = nests
         where = [*self._executions(), *self._meet()]
         if self.sides["a"].tensor != self.sides["b"].tensor:
             self._apart(where)
@@ -150,16 +153,18 @@ class Pair:
     def _not_before(self, first: str, second: str) -> Iterator[Conjunction]:
         """Cases in which the machine does not execute `first` before `second`."""
         equal: list[Constraint] = []
+        inside = False  # tasks whose threads nothing orders
         for frame in self.common:
+            inside = inside or (self.nests and isinstance(frame.control, Tasks))
             names = [r.var for r in frame.ranges]
             x, y = ([self.env[s][n] for n in names] for s in (first, second))
-            if isinstance(frame.control, Loop) and not frame.agents:
+            if isinstance(frame.control, Loop) and not frame.agents and not inside:
                 yield from ((*equal, ge(p, q + 1)) for p, q in zip(x, y))
             else:
                 for other in complements([eq(p, q) for p, q in zip(x, y)]):
                     yield (*equal, *other)
             equal += [eq(p, q) for p, q in zip(x, y)]
-        if self._place(first) > self._place(second) or self.sides["a"] is self.sides["b"]:
+        if inside or self._place(first) > self._place(second) or self.sides["a"] is self.sides["b"]:
             yield tuple(equal)  # the slots of one statement have no order
 
     def _place(self, side: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from treadle.algebra.expr import Atom, Expr, Max, Min, ge, of, sym
 from treadle.algebra.sets import Facts
+from treadle.checker.meetings import meets_within
 from treadle.checker.registers import check_registers
 from treadle.checker.threads import expressions
 from treadle.checker.verdict import Refused, Unsure, require
@@ -54,7 +55,7 @@ def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target
     _shared(kernel, launch, target)
     _named(kernel, threads, target)
     for role in kernel.roles:
-        for s in role.body:
+        for s in walk(role.body):
             if isinstance(s, Tasks) and s.over == "grid":
                 total: Expr = Expr(()) + 1
                 for count in s.counts:
@@ -110,7 +111,9 @@ def _positive_atom(facts: Facts, atom: Atom) -> bool:
 def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
     tasks = [s for s in role.body if isinstance(s, Tasks)]
     nested = [s for s in walk(role.body) if isinstance(s, Tasks)]
-    if len(nested) != len(tasks) or len(tasks) > 1:
+    if launch.cooperative and meets_within(kernel):
+        tasks = nested  # apart in time (`meetings`)
+    elif len(nested) != len(tasks) or len(tasks) > 1:
         raise Unsure(
             "J2", f"{kernel.name}: several task nests in one launch are not ordered", missing="one launch each"
         )
@@ -118,6 +121,8 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
         if launch.grid.constant != 1 or launch.threads != 1:
             raise Refused("J2", f"{kernel.name} has no tasks: every thread would execute it", {})
         return
+    if len({t.over in BY_WORKGROUPS or t.over for t in tasks}) > 1:
+        raise Unsure("J5", f"{role.name} has tasks of workgroups and of threads", missing="one kind of tasks")
     over = tasks[0].over
     thread_agents = over == "threads"
     if over == "warps" and role.threads != target.warp:
@@ -153,7 +158,7 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
 
 def _outside(role: Role) -> None:
     """Beside its tasks, every workgroup of the launch executes the body: memory is written by tasks only."""
-    inside = {id(s) for t in role.body if isinstance(t, Tasks) for s in walk(t.body)}
+    inside = {id(s) for t in walk(role.body) if isinstance(t, Tasks) for s in walk(t.body)}
     for s in walk(role.body):
         if isinstance(s, Store | Copy) and id(s) not in inside:
             raise Refused("J2", f"{role.name} writes {s.dst.name} outside its tasks: every workgroup does", {})
@@ -178,7 +183,7 @@ def _named(kernel: Kernel, everyone: int, target: Target) -> None:
                 continue
             if s.kind == "barrier.arrive":
                 raise Unsure("J5", f"an arrival at the named barrier {number}", missing="a number")
-            apart = {t.over for t in role.body if isinstance(t, Tasks)} & {"threads", "warps"}
+            apart = {t.over for t in walk(role.body) if isinstance(t, Tasks)} & {"threads", "warps"}
             if "threads" in apart or ("warps" in apart and threads != role.threads):
                 raise Refused("J5", f"{role.name}: tasks that run apart join at a barrier", {"threads": threads or 0})
             if "warps" in apart and number.constant is not None and role.agents > 1:
@@ -313,7 +318,7 @@ def _shared(kernel: Kernel, launch: Launch, target: Target) -> None:
         if start < end:
             raise Refused("J4", f"{name} and {other} overlap in shared memory", {"byte": start})
     last = max((end for _, end, _ in spans), default=0)
-    drawn = any(isinstance(s, Tasks) and s.over == "tickets" for r in kernel.roles for s in r.body)
+    drawn = any(isinstance(s, Tasks) and s.over == "tickets" for r in kernel.roles for s in walk(r.body))
     if drawn and launch.shared_bytes + TICKET_BYTES > target.shared_bytes:
         raise Refused("J4", f"no {TICKET_BYTES} bytes of shared memory are left for tickets", {"bytes": last})
     if last > launch.shared_bytes or launch.shared_bytes > target.shared_bytes:
@@ -360,7 +365,7 @@ def check_parts(kernel: Kernel, guarded: frozenset[str], workspace: tuple[Buffer
     changed = {ref.name for s in stmts for ref, writes in accesses(s) if writes} & {b.name for b in workspace}
     many = len(kernel.roles) > 1 or any(r.agents > 1 for r in kernel.roles)
     for role in kernel.roles:
-        if any(isinstance(s, Tasks) and s.over in ("threads", "warps") for s in role.body):
+        if any(isinstance(s, Tasks) and s.over in ("threads", "warps") for s in walk(role.body)):
             continue  # shared memory is refused there, and tasks keep apart in the workspace
         for s in walk(role.body):
             if not isinstance(s, Stmt):

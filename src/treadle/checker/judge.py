@@ -30,6 +30,7 @@ from treadle.checker.gpu import check_parts, touched, uniform
 from treadle.checker.handover import Handover
 from treadle.checker.host import check_host
 from treadle.checker.inflight import InFlight, check_staging
+from treadle.checker.meetings import meets_within
 from treadle.checker.order import Accesses
 from treadle.checker.peers import MEETING as CLUSTER_MEETING
 from treadle.checker.peers import Apart, Peers
@@ -180,6 +181,8 @@ class Judge:
             self.accesses.launch = number
             if launch.grid.constant == 1 and launch.threads == 1:
                 self.accesses.single.add(number)
+            if meets_within(kernel):
+                self.accesses.met.add(number)
             kernel = self._of_cluster(kernel, launch.cluster)
             place = self._place(kernel, workspace, contents)
             self.cluster = launch.cluster

@@ -37,6 +37,7 @@ class Accesses:
     role: str = ""
     cuda: bool = False
     single: set[int] = field(default_factory=set[int])  # launches of one thread
+    met: set[int] = field(default_factory=set[int])  # launches whose nests of tasks are apart in time
 
     def store(self, event: StoreEvent) -> None:
         """A store statement."""
@@ -102,6 +103,9 @@ class Accesses:
         alone = not self.cuda or first.launch in self.single or all(_alone(a) for a in (first, second))
         # Threads side by side: barriers between loads and stores are judged in `gpu`; stores must not meet at all.
         timed = alone or not (first.stores and second.stores) or _commute(first.op, second.op)
+        if not timed and first.launch in self.met:
+            self._nests(first, second, same)
+            return
         if timed and self._plain(first, second):
             return
         # Two views of one array: `gpu` takes their accesses for those of one memory, in the order of the text.
@@ -113,6 +117,14 @@ class Accesses:
             )
         try:
             Pair(self.source, self.facts, first, second, same).check(timed)
+        except Inexpressible as term:
+            raise Unsure("J2", f"accesses to {first.tensor} have the term {term}", missing="affine terms") from None
+
+    def _nests(self, first: Access, second: Access, same: bool) -> None:
+        """Two stores of a launch whose workgroups meet between nests of tasks: what tells executions apart outside the
+        tasks orders them, nothing inside."""
+        try:
+            Pair(self.source, self.facts, first, second, same).check(nests=True)
         except Inexpressible as term:
             raise Unsure("J2", f"accesses to {first.tensor} have the term {term}", missing="affine terms") from None
 

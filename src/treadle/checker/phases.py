@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from treadle.checker.verdict import Refused, Unsure
+from treadle.checker.meetings import Meetings, meets, meets_within
+from treadle.checker.verdict import Finding, Refused, Unsure
 from treadle.machine.form import Body, Control, Copy, Kernel, Launch, MachineProgram, Mma, Role, Stmt, Sync, walk
 from treadle.machine.vocabulary import ASYNC_ATOMS
-
-MEETING = "grid.sync"
 
 
 @dataclass
@@ -42,6 +41,11 @@ class Phases:
             if kernel is None or not _meets(kernel):
                 launches.append(replace(launch, cooperative=False))
                 continue
+            if meets_within(kernel):
+                self._within(kernel, launch)
+                kernels.append(kernel)
+                launches.append(launch)
+                continue
             for number, body in enumerate(self._parts(kernel, launch)):
                 phase = f"{kernel.name}@{at}.{number}"
                 kernels.append(replace(kernel, name=phase, roles=[replace(kernel.roles[0], body=body)]))
@@ -50,7 +54,7 @@ class Phases:
 
     def _parts(self, kernel: Kernel, launch: Launch) -> list[Body]:
         """What stands between meetings."""
-        meetings = [s for role in kernel.roles for s in walk(role.body) if _meeting(s)]
+        meetings = [s for role in kernel.roles for s in walk(role.body) if meets(s)]
         self.at = meetings[0]
         if not launch.cooperative:
             raise Refused("J5", f"workgroups of {kernel.name} meet, and some may wait for others to end", {})
@@ -60,15 +64,23 @@ class Phases:
         self._plain(role)
         parts: list[Body] = [[]]
         for stmt in role.body:
-            if _meeting(stmt):
+            if meets(stmt):
                 parts.append([])
             else:
                 parts[-1].append(stmt)
-        inside = [s for part in parts for s in walk(part) if _meeting(s)]
-        if inside:
-            self.at = inside[0]
-            raise Unsure("J5", "workgroups meet inside a control", missing="a meeting at the top of the role")
         return [part for part in parts if part]
+
+    def _within(self, kernel: Kernel, launch: Launch) -> None:
+        """Workgroups meet inside loops: the launch stays one."""
+        self.at = next(s for role in kernel.roles for s in walk(role.body) if meets(s))
+        if not launch.cooperative:
+            raise Refused("J5", f"workgroups of {kernel.name} meet, and some may wait for others to end", {})
+        meetings = Meetings(kernel)
+        try:
+            meetings.check()
+        except Finding:
+            self.at = meetings.at
+            raise
 
     def _plain(self, role: Role) -> None:
         """Nothing is on its way when a phase ends."""
@@ -81,9 +93,5 @@ class Phases:
                 raise Unsure("J5", "registers change hands where workgroups meet", missing="a launch without it")
 
 
-def _meeting(stmt: object) -> bool:
-    return isinstance(stmt, Sync) and stmt.kind == MEETING
-
-
 def _meets(kernel: Kernel) -> bool:
-    return any(_meeting(s) for role in kernel.roles for s in walk(role.body))
+    return any(meets(s) for role in kernel.roles for s in walk(role.body))

@@ -204,9 +204,11 @@ class _Kernel:
         self.setting.cluster = launch.cluster
         if launch.cluster > 1:
             self.setting.need_hopper("launches in clusters")
-        if len(kernel.roles) == 1:
-            met = (s for s in kernel.roles[0].body if isinstance(s, Sync) and s.kind == "grid.sync")
-            self.setting.meetings = {id(s): i for i, s in enumerate(met, 1)}
+        for role in kernel.roles:  # all roles meet as often, in the same order
+            met = [s for s in walk(role.body) if isinstance(s, Sync) and s.kind == "grid.sync"]
+            self.setting.meetings |= {id(s): i for i, s in enumerate(met, 1)}
+            top = {id(s) for s in role.body}
+            self.setting.counted |= any(id(s) not in top for s in met)
         statements = [s for r in kernel.roles for s in walk(r.body)]
         self.setting.counters = {c.name: c for c in program.host.counters}
         drawn = [s for s in statements if isinstance(s, Tasks) and s.over == "tickets"]
@@ -412,7 +414,7 @@ class _Kernel:
         own.known |= bit_symbols(32, 32)
         own.known["@lane.row"] = symbol("(lane & 15)", 0, 15)
         own.known["@lane.column"] = symbol("(8 * (lane >> 4))", 0, 8, 8)
-        head = Head()
+        head = Head(["u32 met = 0u;"] if self.setting.counted else [])
         scope = Scope(self.setting, head, own, lanes, warps, "member == 0", depth=2)
         own.element = scope.element
         if role.index is not None:

@@ -69,6 +69,7 @@ class KernelSetting:
     apart: bool = False
     """Whether several roles run the tasks that a workgroup draws."""
     meetings: dict[int, int] = field(default_factory=dict[int, int])
+    counted: bool = False  # workgroups meet in loops: each thread counts how often
     """`id` of a meeting of all workgroups -> its number in the launch, from 1."""
 
     @property

@@ -54,10 +54,8 @@ def sync(scope: Scope, stmt: Sync) -> None:
         case "fence.gpu":
             scope.line(f"{scope.use('fence_gpu')}();")
         case "grid.sync":
-            number = scope.setting.meetings.get(id(stmt))
-            if number is None:
-                raise ill_formed("grid.sync inside a control", "one at the top of the launch's only role")
-            scope.line(f"{scope.use('grid_meet')}(arrivals, {number}u);")
+            number = "++met" if scope.setting.counted else f"{scope.setting.meetings[id(stmt)]}u"
+            scope.line(f"{scope.use('grid_meet')}(arrivals, {number});")
         case "setmaxnreg":
             _registers(scope, scope.number(args["registers"], "the registers"))
         case _:

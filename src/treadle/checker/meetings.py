@@ -1,0 +1,105 @@
+"""J2 and J5 of cooperative launches whose workgroups meet inside loops.
+
+Outside its tasks such a launch has loops, names, versions and meetings (`grid.sync`) only, and its loops have bounds
+that are no value of a run or of a workgroup: so all threads of all workgroups go through the same loops, tasks and
+meetings in the same order, and as all of them run at once, every meeting ends. Between two nests of tasks, on every way
+from one to the next, all meet: also from the last one of an iteration to the first one of the next, and past a loop
+that never runs. So nests are ordered like forks and joins of workers, what tasks leave in the workspace others find
+behind the meeting, and the launch is judged as those are: loop by invariants, nest by nest. Registers and shared memory
+are undefined at the start of a task, as ever. Nothing is on its way when all meet: no engine, copy of threads or
+asynchronous product works in such a launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.algebra.expr import Expr
+from treadle.checker.verdict import Refused, Unsure
+from treadle.machine.form import Body, Control, Copy, Kernel, Let, Loop, Mma, Role, Stmt, Sync, Tasks, Version, walk
+from treadle.machine.vocabulary import ASYNC_ATOMS, SYMBOLS
+
+MEETING = "grid.sync"
+
+
+def meets(stmt: object) -> bool:
+    """Whether all workgroups of a launch meet here."""
+    return isinstance(stmt, Sync) and stmt.kind == MEETING
+
+
+def meets_within(kernel: Kernel) -> bool:
+    """Whether workgroups meet inside loops, and not at the top of a role only."""
+    top = {id(s) for role in kernel.roles for s in role.body}
+    return any(meets(s) and id(s) not in top for role in kernel.roles for s in walk(role.body))
+
+
+@dataclass
+class Meetings:
+    """The rules of one kernel. `at`: the statement at hand, for findings."""
+
+    kernel: Kernel
+    at: Stmt | Control | None = None
+    own: frozenset[str] = frozenset()  # symbols that differ from workgroup to workgroup, or agent to agent
+
+    def check(self) -> None:
+        """*Errors*: findings of J2 and J5."""
+        if len(self.kernel.roles) != 1 or self.kernel.barriers:
+            raise Unsure("J5", f"roles of {self.kernel.name} meet inside loops", missing="one role without barriers")
+        (role,) = self.kernel.roles
+        if role.counters or role.registers is not None:
+            raise Unsure("J5", f"{role.name} has counters or registers of its own", missing="a role without rings")
+        self.own = frozenset({*SYMBOLS, role.index or ""})
+        self._at_rest(role)
+        self._outer(role.body, dirty=False)
+
+    def _at_rest(self, role: Role) -> None:
+        for s in walk(role.body):
+            if isinstance(s, Copy) or (isinstance(s, Mma) and s.atom.split(".")[0] in ASYNC_ATOMS):
+                self.at = s
+                raise Unsure(
+                    "J2", "work on its way where workgroups meet in loops", missing="loads and stores of threads"
+                )
+
+    def _outer(self, body: Body, dirty: bool) -> bool:
+        """A body outside tasks. `dirty`: whether some nest was executed since all met. Returns the same for its end."""
+        for s in body:
+            self.at = s
+            match s:
+                case Sync() if meets(s):
+                    dirty = False
+                case Tasks():
+                    if dirty:
+                        raise Refused("J2", "a nest of tasks begins, and workgroups have not met since another one", {})
+                    self._inner(s)
+                    dirty = True
+                case Loop():
+                    self._same(s)
+                    end = self._outer(s.body, dirty)
+                    if end and not dirty:
+                        self._outer(s.body, dirty=True)  # the next iteration
+                    dirty = dirty or end
+                case Let():
+                    self._same(s)
+                case Version():
+                    pass
+                case _:
+                    reason = f"{type(s).__name__} outside tasks, where workgroups meet in loops"
+                    raise Unsure("J5", reason, missing="loops, names, versions, meetings and tasks")
+        return dirty
+
+    def _same(self, s: Loop | Let) -> None:
+        """What all workgroups know alike."""
+        told: tuple[Expr, ...] = (s.lo, s.hi, s.step) if isinstance(s, Loop) else (s.expr,)
+        if any(e.functions or e.symbols & self.own for e in told):
+            raise Unsure("J5", "workgroups may not meet equally often", missing="bounds that are the same for all")
+
+    def _inner(self, tasks: Tasks) -> None:
+        if tasks.over in ("tickets", "clusters"):
+            raise Unsure("J5", f"tasks over {tasks.over} where workgroups meet in loops", missing="tasks dealt anew")
+        for s in walk(tasks.body):
+            if meets(s):
+                self.at = s
+                raise Unsure("J5", "workgroups meet inside a control", missing="a meeting outside tasks")
+            if isinstance(s, Tasks):
+                self.at = s
+                raise Unsure("J2", "tasks inside tasks", missing="one nest")

@@ -1,0 +1,94 @@
+"""Workgroups of a cooperative launch that meet inside loops: right ones, and what is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+from tests.checker.meeting_text import MEET, STORES, text
+
+from treadle.checker import check
+from treadle.driver.mutation import executed, judged
+from treadle.driver.trial import try_machine
+from treadle.machine.mutate import mutants
+from treadle.machine.parse import parse_machine
+from treadle.machine.text import print_machine
+from treadle.targets.cuda.emit import emit
+from treadle.toolchain.nvrtc import compile_cuda
+
+
+def clean(machine_text: str, m: int, n: int, count: int) -> bool:
+    """Whether schedules find nothing."""
+    return try_machine(machine_text, "meetings", {"M": m, "N": n}, 0, count).clean
+
+
+@pytest.mark.parametrize("trips", [0, 1, 2, 3])
+def test_meetings_in_a_loop_of_any_number_of_trips(trips: int) -> None:
+    verdict = check(parse_machine(text()))
+    assert verdict.status == "verified", str(verdict)
+    assert clean(text(), trips, 36, 2)
+
+
+def test_pools_of_workgroups_and_warps_and_rows_of_a_grid() -> None:
+    for pool in ("warps", "persistent"):
+        other = text().replace("over threads", f"over {pool}")
+        verdict = check(parse_machine(other))
+        assert verdict.status == "verified", str(verdict)
+        assert clean(other, 2, 5, 2)
+
+
+def test_stores_of_iterations_are_kept_in_order() -> None:
+    verdict = check(parse_machine(STORES))
+    assert verdict.status == "verified", str(verdict)
+    assert clean(STORES, 3, 40, 2)
+    other = STORES.replace("load X[i, n] ; %x[n]", "load X[M - 1 - i, n] ; %x[n]")
+    assert check(parse_machine(other)).status != "verified" and not clean(other, 3, 40, 2)
+
+
+WRONG = {
+    "not met before the loop": (text(first=""), True),
+    "not met within": (text(middle=""), True),
+    "not met before the next iteration": (text(last=""), True),
+    "workgroups meet alone": (text(middle="sync barrier.sync (id = 0, threads = 32)\n"), True),
+    "not cooperative": (text().replace(" cooperative", ""), True),
+    "under a condition": (text(middle="if 1 <= i scope workgroup {\n  sync grid.sync\n}\n"), True),
+    "as often as the workgroup says": (text(last=f"loop j = 0 .. cta step 1 {{\n  {MEET}}}\n"), True),
+    "tickets, which are drawn once": (STORES.replace("over threads", "over tickets"), False),
+    "stores not met": (STORES.replace("      sync grid.sync\n", ""), False),  # each thread has its elements
+    "the wrong half": (text().replace("u_2 = load b_u[n1]", "u_2 = load b_v[n1]"), True),
+    "stored in place": (text().replace("store b_v[n1] = s ; %v.3", "store b_u[n1] = s ; %v.3"), True),
+    "registers behind a meeting": (
+        text().replace("        v = load b_v[n3] ; %v.2[n3]\n", "").replace("store b_u[n3] = v", "store b_u[n3] = s"),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_ones_are_not(name: str) -> None:
+    wrong, seen = WRONG[name]
+    assert wrong != text()
+    verdict = check(parse_machine(wrong))
+    assert verdict.status != "verified", str(verdict)
+    assert not seen or not clean(wrong, 3, 34, 8)
+
+
+def test_no_mutant_is_accepted_and_wrong() -> None:
+    machine = parse_machine(text())
+    known, count = {executed(machine)}, 0
+    for mutant in list(mutants(machine))[::9]:
+        if judged(mutant) != "verified" or executed(mutant.program) in known:
+            continue
+        known.add(executed(mutant.program))
+        count += 1
+        assert clean(print_machine(mutant.program), 2, 33, 2), str(mutant)
+    assert count
+
+
+@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_they_assemble(arch: str) -> None:
+    emitted = emit(parse_machine(text(arch=arch)))
+    compiled = compile_cuda(emitted.source, arch=emitted.arch, name="smooth")
+    assert [k.spill_stores + k.spill_loads for k in compiled.kernels] == [0]
+    assert emitted.source.count("grid_meet(arrivals, ++met)") == 3 and not [m for m in compiled.messages if m.code]
