@@ -175,7 +175,7 @@ class StreamCost:
         self.chained, self.varying = chained(stream), varying(stream)
         results = stored(stream, 16)
         self.stages = bool(results) and all(holds(f, shape) for op in results for f in store_facts(op))
-        self.stages = self.stages and not stream.all_rows and not stream.told
+        self.stages = self.stages and not stream.all_rows
         self.stages = self.stages and not any(
             s.part == stream.rows.part for op in results for s in flat_subs(op.subs[-1:])
         )

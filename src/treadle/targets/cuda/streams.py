@@ -22,10 +22,10 @@ from treadle.realise.choices import Choices
 from treadle.realise.closing import closing
 from treadle.realise.feeding import Feeding
 from treadle.realise.finding import find_stream
+from treadle.realise.relayed import RelayedLowering
 from treadle.realise.repack import repacked
 from treadle.realise.ring import Stream, Tile, factor, row_of
 from treadle.realise.roles import fed
-from treadle.realise.staged import StagedLowering
 from treadle.realise.universal import base_facts
 from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import pins_refused
@@ -307,7 +307,7 @@ class Streams:
         most = 8 * rates(facts).processors
         before = repacked(program, copied_under(stream, guard), guard, facts.target, workgroups=most)
         others = self.elsewhere(shape, stream)
-        return fed(program, choices, guard, facts.target, stream, feeding, StagedLowering, before, others)
+        return fed(program, choices, guard, facts.target, stream, feeding, RelayedLowering, before, others)
 
 
 _found: list[tuple[Shape, bool, Stream | str]] = []
