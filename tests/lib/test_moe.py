@@ -27,6 +27,13 @@ def test_route(renormalise: bool) -> None:
     assert expert[3].tolist() == [0, 1] and (not renormalise or np.allclose(weight.sum(1), 1))
 
 
+def test_what_is_no_number_is_chosen_last() -> None:
+    x = np.array([[np.nan, 2, 1], [np.nan, np.nan, 0]], np.float32)
+    assert lib.route.reference(x, top=2)[0].tolist() == [[1, 2], [2, 0]]
+    with np.errstate(invalid="ignore"):
+        assert lib.route(x, top=2)[0].tolist() == [[1, 2], [2, 0]]
+
+
 @pytest.mark.parametrize("chosen", [[2, 0, 2, 5, 0, 2], [], [3, 3, 3]])
 def test_groups(chosen: list[int]) -> None:
     expert = np.array(chosen, np.int32)

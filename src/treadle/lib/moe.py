@@ -11,6 +11,7 @@ from treadle.lib.precision import wide
 
 T, E, L, K, N = td.dims("T E L K N")
 E1, C, B = td.dims("E1 C B")
+F = E.alias("F")
 TL = td.product(T, L)
 
 
@@ -32,13 +33,18 @@ def route(
     """
     td.let(L, top)
     for t in td.parallel(T):
-        x = wide(logits[t, E])
-        best, at = td.topk(x, E, to=L)
-        high = x.max(E)
-        w = td.exp(best - high)
-        total = w.sum(L) if renormalise else td.exp(x - high).sum(E)
-        expert[t, L] = at.to(i32)
-        weight[t, L] = w / total
+        x, y = wide(logits[t, E]), wide(logits[t, F])
+        # An expert's place is the number of those before it: the greater ones, of equals the first ones, NaN last.
+        lost, found = td.isnan(x), ~td.isnan(y)
+        same = (y == x) | (lost & ~found)
+        ahead = (y > x) | (lost & found) | (same & (F.coords < E.coords))
+        place = ahead.to(i32).sum(F)
+        kept = place < top
+        w = td.exp(x - x.max(E))
+        total = (td.where(kept, w, 0.0) if renormalise else w).sum(E)
+        at = td.in_range(td.where(kept, place, 0), L)
+        expert.set_at(t, at, E.coords.to(i32), where=kept)
+        weight.set_at(t, at, w / total, where=kept)
 
 
 RUN = 1024
@@ -152,7 +158,13 @@ def mixture(
     """
     td.let(L, top)
     td.let(E1, E.extent + 1)
-    expert, weight = route(td.dot(X[T, K], router[K, E], over=K, dtype=f32), top=top)
+    logits = td.dot(X[T, K], router[K, E], over=K, dtype=f32)
+    expert, weight = td.empty(T, L, dtype=i32), td.empty(T, L, dtype=f32)
+    for t in td.parallel(T):
+        best, at = td.topk(logits[t, E], E, to=L)
+        w = td.exp(best - best.max(L))
+        expert[t, L] = at.to(i32)
+        weight[t, L] = w / w.sum(L)
     chosen = td.empty(TL, dtype=i32)
     chosen[T, L] = expert
     order = td.argsort(chosen, TL).to(i32)

@@ -71,12 +71,18 @@ def values(source: Program) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("consumers", "shares", "raster"), [(1, 1, "row"), (1, 3, "drawn"), (2, 2, "row")], ids=["alone", "drawn", "two"]
+    ("consumers", "shares", "raster", "staged"),
+    [(1, 1, "row", False), (1, 3, "drawn", True), (2, 2, "row", True)],
+    ids=["alone", "drawn", "two"],
 )
-def test_products_of_groups(consumers: int, shares: int, raster: str) -> None:
-    machine, source = built(down(), consumers=consumers, shares=shares, raster=raster)
+def test_products_of_groups(consumers: int, shares: int, raster: str, staged: bool) -> None:
+    """Scattered rows leave by threads, too, where results go through shared memory."""
+    machine, source = built(down(), consumers=consumers, shares=shares, raster=raster, staged=staged)
     assert check(machine).status == "verified"
+    assert any(b.name == "relay" for b in machine.kernels[-1].buffers) == staged
     tried(machine, source, SIZES, args=values(source))
+    if staged:
+        clean(machine)
 
 
 def test_gathered_rows_are_packed_first() -> None:
