@@ -107,7 +107,9 @@ class InFlight:
                 ring = self.rings.rings[full]
                 for name in (*ring.buffers, ring.empty.name):
                     self.counters[name] = step.counter
-        self.body(self.role.body, Flight())
+        end = self.body(self.role.body, Flight())
+        if end.pending:
+            raise Refused("J2", "the kernel may end with a product on its way", {})
 
     def body(self, body: Body, flight: Flight) -> Flight:
         for stmt in body:

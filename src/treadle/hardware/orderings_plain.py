@@ -152,6 +152,15 @@ TASKS: tuple[Ordering, ...] = (
         since="sm_90",
     ),
     Ordering(
+        "launch.cooperative.clusters",
+        CUDA,
+        ALL,
+        "a launch in clusters can be cooperative, too: all its clusters are resident at once, else it fails",
+        GUIDE.format("Cooperative Groups: Grid Synchronization; Thread Block Clusters: attributes of one launch"),
+        "assumed",
+        since="sm_90",
+    ),
+    Ordering(
         "launch.dependent",
         CUDA,
         ALL,
