@@ -293,9 +293,9 @@ class Tasks(Control):
     stride through them, all workgroups of a cluster run the same task), "tickets" (each CTA draws the next number from
     a counter of the launch until they are used up), "threads", "warps".
     `raster`: the order in which linear task numbers enumerate the product: ("row",) last fastest; ("group", g) as
-    panels of g of the first variable, in which the first variable runs fastest; then "reverse" (last task first) and
-    "snake" (every second round of a persistent launch dealt in reverse). Order only: tasks are unordered among one
-    another.
+    panels of g of the first variable, in which the first variable runs fastest; ("slow", g) as groups of g combinations
+    of all variables but the last, in which the last variable runs slowest; then "reverse" (last task first) and "snake"
+    (every second round of a persistent launch dealt in reverse). Order only: tasks are unordered among one another.
     """
 
     vars: tuple[str, ...]

@@ -193,8 +193,8 @@ _KINDS = {
 
 
 def _rasters(raster: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
-    if raster[0] == "group":
-        return [("row", *raster[2:]), ("group", int(raster[1]) + 1, *raster[2:])]
+    if raster[0] in ("group", "slow"):
+        return [("row", *raster[2:]), (raster[0], int(raster[1]) + 1, *raster[2:])]
     return [("group", 2, *raster[1:])]
 
 

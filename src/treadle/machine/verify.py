@@ -243,7 +243,7 @@ class KernelForm(Names):
         if any(w not in RASTERS for w in words):
             self.problem(f"no raster {' '.join(words)}: {', '.join(RASTERS)}")
         if sum(RASTERS.get(w, 0) for w in words) != len(item.raster) - len(words):
-            self.problem("a raster `group` takes one number, the others none")
+            self.problem("a raster `group` or `slow` takes one number, the others none")
 
     def _enter(self, region: str, binds: tuple[tuple[str, tuple[Expr, ...]], ...]) -> None:
         args = self.source.regions.get(region)

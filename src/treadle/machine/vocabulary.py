@@ -96,7 +96,7 @@ FRAGMENT_PLACES: tuple[str, ...] = ("register", "tile")
 DIGITS: tuple[str, ...] = ("slot", "lane", "warp", "replica")
 EFFECTS: tuple[str, ...] = ("set", "add", "max", "min")
 MONOIDS: tuple[str, ...] = ("add", "mul", "max", "min", "and", "or", "xor")
-RASTERS: dict[str, int] = {"row": 0, "group": 1, "reverse": 0, "snake": 0}
+RASTERS: dict[str, int] = {"row": 0, "group": 1, "slow": 1, "reverse": 0, "snake": 0}
 """Words of a raster and how many numbers follow each."""
 
 RANK = "cta.rank"

@@ -17,14 +17,23 @@ def crossed(lo: Expr, size: int, ends: Sequence[Expr]) -> list[Expr]:
     return [e for e in ends if any(c % size for _, c in (e - lo).terms)]
 
 
+FAR = 1 << 22
+"""Coordinates that boxes beyond an end are moved by, for each that they lie beyond it: past the end of any tensor that
+has no more of them, where engines deliver zeros. A block of 256 stays within 31 bits."""
+
+
 def closing(stream: Stream, rows: int, step: int) -> list[Fact] | str:
     """Facts under which a block that passes the end of a tile's part passes the end of its tensor too, where engines
-    deliver zeros, or is cleared by its one reader; or why there are none."""
+    deliver zeros, or is cleared by its one reader, or is brought in boxes that do; or why there are none."""
     facts, passing = _closing(stream, rows, step)
     for tile, part, why in passing:
+        size = grain(stream, tile, rows, step)
+        if size < step:
+            facts = [*facts, *_closing(stream, rows, size)[0], *_near(stream, tile)]
+            continue
         # What is cleared ends where a value of the run says, not where a block of rows does.
-        moving = {f"{a.name}.{b}" for a in stream.region.args if a.kind == "block" for b in ("start", "stop")}
-        cleared = rows == 64 and part == stream.step and tile.streamed and not length_of(stream).symbols & moving
+        still = not length_of(stream).symbols & _moving(stream)
+        cleared = rows == 64 and part == stream.step and tile.streamed and still
         cleared = cleared and stream.block is not None and not tile.more
         if contracted(stream, tile, part) and not cleared:
             return why
@@ -32,12 +41,44 @@ def closing(stream: Stream, rows: int, step: int) -> list[Fact] | str:
         for _, other, _ in tile.spans:
             if other != part and contracted(stream, tile, other) and not filled(stream, other, step):
                 return f"blocks of {tile.tensor} pass the ends of {part} and of {other}, which is contracted"
-    return facts
+    return list(dict.fromkeys(facts))
+
+
+def grain(stream: Stream, tile: Tile, rows: int, step: int) -> int:
+    """Coordinates of the step in a box of a tile: of boxes that wholly lie beyond the end of what is contracted none is
+    brought. The whole step where blocks end with it, or are cleared."""
+    if not tile.streamed or tile.more or tile.outer != stream.step or stream.block is None or stream.walked:
+        return step
+    if not contracted(stream, tile, stream.step) or not _open(stream, tile, rows, step):
+        return step
+    if rows == 64 and not length_of(stream).symbols & _moving(stream):
+        return step
+    sizes = (size for size in range(step - 16, 31, -16) if step % size == 0)
+    return next((size for size in sizes if not _open(stream, tile, rows, size)), step)
+
+
+def _open(stream: Stream, tile: Tile, rows: int, step: int) -> bool:
+    """Whether blocks of this size may pass the step's end inside the tensor."""
+    return any(t is tile and part == stream.step for t, part, _ in _closing(stream, rows, step)[1])
+
+
+def _moving(stream: Stream) -> set[str]:
+    """Where blocks of the region begin and end."""
+    return {f"{a.name}.{b}" for a in stream.region.args if a.kind == "block" for b in ("start", "stop")}
+
+
+def _near(stream: Stream, tile: Tile) -> list[Fact]:
+    """That a tensor ends before what lies `FAR` away, and what says where blocks end is no larger."""
+    domain = stream.step if stream.block is None else stream.block.domain
+    names = {d.name for d in stream.program.dims}
+    extents = [tile.source.tensor.dims[tile.axes[0]].extent, *(sym(n) for n in sorted(domain.hi.symbols & names))]
+    return [Bound(Constraint(FAR - e)) for e in extents if e.constant is None or e.constant > FAR]
 
 
 def passing(stream: Stream, rows: int, step: int) -> list[tuple[Tile, Part]]:
     """Tiles whose blocks may pass the end of a part inside their tensor, where engines bring its further elements."""
-    return [(tile, part) for tile, part, _ in _closing(stream, rows, step)[1]]
+    found = ((tile, part) for tile, part, _ in _closing(stream, rows, step)[1])
+    return [(t, p) for t, p in found if p != stream.step or grain(stream, t, rows, step) == step]
 
 
 def length_of(stream: Stream) -> Expr:

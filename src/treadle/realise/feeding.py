@@ -15,7 +15,7 @@ from treadle.ir.core import Program, Region
 from treadle.machine import form
 from treadle.machine.form import Barrier, Buffer, Claim, TensorMap
 from treadle.realise.choices import Choices, NotLowered
-from treadle.realise.closing import passing
+from treadle.realise.closing import grain, passing
 from treadle.realise.clusters import ALONE, Cluster
 from treadle.realise.frame import Frame, Lane, PartKey, ends
 from treadle.realise.lanes import Agent, LaneLowering, Spot
@@ -57,6 +57,8 @@ class Feeding:
     """Coordinates of a block of rows along each of the parts that rows are made of, where there are several."""
     resident: int = 1
     """Workgroups that share a multiprocessor: while one computes, others contract and wait."""
+    held: int = 1
+    """Versions of the tiles of a task: with two, the next task's are on their way before this one has ended."""
     shares: int = 1
     """Tasks among which the blocks of a range are dealt whose length an instance tells."""
 
@@ -160,10 +162,19 @@ class Fed(LaneLowering):
         outer = self.extent(tile.outer)
         if tile.more:
             return outer
+        if self.grain(tile) < outer:
+            return self.grain(tile)
         size = self.feeding.cluster.size if self.shared(tile) else 1
         if outer % (8 * size):
             raise self.refusal(f"a block of {outer} rows of {tile.tensor} in {size} slices")
         return outer // size
+
+    def grain(self, tile: Tile) -> int:
+        """Coordinates along a tile's outer axis in one box, were it not for clusters."""
+        outer = self.extent(tile.outer)
+        if tile.outer != self.stream.step or self.feeding.cluster.size > 1:
+            return outer
+        return grain(self.stream, tile, self.feeding.rows, self.feeding.step)
 
     # ---- resources
 
@@ -195,7 +206,7 @@ class Fed(LaneLowering):
     def ring(self, tiles: list[Tile]) -> Ring:
         """Declares slots, barriers and tensor maps of tiles that share a ring."""
         streamed = tiles[0].streamed
-        versions = self.feeding.versions if streamed else 1
+        versions = self.feeding.versions if streamed else self.feeding.held
         hint = "_".join(t.tensor.lower() for t in tiles)
         names = [self.parts.fresh(f"{hint}_{what}") for what in ("at", "full", "empty")]
         ring = Ring(tiles, names[0], names[1], names[2], versions, streamed=streamed)

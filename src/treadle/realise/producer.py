@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from treadle.algebra.expr import Expr, as_expr, const, sym
+from treadle.algebra.expr import Expr, as_expr, const, maximum, minimum, sym
 from treadle.ir.core import Sub
 from treadle.machine import form
 from treadle.machine.form import Body, MemRef, Sync
 from treadle.realise.batches import Batches
+from treadle.realise.closing import FAR
 from treadle.realise.feeding import Ring
-from treadle.realise.frame import Frame
+from treadle.realise.frame import Frame, ends
 from treadle.realise.ring import Tile, phase, swizzle_of
 
 
@@ -62,6 +63,12 @@ class Producing(Batches):
             self.copy_tile(tile, ring, frame)
         frame.body.append(form.Advance(counter=ring.counter))
 
+    def boxes(self, count: int, body: Body) -> tuple[Body, Expr]:
+        """A loop over boxes: its body and its variable."""
+        loop = form.Loop(var=self.parts.fresh("box"), lo=const(0), hi=const(count), step=const(1), unroll=count)
+        body.append(loop)
+        return loop.body, sym(loop.var)
+
     def copy_tile(self, tile: Tile, ring: Ring, frame: Frame) -> None:
         """The boxes of one tile."""
         inner, box = self.extent(tile.inner), self.box_of(tile)
@@ -70,19 +77,24 @@ class Producing(Batches):
         first, second = (sym(f"${a}") for a in axes)
         more = {axis: (part, begin) for axis, part, begin in tile.more}
         body = frame.body
+        beyond = as_expr(0)
+        if (size := self.grain(tile)) < self.extent(tile.outer) and not tile.more:
+            body, at = self.boxes(self.extent(tile.outer) // size, body)
+            _, _, hi = self.key(tile.outer, frame)
+            first = at * size + first
+            begin = self.start_of(tile.outer, frame) + at * size
+            # Boxes beyond the end are moved past the tensor's, where there are zeros.
+            beyond = FAR * maximum(0, begin + 1 - minimum(*ends(hi)))
         chunk: Expr | None = None
         if inner != row:
-            count = inner // row
-            loop = form.Loop(var=self.parts.fresh("box"), lo=const(0), hi=const(count), step=const(1), unroll=count)
-            frame.body.append(loop)
-            body, chunk = loop.body, sym(loop.var)
+            body, chunk = self.boxes(inner // row, body)
         index: list[Expr] = []
         shared = self.shared(tile)
         if shared:
             first = self.feeding.cluster.offset(self.slice_of(tile)) + first
         for axis in range(len(box)):
             if axis == axes[0]:
-                index.append(self.index(tile.offsets[0], frame) + self.start_of(tile.outer, frame) + first)
+                index.append(self.index(tile.offsets[0], frame) + self.start_of(tile.outer, frame) + first + beyond)
             elif axis in more:
                 part, begin = more[axis]
                 own = sym(f"${axis}") if box[axis] > 1 else as_expr(0)

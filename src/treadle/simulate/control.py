@@ -114,6 +114,13 @@ def order_of_tasks(raster: tuple[str | int, ...], counts: tuple[int, ...], numbe
         panel = min(height, counts[0] - first)
         row, left = first + within % panel, within // panel
         return (row, *(int(v) for v in np.unravel_index(left, counts[1:]))) if counts[1:] else (row,)
+    if raster and raster[0] == "slow" and len(counts) > 1:
+        others = total // counts[-1]
+        height = max(1, min(int(raster[1]), others))
+        first = number // (height * counts[-1]) * height
+        within = number - first * counts[-1]
+        group = min(height, others - first)
+        return (*(int(v) for v in np.unravel_index(first + within % group, counts[:-1])), within // group)
     return tuple(int(v) for v in np.unravel_index(number, counts))
 
 

@@ -99,7 +99,8 @@ class Group:
 
 def order_of_tasks(raster: tuple[str | int, ...], counts: tuple[int, ...], number: int) -> tuple[int, ...]:
     """The task that a linear number stands for: `row` counts the last variable fastest, `group g` goes through panels
-    of g of the first variable, the first variable fastest in each; `reverse` begins with the last."""
+    of g of the first variable, the first variable fastest in each, `slow g` through groups of g of all but the last
+    variable, the last one slowest in each; `reverse` begins with the last."""
     total = math.prod(counts)
     number = total - 1 - number if "reverse" in raster else number
     if raster[:1] == ("group",):
@@ -108,6 +109,12 @@ def order_of_tasks(raster: tuple[str | int, ...], counts: tuple[int, ...], numbe
         panel, within = divmod(number, height * rest)
         tall = min(height, counts[0] - panel * height)
         return (panel * height + within % tall, *_unravel(within // tall, counts[1:]))
+    if raster[:1] == ("slow",) and len(counts) > 1:
+        others = total // counts[-1]
+        height = max(1, min(int(raster[1]), others))
+        group, within = divmod(number, height * counts[-1])
+        tall = min(height, others - group * height)
+        return (*_unravel(group * height + within % tall, counts[:-1]), within // tall)
     return _unravel(number, counts)
 
 

@@ -27,6 +27,7 @@ from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape
 from treadle.targets.cuda.stream_boxes import box_of
 from treadle.targets.cuda.stream_clusters import MEETINGS, SPARED, cluster_of, later
+from treadle.targets.cuda.stream_deals import Hands, hands, spread, weights
 from treadle.targets.cuda.stream_facts import (
     atom_of,
     chained,
@@ -97,6 +98,10 @@ NARROW = 34.0
 NARROW_FLOAT, NARROW_INT = 11.0, 8.0
 """Issue slots of a conversion from a float, or an integer, of 8 bits or fewer, between products (measured on weights of
 4 and 8 bits that meet 16 and 4096 rows)."""
+
+FETCHED = 1900.0
+"""Cycles in which consumers wait for the tiles of their next task, where these have no second version (measured on
+chains of three consumers; those that take turns have others' products to wait for meanwhile)."""
 
 Span = str | int
 """Coordinates along a part: those of a block of rows, columns or the ordered region, or a number."""
@@ -195,6 +200,8 @@ class StreamCost:
         self._closed: dict[tuple[int, int], bool] = {}
         self._atoms: dict[int, bool] = {}
         self._cleared: dict[tuple[int, int], int] = {}
+        self._loads: dict[tuple[int, int], list[int] | None] = {}
+        self._hands: dict[tuple[int, int, int, int, str], Hands] = {}
 
     def started(self) -> set[str]:
         """Values that accumulators start as, or are made of one by one: their registers are the accumulators'."""
@@ -254,7 +261,10 @@ class StreamCost:
         tasks = 1
         for span, extent, kind in self.args:
             tasks *= ceil(extent / size(span, block)) if kind == "block" else extent
+        loads = self.loads(rows, step) if cluster.size == 1 else None
         iterations = self.times * max(1, ceil(self.depth / step)) * (0.5 if self.varying else 1.0)
+        if loads:
+            iterations = self.times * sum(loads) / len(loads)
         cycles = 0.0
         consumers = int(point["consumers"])
         for width, deep, bits, _ in self.products:
@@ -268,7 +278,7 @@ class StreamCost:
         if self.stream.loop is not None:
             # Consumers that contract at the same time compute at the same time too: without turns little hides.
             simple = total(self.inside, sizes) / rate.lanes
-            shown = 0.8 if point["turns"] else {1: 1.0, 2: 1.0, 3: 0.78}[consumers]
+            shown = 0.8 if point["turns"] else {1: 1.0, 2: 1.0, 3: 0.72}[consumers]
             cycles = max(cycles, simple) + shown * min(cycles, simple) + (150.0 if self.chained else 0.0)
         # Turns leave a ring of two full most of the time; more of them only take longer to come round (measured: 2 %).
         versions = int(point["versions"])
@@ -297,12 +307,20 @@ class StreamCost:
         if cluster.size > 1:
             cycles += later(cycles)
         company = 0.0 if self.chained else COMPANY * (consumers - 1)
-        whole = rounds * (iterations * (cycles / hidden + (60 if self.chained else 0)) + after + 600) + company + found
-        if point["raster"] == "row" and tasks > 2 * rate.processors:
-            whole *= 1.03
-        if point["raster"] == "drawn":
-            whole *= DRAWN
         streamed = sum(slot_bytes(s, sizes) for s in self.slots if s.streamed)
+        late = FETCHED if int(point.get("held", 1)) == 1 and self.chained and not point["turns"] else 0.0
+        one, ends = cycles / hidden + (60 if self.chained else 0), after + 600 + late
+        whole = rounds * (iterations * one + ends) + company + found
+        order, executors = str(point["raster"]), resident * rate.processors
+        if loads:
+            dealt = self.hands(rows, step, tasks // len(loads), executors, order)
+            whole = max(work * self.times * one + count * ends for work, count in dealt)
+            near = streamed / step * self.depth * self.times
+            whole *= spread(order, len(loads), tasks // len(loads), executors, near)
+        elif order == "row" and tasks > 2 * rate.processors:
+            whole *= 1.03
+        elif order == "drawn":
+            whole *= DRAWN
         if int(point["flight"]):
             whole = 1.002 * whole + LAST
         if not self.chained:
@@ -323,6 +341,21 @@ class StreamCost:
             packing=self.packing,
             launch=rate.launch,
         )
+
+    def loads(self, rows: int, step: int) -> list[int] | None:
+        """Iterations of the tasks along the rows, where they differ and are known."""
+        if not self.varying or self.stream.told:
+            return None
+        if (rows, step) not in self._loads:
+            self._loads[rows, step] = weights(self.shape, self.stream, rows, step)
+        return self._loads[rows, step]
+
+    def hands(self, rows: int, step: int, others: int, executors: int, order: str) -> Hands:
+        """What workgroups get of these tasks."""
+        key = rows, step, others, executors, order
+        if key not in self._hands:
+            self._hands[key] = hands(self.loads(rows, step) or [], others, executors, order)
+        return self._hands[key]
 
     def cleared(self, rows: int, step: int) -> int:
         """How many slots of an iteration are cleared beyond an end."""
@@ -353,7 +386,7 @@ class StreamCost:
             return True
         shared = SLACK + (16384 * consumers if point["staged"] else 0) + 512
         for slot in self.slots:
-            shared += slot_bytes(slot, sizes) * (int(point["versions"]) if slot.streamed else 1)
+            shared += slot_bytes(slot, sizes) * int(point["versions" if slot.streamed else "held"])
             if not slot.fits(sizes):
                 return True
             if cluster.size > 1 and size(slot.outer, sizes) % (8 * cluster.size):

@@ -34,6 +34,7 @@ from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
 from treadle.targets.cuda.stream_boxes import box_of, boxes
 from treadle.targets.cuda.stream_clusters import cluster_of, clusters
 from treadle.targets.cuda.stream_cost import StreamCost
+from treadle.targets.cuda.stream_deals import RASTERS as UNEVEN
 from treadle.targets.cuda.stream_facts import (
     chained,
     copied,
@@ -53,15 +54,9 @@ from treadle.targets.cuda.stream_groups import shares
 RASTERS: dict[str, tuple[str | int, ...]] = {
     "panels": ("group", 16),
     "row": ("row",),
-    "heavy first": ("row", "reverse", "snake"),
-    "drawn": ("row", "reverse"),
+    **UNEVEN,
 }
-"""Orders of tasks: panels of 16 blocks of rows; as written; the last first, every second round dealt in reverse; the
-last first, each drawn by the workgroup that is ready for it."""
-
-
-RASTERS_UNEVEN = ("heavy first", "drawn", "row")
-"""Orders of tasks that take longer and longer."""
+"""Orders of tasks: panels of 16 blocks of rows; as written; those of tasks that take longer and longer."""
 
 
 class Streams:
@@ -186,11 +181,12 @@ class Streams:
             Axis("flight", (0,) if chained(stream) else (0, 1)),
             Axis("turns", (False, True) if chained(stream) else (False,)),
             Axis("staged", (True, False)),
-            Axis("raster", ("row", "drawn") if stream.told else RASTERS_UNEVEN if uneven else ("panels", "row")),
+            Axis("raster", ("row", "drawn") if stream.told else (*UNEVEN, "row") if uneven else ("panels", "row")),
             Axis("turned", ways),
             Axis("cluster", clusters(stream)),
             *([Axis("box", boxes(shape_of(program, facts), stream))] if stream.more_rows else []),
             Axis("resident", (1, 2) if chained(stream) else (1,)),
+            Axis("held", (1, 2) if any(not t.streamed for t in stream.tiles) else (1,)),
             *([Axis("shares", shares(shape, stream))] if stream.told else []),
         ]
 
@@ -298,6 +294,7 @@ class Streams:
             cluster=cluster_of(point),
             tickets=point["raster"] == "drawn",
             resident=resident,
+            held=int(point.get("held", 1)),
             box=box_of(point),
             shares=int(point.get("shares", 1)),
         )

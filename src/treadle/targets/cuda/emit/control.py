@@ -232,7 +232,8 @@ class Bodies:
             inner.symbols.known[stmt.var] = Known(name, lo.lo, max(lo.lo, hi.hi - 1), by, True)
         _enter(inner, stmt.enters)
         scope.line(f"#pragma unroll {stmt.unroll}")
-        with inner.block(f"for ({kind} {name} = {lo.text}; {name} < {hi.text}; {name} += {step.text}) {{"):
+        first, end = (lo.text, hi.text) if kind == "i64" else (lo.narrow(), hi.narrow())
+        with inner.block(f"for ({kind} {name} = {first}; {name} < {end}; {name} += {step.text}) {{"):
             self.emit(inner, stmt.body)
 
     # ---- tasks
@@ -296,6 +297,23 @@ class Bodies:
                     done = last
                 self.emit(inner, [x for x in stmt.body[done:] if id(x) not in gone])
 
+    def _slow(
+        self, scope: Scope, kind: str, left: str, whole: str, variable: str, count: str, size: str | int
+    ) -> str:  # fmt: skip
+        """The last variable, slowest in groups of the others; the number of the others' combination."""
+        others, tall, first, within, high, one = (
+            scope.head.fresh(h) for h in ("others", "tall", "first", "within", "high", "one")
+        )
+        scope.use("least")
+        scope.line(f"const {kind} {others} = {whole} / {count};")
+        scope.line(f"const {kind} {tall} = least<{kind}>({size}, {others});")
+        scope.line(f"const {kind} {first} = {left} / ({tall} * {count}) * {tall};")
+        scope.line(f"const {kind} {within} = {left} - {first} * {count};")
+        scope.line(f"const {kind} {high} = least<{kind}>({tall}, {others} - {first});")
+        scope.line(f"const {kind} {variable} = {within} / {high};")
+        scope.line(f"const {kind} {one} = {first} + {within} % {high};")
+        return one
+
     def _decode(
         self, scope: Scope, stmt: Tasks, kind: str, number: str, whole: str, names: Sequence[str],
         counts: Sequence[Known],
@@ -319,6 +337,9 @@ class Bodies:
             left = scope.head.fresh("other")
             scope.line(f"const {kind} {left} = {within} / {high};")
             todo = list(range(1, len(variables)))
+        elif "slow" in words and len(variables) > 1:
+            left = self._slow(scope, kind, left, whole, variables[-1], names[-1], words[words.index("slow") + 1])
+            todo = list(range(len(variables) - 1))
         else:
             todo = list(range(len(variables)))
         for i in reversed(todo[1:]):

@@ -147,7 +147,24 @@ class Symbols:
             parts.append(self._term(monomial, c, held))
         if any_number:
             return _held(any_number, self._total(parts) if parts else None)
-        return self._total(parts) if parts else literal(0)
+        return self._nearer(expr, self._total(parts)) if parts else literal(0)
+
+    def _nearer(self, expr: Expr, total: Known) -> Known:
+        """A sum with a nearer interval, where one of its minima or maxima and the rest are not free of one another:
+        `n - m + min(m, x)` is `n` at most."""
+        if total.small:
+            return total
+        lo, hi = total.lo, total.hi
+        for monomial, c in expr.terms:
+            atom = monomial[0] if len(monomial) == 1 else None
+            if not isinstance(atom, Min | Max) or len(expr.terms) == 1:
+                continue
+            others = [self.render(expr + (arg - of(atom)) * c) for arg in atom.args]
+            if isinstance(atom, Min) == (c > 0):
+                hi = min(hi, *(o.hi for o in others))
+            else:
+                lo = max(lo, *(o.lo for o in others))
+        return replace(total, lo=lo, hi=hi)
 
     def _total(self, parts: list[Known]) -> Known:
         parts.sort(key=lambda p: p.text.startswith("-") or p.number is not None)
