@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from treadle.rules import (
+    apart,
     dematerialise,
     distribute,
     factor,
@@ -80,5 +81,6 @@ RIGHT = {
         [(factor, ("R1", "k", 4)), (materialise, ("%acc.4",)), (dematerialise, ("%acc.7",))],
     ),
     "a contraction as a fold": (kernels.contract, [(products, ("%acc.3",)), (split, ("R1", "k", 4))]),
+    "a contraction from zero": (kernels.contract, [(apart, ("%acc.3",)), (split, ("R1", "k", 4))]),
     "a fold in two": (kernels.sums, [(regroup, ("%1", ["K"]))]),
 }

@@ -172,6 +172,28 @@ FORGED: dict[str, tuple[str, int, Callable[[Program], Program], Callable[[Step],
     "another contraction than the record names": (
         *("a contraction as a fold", 1, lambda p: p, lambda s: with_args(s, value="%0"), "sums no products"),
     ),
+    "a contraction from zero, of other factors": (
+        *("a contraction from zero", 1, lambda p: edited(p, ("mma %0, %1", "mma %1, %0")), lambda s: s),
+        "the products of",
+    ),
+    "a contraction that starts from one": (
+        *(
+            "a contraction from zero",
+            1,
+            lambda p: edited(p, ("%2: f32[m, n] = full 0.0", "%2: f32[m, n] = full 1.0")),
+            lambda s: s,
+        ),
+        "a zero of its own",
+    ),
+    "what a contraction held before, twice": (
+        *(
+            "a contraction from zero",
+            1,
+            lambda p: edited(p, ("= add %acc.1, %acc.4", "= add %acc.4, %acc.4")),
+            lambda s: s,
+        ),
+        "does not enter once",
+    ),
     "a parallel region that was a chain": (
         *("a chain in blocks", 1, lambda p: edited(p, ("serial", "parallel"), ("serial", "parallel")), lambda s: s),
         "another kind",

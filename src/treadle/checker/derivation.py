@@ -13,7 +13,7 @@ from typing import cast
 from treadle.algebra.sets import SetError, fresh_budget
 from treadle.base.errors import TreadleError
 from treadle.checker.derivation_copies import dematerialise, distribute, recompute
-from treadle.checker.derivation_folds import factor, products, regroup
+from treadle.checker.derivation_folds import apart, factor, products, regroup
 from treadle.checker.derivation_match import Match
 from treadle.checker.derivation_nests import fuse, permute, reindex, serialise, split
 from treadle.checker.derivation_scans import gather
@@ -40,6 +40,7 @@ VALIDATORS: dict[str, Callable[[Match], None]] = {
     "regroup": regroup,
     "products": products,
     "gather": gather,
+    "apart": apart,
     "fuse_scopes": fuse_scopes,
     "split_scopes": split_scopes,
     "specialise": specialise,

@@ -1,4 +1,4 @@
-"""Validators of steps on folds: factor, regroup, products."""
+"""Validators of steps on folds: factor, regroup, products, apart."""
 
 from __future__ import annotations
 
@@ -365,6 +365,35 @@ def _products(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> t
     ):
         wrong(f"the products of {about} are not added up over {', '.join(d.name for d in x.contracted)}")
     before = [m.value(x.acc), total.result.name]
+    if not isinstance(whole, Elementwise) or whole.fn != "add" or [v.name for v in whole.args] != before:
+        wrong(f"what {about} held before does not enter once")
+    m.bind(x.results, whole.results)
+    return i + 1, j + 3
+
+
+def apart(m: Match) -> None:
+    """A contraction starts from zero, and is added once to what it held before."""
+    name = m.step.args["value"]
+    op = next((op for op in m.before.body.walk() if any(v.name == name for v in op.results)), None)
+    if not isinstance(op, Mma) or not op.contracted:
+        wrong(f"{name} sums no products")
+    m.handlers[id(op)] = _apart
+
+
+def _apart(m: Match, xs: Sequence[Op], i: int, ys: Sequence[Op], j: int) -> tuple[int, int]:
+    x = xs[i]
+    assert isinstance(x, Mma)
+    about = x.result.name
+    start, sums, whole = ys[j : j + 3] if j + 3 <= len(ys) else (None, None, None)
+    if not isinstance(start, Full) or start.number != 0 or start.result.type.dtype != x.acc.type.dtype:
+        wrong(f"{about} does not start from a zero of its own")
+    if not isinstance(sums, Mma) or sums.acc is not start.result or sums is not m.claims.get(id(x)):
+        wrong(f"in the place of {about} does not stand a contraction that starts from zero")
+    factors = [m.value(x.a), m.value(x.b)]
+    same = [d.name for d in sums.contracted] == [d.name for d in x.contracted]
+    if [sums.a.name, sums.b.name] != factors or not same:
+        wrong(f"the products of {about} are not those of {factors[0]} and {factors[1]}")
+    before = [m.value(x.acc), sums.result.name]
     if not isinstance(whole, Elementwise) or whole.fn != "add" or [v.name for v in whole.args] != before:
         wrong(f"what {about} held before does not enter once")
     m.bind(x.results, whole.results)

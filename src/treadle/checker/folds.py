@@ -77,6 +77,9 @@ class Folds:
     def fold(self, step: Step, monoid: str, nan: str, src: Pieces) -> None:
         """A `Fold` statement. *Errors*: findings of J1, and of J6 where the order policy does not allow the step."""
         op = self.source.defs.get(step.target.value)
+        if isinstance(op, Mma):
+            self._join(step, op, monoid, src)
+            return
         if not isinstance(op, Reduce | Scan):
             raise Refused("J1", f"{step.target.value} is no fold of an axis", {})
         own, seen = monoid_of(op), op.nan if isinstance(op, Reduce) else "propagate"
@@ -87,6 +90,34 @@ class Folds:
         if not law.exact(op.result.type.dtype) and (step.names or any(r.exists for r in relation)):
             self.spent.names.add("regroup")  # contributions meet before they meet what came before them
         self._settle(step, law, op, relation)
+
+    def _join(self, step: Step, op: Mma, monoid: str, src: Pieces) -> None:
+        """Partial sums of a contraction added up. Each has what was accumulated onto in it: that must be zero."""
+        if monoid != "add":
+            raise Refused("J1", f"a contraction adds up products, the statement folds with {monoid}", {})
+        found: list[IndexMap] = []
+        for conds, term in cases(src):
+            facts = step.facts.also(*step.inside, *conds)
+            if facts is not step.facts and facts.contradictory:
+                continue
+            if not isinstance(term, Part | Elem) or term.value != step.target.value:
+                error = Refused if isinstance(term, Num | Undef) else Unsure
+                name = step.target.value
+                raise error("J1", f"a joined slot holds {term}, no partial sum of {name}", facts.sample())
+            zero = Num(0, op.result.type.dtype)
+            if not self.compare.starts(facts, zero, term, step.view):
+                raise Refused(
+                    "J1",
+                    f"partial sums of {term.value} are joined, each of which has {op.acc.name} in it",
+                    facts.sample() or {},
+                )
+            self._same_place(facts, term, step.target)
+            part = self.compare.contributions(term)
+            where = (*step.inside, *conds, *part.where)
+            found.append(IndexMap(step.names, part.outs, where, (*part.dims, *part.exists)))
+        if op.result.type.dtype.is_float:
+            self.spent.names.add("regroup")
+        self._settle(step, MONOIDS["add"], op, found)
 
     def _of_pieces(self, step: Step, op: Reduce | Scan, law: BuiltinMonoid, src: Pieces) -> list[IndexMap]:
         found: list[IndexMap] = []

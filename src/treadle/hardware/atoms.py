@@ -45,7 +45,11 @@ class Atom:
         rows, columns, depth = self.tile
         if not rows:
             return None
-        if len(shape) != 2 or shape[0] % rows or shape[1] % columns:
+        if self.place == "register" and rows == 1:
+            # A vector of results by itself: its factors may both be vectors.
+            if not shape or shape[-1] % columns:
+                return f"a destination of {shape} has no vectors of {columns}"
+        elif len(shape) != 2 or shape[0] % rows or shape[1] % columns:
             return f"a destination of {shape} is no multiple of {rows} x {columns}"
         total = 1
         for extent in contracted:

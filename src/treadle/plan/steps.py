@@ -35,6 +35,7 @@ PROGRAM_KINDS = (
     "regroup",
     "products",
     "gather",
+    "apart",
     "fuse_scopes",
     "split_scopes",
     "specialise",

@@ -84,6 +84,9 @@ class Choices:
     """Loop order of the rows of groups with a contraction."""
     sweep_order: tuple[str, ...] = ()
     """Loop order of the rows of other groups: these first, then the rest as their items have them."""
+    along: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Result of a contraction whose lanes lie along what it sums -> how many neighbouring coordinates its atom sums in
+    each lane. Each lane has a partial sum; these are joined at the end. What it accumulates onto is zero."""
     alone: frozenset[str] = frozenset()
     """Values that are made in a nest of their own, in loops of their own order and fragments of their own shape."""
     bands: tuple[Band, ...] = ()

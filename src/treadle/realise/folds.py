@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import Constraint, Expr, eq, lt, maximum, sym
 from treadle.dtype.formats import DType
-from treadle.ir.core import Value
+from treadle.ir.core import Op, Value
 from treadle.ir.ops.access import Load
 from treadle.ir.ops.fold import Mma, Reduce
 from treadle.machine import form
 from treadle.machine.form import Claim, FragRef, Invariant, Number
-from treadle.realise.frame import Frame, Got, Kept, PartKey, positions, reference
+from treadle.realise.frame import Frame, Got, Kept, PartKey, fragment_names, positions, reference
 from treadle.realise.items import Item
 from treadle.realise.matrix import Matrix
 from treadle.realise.storage import wide, zero
@@ -55,7 +55,7 @@ class Folds(Matrix):
         extra = {
             lane.slot
             for part in item.inner
-            if (lane := inner.lane(self.key(part, inner))) is not None and lane.slot and not isinstance(op, Mma)
+            if (lane := inner.lane(self.key(part, inner))) is not None and lane.slot and self.in_lanes(op)
         }
         slots = inner.slot_order(frozenset(self.slots_of(coords, inner)) | extra)
         run = Running(item, "", slots, coords, names)
@@ -68,7 +68,7 @@ class Folds(Matrix):
         if isinstance(op, Mma) and self.in_tiles(op):
             run.acc = self.tile_start(op, coords, slots, self.partial(run, folding, middle, inner, None), middle)
             return run
-        run.acc = self.fragment(result.hint or result.name, dtype, slots, inner)
+        run.acc = self.partial_sums(run, inner)
         start: Got
         if isinstance(op, Mma):
             start = self.fetch(op.acc, coords, middle)
@@ -81,6 +81,25 @@ class Folds(Matrix):
         )
         self.made_in[run.acc] = middle
         return run
+
+    def in_lanes(self, op: Op) -> bool:
+        """Whether a fold has a partial result in each lane, joined at the end."""
+        return not isinstance(op, Mma) or op.result.name in self.choices.along
+
+    def together(self, run: Running, slot: str) -> int:
+        """How many neighbouring coordinates each lane along a folded slot takes at a step."""
+        folded = slot in run.slots and slot not in self.own_slots(run)
+        return self.choices.along.get(run.item.op.result.name, 1) if folded else 1
+
+    def own_slots(self, run: Running) -> set[str]:
+        """Slots of a fold's result."""
+        return set(fragment_names(run.coords))
+
+    def partial_sums(self, run: Running, inner: Frame) -> str:
+        """The fragment of a fold's accumulator."""
+        result = run.item.op.result
+        shape = tuple(inner.width(s) // self.together(run, s) for s in run.slots)
+        return self.parts.fragment(result.hint or result.name, result.type.dtype, shape)
 
     def partial(
         self,
@@ -118,7 +137,9 @@ class Folds(Matrix):
             over += _earlier(looped[:level], step)
         for number, (name, _, lo, width, slot) in enumerate(bases):
             if width > 1 and slot in run.slots:
-                over.append(eq(sym(name) - lo - sym(slot) - sym(f"e{number}") * width, 0))
+                many = self.together(run, slot)
+                behind = sym(name) - lo - sym(slot) * many - sym(f"e{number}") * width
+                over += [eq(behind, 0)] if many == 1 else [Constraint(behind), lt(behind, many)]
         coords = tuple(c.substitute(at) for c in run.coords)
         live = tuple(c.substitute(at) for c in frame.live(self.slots_of(run.coords, inner)))
         return Claim(run.item.op.result.name, coords, live, run.bound, tuple(c.substitute(at) for c in over))
@@ -210,9 +231,14 @@ class Folds(Matrix):
             for part in run.item.inner
             if (lane := inner.lane(self.key(part, inner))) is not None and lane.slot
         )
-        numbered = (*slots, *deep)
-        refs = [reference(g, numbered) for g in gots]
-        a, b = (r if isinstance(r, FragRef) else FragRef("") for r in refs)
+        if self.in_lanes(op):
+            a, b = (self.along(g, run) for g in gots)
+            contracted = tuple(many for s in deep if (many := self.together(run, s)) > 1)
+        else:
+            numbered = (*slots, *deep)
+            refs = [reference(g, numbered) for g in gots]
+            a, b = (r if isinstance(r, FragRef) else FragRef("") for r in refs)
+            contracted = tuple(inner.width(s) for s in deep)
         inner.body.append(
             form.Mma(
                 dst=run.acc,
@@ -220,12 +246,21 @@ class Folds(Matrix):
                 a=FragRef(a.name, a.coords or tuple(sym(f"${i}") for i in range(len(gots[0].slots)))),
                 b=FragRef(b.name, b.coords or tuple(sym(f"${i}") for i in range(len(gots[1].slots)))),
                 atom=atom,
-                contracted=tuple(inner.width(s) for s in deep),
+                contracted=contracted,
                 claim=claim,
                 origin=self.line(op),
             )
         )
         self.made_in.setdefault(run.acc, inner)
+
+    def along(self, got: Got, run: Running) -> FragRef:
+        """A factor of a contraction with lanes along what it sums: group `i` of its coordinates for lane `i`."""
+        at: list[Expr] = []
+        for slot in got.slots:
+            many = self.together(run, slot)
+            place = sym(f"${run.slots.index(slot)}")
+            at.append(place if many == 1 else place * many + sym(f"${len(run.slots)}"))
+        return FragRef(got.name, tuple(at))
 
     def multiply_tiles(
         self, run: Running, op: Mma, atom: str, claim: Claim | None, at: dict[Dim, Expr], inner: Frame
@@ -266,11 +301,15 @@ class Folds(Matrix):
                 got = self.from_buffer(value, coords, *packed, frame)
                 self.made_in[got.name].memo[key] = got
             return got
-        ends = any(lane.deep and lane.live for lane in frame.lanes if lane.slot in slots)
-        if ends and isinstance(self.uses.definition.get(value.name), Load) and self.virtual(value):
+        beyond = tuple(c for lane in frame.lanes if lane.deep and lane.slot in slots for c in lane.live)
+        if beyond and isinstance(self.uses.definition.get(value.name), Load) and self.virtual(value):
             # Slots beyond the contracted dimension are multiplied too: by zeros.
-            return self.define(value, coords, frame, zero(value.type.dtype))
-        got = self.named(self.fetch(value, coords, frame), value, coords, frame, slots)
+            got = self.define(value, coords, frame, zero(value.type.dtype))
+        else:
+            got = self.named(self.fetch(value, coords, frame), value, coords, frame, slots)
+            if beyond and self.choices.along:
+                fill = zero(value.type.dtype)
+                got = self.compute(value, coords, "copy", [got], frame, slots=slots, where=frame.live(slots), fill=fill)
         if got.dtype == dtype or atom not in ("fma", "muladd"):
             return got
         return self.compute(value, coords, "cast", [got], frame, slots=slots, dtype=dtype)
@@ -281,16 +320,16 @@ class Folds(Matrix):
         slots = self.slots_of(run.coords, middle)
         acc = run.acc
         if run.slots != slots:
-            assert isinstance(op, Reduce)
+            assert isinstance(op, Reduce | Mma)
             axes = tuple(i for i, s in enumerate(run.slots) if s not in slots)
             acc = self.fragment(result.hint or result.name, result.type.dtype, slots, middle)
             middle.body.append(
                 form.Fold(
                     dst=acc,
-                    monoid=op.monoid,
+                    monoid="add" if isinstance(op, Mma) else op.monoid,
                     src=FragRef(run.acc),
                     axes=axes,
-                    nan=op.nan,
+                    nan="propagate" if isinstance(op, Mma) else op.nan,
                     claim=self.claim(result, run.coords, slots, middle.live(slots)),
                     origin=self.line(op),
                 )

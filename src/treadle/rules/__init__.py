@@ -9,7 +9,7 @@ give and knows none of them. Start at `derivation`, then `draft`.
 
 from treadle.rules.copies import dematerialise, distribute, recompute
 from treadle.rules.derivation import RULES, Derivation, apply
-from treadle.rules.folds import factor, products, regroup
+from treadle.rules.folds import apart, factor, products, regroup
 from treadle.rules.nests import fuse, permute, reindex, serialise, split
 from treadle.rules.plans import narrow, replan
 from treadle.rules.scans import gather
@@ -33,6 +33,7 @@ __all__ = [
     "move",
     "narrow",
     "permute",
+    "apart",
     "products",
     "recompute",
     "regroup",

@@ -18,7 +18,7 @@ from treadle.ir.printer import print_program
 from treadle.plan.steps import FORMAT, Step, read_record, unreadable
 from treadle.rules.copies import dematerialise, distribute, recompute
 from treadle.rules.draft import named
-from treadle.rules.folds import factor, products, regroup
+from treadle.rules.folds import apart, factor, products, regroup
 from treadle.rules.nests import fuse, permute, reindex, serialise, split
 from treadle.rules.refusals import NameUnknown, OperationGone, ReplayDiffers, StepUnreadable
 from treadle.rules.scans import gather
@@ -42,6 +42,7 @@ RULES: Mapping[str, Rule] = {
     "regroup": regroup,
     "products": products,
     "gather": gather,
+    "apart": apart,
     "fuse_scopes": fuse_scopes,
     "split_scopes": split_scopes,
     "specialise": specialise,

@@ -1,5 +1,5 @@
 """Steps on folds: factor a region's fold into parts that are merged, regroup a fold over several dimensions, write a
-contraction as the fold of its products.
+contraction as the fold of its products, let a contraction start from zero.
 
 A fold may be regrouped where its order policy says so, and only then; a chain never. What a state held before the
 region enters once, at its place.
@@ -277,4 +277,25 @@ def products(program: Program, value: str) -> tuple[Program, Step]:
     for region in d.program.body.walk():
         if isinstance(region, Region) and region.body is block:  # stages count operations
             region.stages = [(name, at + len(made) - 1 if at > place else at) for name, at in region.stages]
+    return d.finish()
+
+
+def apart(program: Program, value: str) -> tuple[Program, Step]:
+    """A contraction that starts from zero, added to what it held before: `acc + sum(a * b)`.
+
+    *Errors*: `rules/form` for what is no contraction or sums nothing, `rules/name`.
+    """
+    d = Draft(program, "apart", {"value": value})
+    op = d.definition(value)
+    if not isinstance(op, Mma) or not op.contracted:
+        raise d.no(FormUnsupported, f"{value} sums no products", "a contraction", "name the result of an mma", op)
+    block, place = d.home(op)
+    acc, results = op.acc, op.results
+    start = Full(number=0.0 if acc.type.dtype.is_float else 0, results=[d.fresh(acc.type)])
+    op.acc, op.results = start.result, [d.fresh(acc.type, acc.hint)]
+    whole = Elementwise(fn="add", args=(acc, op.result), results=results, span=op.span)
+    block.ops[place : place + 1] = [start, op, whole]
+    for region in d.program.body.walk():
+        if isinstance(region, Region) and region.body is block:  # stages count operations
+            region.stages = [(name, at + 2 if at > place else at) for name, at in region.stages]
     return d.finish()

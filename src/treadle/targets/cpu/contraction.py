@@ -385,7 +385,7 @@ class TiledContraction(Contracting):
             return [*reasons, "it has no contraction"]
         if mixed(shape):
             reasons.append("a block mixes contractions with other work")
-        return reasons + _types(shape)
+        return reasons + unaccumulated(shape)
 
     def blocks(self, shape: Shape) -> list[Axis]:
         if self.rows(shape) > SLIM:
@@ -421,13 +421,13 @@ class TiledRegions(Contracting):
             return [*reasons, "it has no contraction"]
         if not mixed(shape):
             reasons.append("no block mixes contractions with other work")
-        return reasons + _types(shape)
+        return reasons + unaccumulated(shape)
 
     def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
         return [Axis("held", (False,)) if a.name == "held" else a for a in super().axes(program, facts)]
 
 
-def _types(shape: Shape) -> list[str]:
+def unaccumulated(shape: Shape) -> list[str]:
     """Accumulators that vector multiply-adds do not have."""
     bad = {c.op.result.type.dtype.name for c in shape.contractions} - {"f32", "f64", "i32"}
     return [f"no vector instruction accumulates in {name}" for name in sorted(bad)]

@@ -12,6 +12,7 @@ from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Family, Point
 from treadle.plan.pins import Pin
 from treadle.realise.universal import base_facts, universal
+from treadle.targets.cpu.along import SumsInLanes
 from treadle.targets.cpu.contraction import TiledContraction, TiledRegions
 from treadle.targets.cpu.folded import FoldedProducts
 from treadle.targets.cpu.rates import rates
@@ -48,4 +49,4 @@ class Universal:
 
 def families() -> list[Family[MachineProgram]]:
     """All families of the CPU target."""
-    return [SplitSweep(), TiledContraction(), TiledRegions(), FoldedProducts(), Universal()]
+    return [SplitSweep(), TiledContraction(), TiledRegions(), FoldedProducts(), SumsInLanes(), Universal()]

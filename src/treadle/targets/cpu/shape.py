@@ -11,6 +11,7 @@ from math import prod
 
 from treadle.algebra.dims import Dim
 from treadle.analysis.uses import PURE, WEIGHT, Uses, flat_subs
+from treadle.dtype.formats import DType
 from treadle.ir.core import Block, Op, Program, Region, RegionArg, Value
 from treadle.ir.ops.access import Load, Store
 from treadle.ir.ops.elementwise import Cast, Elementwise, Full
@@ -175,16 +176,21 @@ class Shape:
                 todo += op.operands
         return None
 
-    def source_bytes(self, value: Value) -> int:
-        """Bytes of an element where it is loaded."""
+    def source_dtype(self, value: Value) -> DType | None:
+        """The dtype of the first load that a value is computed from."""
         todo = [value]
         while todo:
             op = self.uses.definition.get(todo.pop(0).name)
             if isinstance(op, Load):
-                return max(1, op.tensor.dtype.bits // 8)
+                return op.tensor.dtype
             if isinstance(op, PURE):
                 todo += op.operands
-        return 4
+        return None
+
+    def source_bytes(self, value: Value) -> int:
+        """Bytes of an element where it is loaded."""
+        dtype = self.source_dtype(value)
+        return 4 if dtype is None else max(1, dtype.bits // 8)
 
     def everywhere(self, value: Value) -> bool:
         """Whether a value is made of elements of tensors that are the same in every instance of the regions around it:
@@ -239,7 +245,7 @@ class Shape:
     @cached_property
     def bytes(self) -> int:
         """Bytes of all tensors together."""
-        return sum(self.size(t.dims) * max(1, t.dtype.bits // 8) for t in self.program.tensors)
+        return sum(self.size(t.dims) * max(1, t.dtype.bits) // 8 for t in self.program.tensors)
 
     @cached_property
     def stored_bytes(self) -> int:

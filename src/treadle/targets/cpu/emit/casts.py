@@ -12,9 +12,13 @@ from dataclasses import replace
 
 from treadle.dtype.formats import DType, bf16, bool_, f8e8m0, f16, f32, f64, i8, u8
 from treadle.targets.cpu.emit.errors import ill_formed
-from treadle.targets.cpu.emit.lanes import Lanes, Vec, constant, lane_type, vector
+from treadle.targets.cpu.emit.lanes import Lanes, Vec, constant, lane_type, number_text, vector
 from treadle.targets.cpu.emit.small import decoded, encoded, encoded_power
 from treadle.targets.cpu.emit.text import Function
+
+_TABLE_LEVEL = 16
+_TABLES = (16, 32)
+"""Vectors of words from which an instruction of AVX-512 picks by the low bits of others, at its level's width."""
 
 
 class Casts:
@@ -31,6 +35,8 @@ class Casts:
         if a.dtype.is_float and a.dtype.bits <= 8:
             a = decoded(self, a)
         elif a.dtype.packed:
+            if to == bf16 and a.lanes in _TABLES and self.fn.module.width == _TABLE_LEVEL:
+                return self._looked_up(a)
             a = replace(a, dtype=_in_a_byte(a.dtype))
         if a.dtype == to and not (saturate and to.is_float):
             return a
@@ -171,8 +177,28 @@ class Casts:
         verb = "sitofp" if a.dtype.kind == "int" else "uitofp"
         if to in (f32, f64):
             return self._conv(verb, a, to)
+        if a.dtype.bits <= 16:  # exact in f32, and of 8 bits in bf16 too
+            exact = self._conv(verb, a, f32)
+            return self._upper(exact) if to == bf16 and a.dtype.bits <= 8 else self._between_floats(exact, to, saturate)
         wide = self._to_odd(a) if a.dtype.bits == 64 else self._conv(verb, a, f64)
         return self._between_floats(wide, to, saturate)
+
+    def _upper(self, a: Vec) -> Vec:
+        """f32 that bf16 has, as bf16."""
+        bits = self.raw("bitcast", a.text, "float", "i32", a.lanes)
+        high = self.op("lshr", "i32", bits, self.number("i32", 16, a.lanes), a.lanes)
+        return Vec(self.raw("trunc", high, "i32", "i16", a.lanes), bf16, a.lanes)
+
+    def _looked_up(self, a: Vec) -> Vec:
+        """Four bits as bf16, out of a vector that has all sixteen."""
+        n = a.lanes or 1
+        values = [i - 16 if a.dtype.kind == "int" and i > 7 else i for i in range(16)]
+        table = ", ".join(f"i16 {number_text(bf16, float(values[i % 16]))}" for i in range(n))
+        code = self.op("and", "i8", a.text, self.number("i8", 15, n), n)
+        kind = vector("i16", n)
+        index = self.raw("zext", code, "i8", "i16", n)
+        name = f"llvm.x86.avx512.permvar.hi.{16 * n}"
+        return Vec(self.fn.call(kind, name, [(kind, f"<{table}>"), (kind, index)]), bf16, n)
 
     def _to_odd(self, a: Vec) -> Vec:
         """A 64-bit integer in f64, exact or cut off with the last bit set: a later rounding is then the only one."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from treadle.dtype.formats import DType, u8
+from treadle.dtype.formats import DType, bool_, u8
 from treadle.machine.form import Fill
 from treadle.targets.cpu.emit.arith import Arith
 from treadle.targets.cpu.emit.index import Point
@@ -136,7 +136,10 @@ class Nibbles:
         return self._typed(text, place.memory.dtype, n)
 
     def _masked(self, place: Place, point: Point, n: int, active: str, fill: Fill) -> Vec:
-        """Neighbours of which all are there, or not all: then one at a time."""
+        """Neighbours of which all are there, or not all: only bytes of those that are there are read."""
+        if n % 2 == 0:
+            some = self._some(place, point, n, active)
+            return some if fill == "undef" else self._filled(some, active, fill)
         every = self.fn.value(f"icmp eq i{n} {self.fn.value(f'bitcast <{n} x i1> {active} to i{n}')}, -1")
         yes, no, done = self.fn.label("run"), self.fn.label("some"), self.fn.label("read")
         self.fn.branch(every, yes, no)
@@ -153,11 +156,38 @@ class Nibbles:
         text = self.fn.value(f"phi {whole.type} [ {whole.text}, %{ended} ], [ {some.text}, %{left} ]")
         return Vec(text, place.memory.dtype, n)
 
+    def _some(self, place: Place, point: Point, n: int, active: str) -> Vec:
+        """`n` neighbours, an even number; the elements of inactive lanes are any."""
+        half, count = place.half(point), n // 2
+        odd = self.fn.compare("ne", self._parity(half), 0)
+        lanes = Vec(active, bool_, n)
+        none = Vec("zeroinitializer", bool_, n)
+        # The byte j has lanes 2j and 2j + 1, or where the first half is the upper one, those before.
+        first, second = (self.lanes.shuffle(lanes, None, list(range(i, n, 2))) for i in (0, 1))
+        before = self.lanes.shuffle(lanes, none, [n, *range(1, n - 1, 2)])
+        kind, bytes_kind = vector("i1", count), vector("i8", count)
+        here = self.fn.value(f"select i1 {odd}, {kind} {before.text}, {kind} {second.text}")
+        mask = self.fn.value(f"or {kind} {here}, {first.text}")
+        pointer = ("ptr", self._byte(place, half))
+        name = f"llvm.masked.load.v{count}i8.p0"
+        given = [pointer, ("i32", "1"), (kind, mask), (bytes_kind, "zeroinitializer")]
+        halves = self._apart(self.fn.call(bytes_kind, name, given), count)
+        last = self._one(place, point.lane(n - 1), self._lane(active, n, n - 1), 0)
+        code = self.fn.value(f"and i8 {last.text}, 15")
+        moved = self.lanes.shuffle(halves, None, [*range(1, n), n - 1])
+        text = self.fn.value(f"insertelement {moved.type} {moved.text}, i8 {code}, i64 {n - 1}")
+        chosen = self.fn.value(f"select i1 {odd}, {moved.type} {text}, {moved.type} {halves.text}")
+        return self._typed(chosen, place.memory.dtype, n)
+
     def _apart(self, bytes_: str, count: int) -> Vec:
         """The halves of bytes, zeros above."""
-        from_low = Vec(self._two("and", bytes_, 15, count), u8, count)
-        from_high = Vec(self._two("lshr", bytes_, 4, count), u8, count)
-        return self.lanes.interleave([from_low, from_high])
+        # In 16 bits, four places up, the upper half is the low one of the next byte.
+        wide = vector("i16", count)
+        apart = self.fn.value(f"zext {vector('i8', count)} {bytes_} to {wide}")
+        moved = self.fn.value(f"shl {wide} {apart}, splat (i16 4)")
+        both = self.fn.value(f"or {wide} {apart}, {moved}")
+        halves = self.fn.value(f"bitcast {wide} {both} to {vector('i8', 2 * count)}")
+        return Vec(self._two("and", halves, 15, 2 * count), u8, 2 * count)
 
     # ---- small parts
 

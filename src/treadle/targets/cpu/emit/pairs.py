@@ -15,7 +15,7 @@ from treadle.algebra.expr import ONE, Expr, sym
 from treadle.dtype.formats import DType, bf16, f32, i8, i32, u32
 from treadle.machine.form import Body, Compute, Fold, Frag, FragRef, Load, MemRef, Mma, walk
 from treadle.targets.cpu.emit.errors import unsupported
-from treadle.targets.cpu.emit.index import coordinate
+from treadle.targets.cpu.emit.index import Point, coordinate
 from treadle.targets.cpu.emit.lanes import Vec
 from treadle.targets.cpu.emit.layouts import reads
 from treadle.targets.cpu.emit.places import Memory
@@ -88,15 +88,42 @@ def dot_product(registers: Registers, stmt: Mma, features: frozenset[str]) -> No
             f"the atom {stmt.atom} without {feature}", "a processor with that feature", "use the atom fma"
         )
     rank = len(registers.frag(stmt.dst).shape)
-    a, b = (_operand(registers, stmt.atom, ref, rank) for ref in (stmt.a, stmt.b))
+    a, b = (_groups(registers, stmt.atom, ref, rank) for ref in (stmt.a, stmt.b))
     points = registers.points(stmt.dst)
     totals = [registers.read(stmt.acc, p) for p in points]
     for k in range(0, stmt.contracted[0], many):
         for i, point in enumerate(points):
             whole = point.extended((k,))
-            totals[i] = step(registers, totals[i], registers.read(a, whole), registers.read(b, whole))
+            totals[i] = step(registers, totals[i], a(whole), b(whole))
     for point, total in zip(points, totals):
         registers.write(stmt.dst, point, total)
+
+
+def _groups(registers: Registers, atom: str, ref: FragRef | MemRef, rank: int) -> Callable[[Point], Vec]:
+    """Reads the groups of an operand: of a fragment of groups, or of one along whose elements the lanes run."""
+    many, lane = GROUPS[atom][1], rank - 1
+    in_lanes = sym(coordinate(lane)) * many + sym(coordinate(rank)) if rank else None
+    if not isinstance(ref, FragRef) or ref.coords is None or in_lanes is None or ref.coords[-1] != in_lanes:
+        groups = _operand(registers, atom, ref, rank)
+        return lambda point: registers.read(groups, point)
+    name, before = ref.name, ref.coords[:-1]
+    used = [i for i in range(rank) if any(coordinate(i) in e.symbols for e in ref.coords)]
+    seen: dict[tuple[int, ...], Vec] = {}
+
+    def read(point: Point) -> Vec:
+        n, key = point.lanes or 1, tuple(point.at[i] for i in used)
+        if key not in seen:
+            first = Point((*point.at[:lane], 0), lane, n)
+            starts = [many * point.at[lane] + i * n for i in range(many)]
+            parts = [registers.read_at(name, (*before, sym(coordinate(lane)) + at), first) for at in starts]
+            while len(parts) > 1:
+                whole = [*range(2 * (parts[0].lanes or 1))]
+                parts = [registers.lanes.shuffle(a, b, whole) for a, b in zip(parts[::2], parts[1::2])]
+            text = registers.fn.value(f"bitcast {parts[0].type} {parts[0].text} to <{n} x i32>")
+            seen[key] = Vec(text, u32, n)
+        return seen[key]
+
+    return read
 
 
 def _operand(registers: Registers, atom: str, ref: FragRef | MemRef, rank: int) -> FragRef:
