@@ -42,6 +42,7 @@ WRONG = {
     "one lane of each subgroup": (("store Y[$0] = y", "store Y[$0] = y by warp"), "unknown", "J5", False),
     "an atomic store": (("store Y[$0] = y", "store Y[$0] = y effect add"), "unknown", "J2", False),
     "another target": (("target webgpu", "target cuda:sm_80"), "", "", False),
+    "a cooperative launch": (("threads 64 shared 256", "threads 64 cooperative shared 256"), "unknown", "J7", False),
     "more memory than every device has": (("shared 256", "shared 20000"), "rejected", "J4", False),
 }  # fmt: skip
 
@@ -57,3 +58,16 @@ def test_wrong_ones_are_not(name: str) -> None:
         assert (verdict.status, verdict.judgement) == (status, judgement), str(verdict)
     if seen:
         assert wrong(machine)
+
+
+def test_elements_that_share_a_word() -> None:
+    """Invocations store words; of narrower elements two would be stored at once."""
+    verdict = check(parse_machine(RIGHT.replace("f32", "bf16")))
+    assert (verdict.status, verdict.judgement) == ("unknown", "J2"), str(verdict)
+    assert check(parse_machine(RIGHT.replace("f32", "f16"))).status == "verified"
+
+
+def test_every_launch_is_one_of_the_device() -> None:
+    second = "shared 256\n  launch main grid 1 threads 64 shared 20000\n"
+    verdict = check(parse_machine(RIGHT.replace("shared 256\n", second)))
+    assert (verdict.status, verdict.judgement) == ("rejected", "J4"), str(verdict)

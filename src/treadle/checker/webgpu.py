@@ -12,11 +12,15 @@ from dataclasses import replace
 
 from treadle.algebra.expr import const
 from treadle.checker.verdict import Refused, Unsure
+from treadle.dtype.formats import f16
 from treadle.hardware.memory_model import find_ordering
 from treadle.hardware.targets import Target, find_target
 from treadle.machine.form import Body, Copy, Fold, If, Kernel, Loop, MachineProgram, Mma, Stmt, Store, Sync, Tasks, walk
 from treadle.machine.vocabulary import ATOMS
 
+WORD, WHOLE = 32, (f16,)
+"""Bits of what an invocation stores at once: elements of fewer share a word, but for those of f16. *Source*: WGSL (W3C
+Candidate Recommendation), Memory: Memory Access Interference; Host-shareable Types."""
 BARRIER, STAND_IN = "workgroup.barrier", "cuda:sm_80"
 SCALAR = tuple(a for a in ATOMS if a in ("fma", "muladd"))
 
@@ -31,16 +35,19 @@ def of_webgpu(program: MachineProgram, numbers: dict[int, int]) -> MachineProgra
         return program
     kernels: list[Kernel] = []
     for kernel in program.kernels:
-        launch = next((x for x in program.host.launches if x.kernel == kernel.name), None)
-        if launch is not None and (launch.threads > target.threads_a_workgroup or launch.cluster != 1):
-            raise Refused(
-                "J7", f"{launch.threads} threads a workgroup, {target.name} has {target.threads_a_workgroup}", {}
-            )
-        if launch is not None and launch.shared_bytes > target.shared_bytes:
-            raise Refused("J4", f"{launch.shared_bytes} bytes of shared memory of {target.shared_bytes}", {})
+        for launch in (x for x in program.host.launches if x.kernel == kernel.name):
+            if launch.threads > target.threads_a_workgroup or launch.cluster != 1:
+                raise Refused(
+                    "J7", f"{launch.threads} threads a workgroup, {target.name} has {target.threads_a_workgroup}", {}
+                )
+            if launch.shared_bytes > target.shared_bytes:
+                raise Refused("J4", f"{launch.shared_bytes} bytes of shared memory of {target.shared_bytes}", {})
+            for word in ("cooperative", "dependent"):
+                if getattr(launch, word) and find_ordering(f"launch.{word}", target.kind) is None:
+                    raise Unsure("J7", f"a {word} launch on {target.name}", missing="a rule for it there")
         everyone = sum(r.agents * r.threads for r in kernel.roles)
-        packed = {t.name for t in program.program.tensors if t.dtype.packed}
-        packed |= {b.name for b in (*kernel.buffers, *program.host.workspace) if b.dtype.packed}
+        memories = (*program.program.tensors, *kernel.buffers, *program.host.workspace)
+        packed = {m.name for m in memories if m.dtype.bits < WORD and m.dtype not in WHOLE}
         for s in (s for r in kernel.roles for s in walk(r.body)):
             _known(kernel, s, target, packed)
         roles = [replace(r, body=_body(r.body, everyone, numbers)) for r in kernel.roles]
