@@ -273,6 +273,24 @@ def test_registers_are_those_of_the_workgroup() -> None:
     assert (judge(two).status, judge(two).judgement) == ("rejected", "J4")
 
 
+def test_products_are_fenced_from_reads_of_their_accumulator() -> None:
+    """Threads that look at the accumulator between two products fence it again, as they do when they write it."""
+    fence, wait = "        sync wgmma.fence\n", "        sync wgmma.wait (depth = 1)\n"
+    steps = "      loop k0 = 0 .. K step 64 enters"
+    seen = RING.replace("  buffer S", "  buffer Z f32[2, 64, 128] shared align 16 @ 164096\n  buffer S")
+    seen = seen.replace("shared 163904", "shared 229632").replace(
+        "[2, 64, 64] shared align 1024 versions 2", "[2, 64, 64] shared align 1024 versions 1"
+    )
+    seen = seen.replace("bulk.wait (depth = 1", "bulk.wait (depth = 0")
+    told = f"{wait.replace('1', '0')}        version Z\n        store Z[w, $0, $1] = acc\n"
+    met = "        sync barrier.sync (id = w + 1, threads = 128)\n"
+    seen = seen.replace(wait, told + met)
+    assert judge(seen).status == "verified", str(judge(seen))
+    once = seen.replace(fence, "").replace(steps, fence + steps)
+    assert judge(RING.replace(fence, "").replace(steps, fence + steps)).status == "verified"
+    assert (judge(once).status, judge(once).judgement) == ("rejected", "J2"), str(judge(once))
+
+
 def test_boxes_of_an_output_that_overlaps_an_input_are_unknown() -> None:
     verdict = judge(RING.replace("  disjoint(W, Y)\n", ""))
     assert (verdict.status, verdict.judgement) == ("unknown", "J7")

@@ -56,6 +56,7 @@ class Flight:
     dirty: frozenset[str] = frozenset()  # memory written by threads, with no fence since that engines heed
     unmet: Items = frozenset()  # plain reads of slots ("load") and products of memory, not over when all met last
     apart: frozenset[str] = frozenset()  # fenced by each thread, and the threads did not meet since
+    held: frozenset[str] = frozenset()  # fragments that statements of threads used, with no fence of products since
 
     def join(self, other: Flight) -> Flight:
         """What holds of either."""
@@ -71,6 +72,7 @@ class Flight:
             self.dirty | other.dirty,
             self.unmet | other.unmet,
             self.apart | other.apart,
+            self.held | other.held,
         )
 
     @property
@@ -167,7 +169,8 @@ class InFlight:
                 flight = replace(flight, unmet=flight.unmet | {("load", counter, 0)})
                 if not self.rings.of_buffer[ref.name].copied:  # an engine heeds a fence alone
                     flight = replace(flight, loads=flight.loads | {("ring", counter, 0)})
-        assigns = isinstance(getattr(stmt, "dst", None), str)
+        flight = replace(flight, held=flight.held | touched)
+        assigns = isinstance(getattr(stmt, "dst", None), str) or getattr(stmt, "old", None) is not None
         return replace(flight, fenced=False) if assigns else flight
 
     def slot(self, flight: Flight, name: str, counter: str, writes: bool) -> None:
@@ -185,7 +188,7 @@ class InFlight:
         return dict(stmt.args)["threads"].constant == everyone or _own(stmt, self.role)
 
     def issue(self, stmt: Mma, flight: Flight) -> Flight:
-        if not flight.fenced:
+        if not flight.fenced or stmt.dst in flight.held:
             raise Refused("J2", f"registers of {stmt.dst} may not be written yet: no fence before the product", {})
         busy = {(k, n) for k, n, _ in flight.pending}
         items: set[Item] = {("acc", stmt.dst, 0)}
@@ -210,7 +213,7 @@ class InFlight:
     def sync(self, stmt: Sync, flight: Flight) -> Flight:
         match stmt.kind:
             case "wgmma.fence":
-                return replace(flight, fenced=True)
+                return replace(flight, fenced=True, held=frozenset())
             case "wgmma.commit":
                 return replace(flight, groups=(*flight.groups, flight.open), open=frozenset())
             case "wgmma.wait":
