@@ -27,7 +27,7 @@ from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
-from treadle.realise.choices import Choices, Pack
+from treadle.realise.choices import Choices, Digit, Pack
 from treadle.rules.derivation import Derivation
 from treadle.rules.folds import apart
 from treadle.targets.cpu.admission import call_guard, common_reasons, handed_out, pins_refused, worker_counts
@@ -150,7 +150,7 @@ class Along:
         shape, width = self.shape, self.width(way)
         source = shape.source_unit(value)
         rest = [d for d in value.type.dims if d is not way.deep]
-        layout = (*((d.name, "all", 1) for d in rest), (way.deep.name, "all", 1))
+        layout: tuple[Digit, ...] = (*((d.name, "all", 1) for d in rest), (way.deep.name, "all", 1))
         if source is None or source is way.deep or source not in rest:
             slots: tuple[tuple[str, int], ...] = ((way.deep.name, width),)
         else:
