@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from machine_text import judged, refused, verified
+from tests.checker.machine_text import judged, refused, verified
 
 from treadle.driver.trial import try_machine
 from treadle.machine.parse import parse_machine

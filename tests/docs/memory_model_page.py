@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.checker.primitives import Primitive, primitives
+
 from treadle.hardware.memory_model import FAMILIES, ROWS, Ordering
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "memory_model.md"
@@ -23,6 +25,17 @@ run on an H200: counts stand at the end. Made by
 `python -m tests.docs.memory_model_page` from [the table](../src/treadle/hardware/memory_model.py).
 """
 
+
+PRIMITIVES = """## Primitives
+
+Every primitive of synchronisation in use or planned: each has a machine text that the judge verifies and the simulator
+runs, a broken twin that is not verified, and code for the targets named, which is assembled
+([the texts](../tests/checker/primitives.py), [the test](../tests/checker/test_primitives.py)). *Status* is the weakest
+of its rows. Tensor maps are parameters of launches that the host encodes: no statement can change one, so
+`fence.proxy.tensormap` is no word of machine text, and a store to a map is refused.
+
+| primitive | words | emitted for | status | litmus tests |
+|---|---|---|---|---|"""
 
 TAIL = """## Litmus tests
 
@@ -60,6 +73,16 @@ def line(row: Ordering) -> str:
     return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
 
 
+def primitive(p: Primitive) -> str:
+    """A row of the table of primitives."""
+    rows = [r for r in ROWS if r.kind in p.rows]
+    status = next((s for s in ("assumed", "observed") if any(r.status == s for r in rows)), "documented")
+    seen = " ".join(f"`{name}`" for name in dict.fromkeys(n for r in rows for n in r.litmus))
+    words = " ".join(f"`{w}`" for w in p.words)
+    targets = ", ".join(t.removeprefix("cuda:") for t in p.targets) or "nothing yet"
+    return f"| {p.name} | {words} | {targets} | {status} | {seen} |"
+
+
 def page() -> str:
     """The text of docs/memory_model.md."""
     out = [HEAD]
@@ -72,6 +95,9 @@ def page() -> str:
         out.append("|---|---|---|---|---|---|---|")
         out += [line(row) for row in rows]
         out.append("")
+    out.append(PRIMITIVES)
+    out += [primitive(p) for p in primitives()]
+    out.append("")
     out.append(TAIL)
     out += [outcome(name, found) for name, found in results().items()]
     return "\n".join([*out, ""])
