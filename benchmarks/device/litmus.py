@@ -2,7 +2,7 @@
 """Litmus tests of the memory model's rows on the device: what each promises, kept and left out, counted.
 
 `python benchmarks/device/litmus.py make` compiles (no GPU needed) to benchmarks/build/litmus;
-`python benchmarks/device/litmus.py run OUT.json` runs there. Each test is a kernel in two variants: `kept` has the
+`python benchmarks/device/litmus.py run OUT.json [NAME...]` runs there (those named, or all). Each test is a kernel in two variants: `kept` has the
 synchronisation and must count no wrong value; `left` has it out: what it counts is an observation, and 0 no permission.
 Every wait gives up after a while and counts as stuck, so that nothing hangs. `hardware/memory_model.py` names the tests
 beside the rows that they are of.
@@ -571,8 +571,79 @@ TESTS: tuple[Litmus, ...] = (
         launches=30,
         dependent=True,
     ),
+    Litmus(
+        "ring_of_copies",
+        "slots that threads fill by cp.async, whose completion arrives at a phased barrier, and others read and give back"
+        " (left: the threads arrive themselves)",
+        """
+  __shared__ __align__(16) u32 data[2][256]; __shared__ u64 bars[4];
+  u32 t = threadIdx.x & 63;
+  u32* mine = scratch + blockIdx.x * 4096;
+  if (!threadIdx.x) for (u32 i = 0; i < 4; i++) init(at(bars + i), 64);
+  for (u32 i = threadIdx.x; i < 4096; i += blockDim.x) mine[i] = pattern(blockIdx.x, i);
+  __threadfence(); __syncthreads();
+  for (u32 n = 0; n < 400; n++) {
+    u32 slot = n & 1, turn = n >> 1;
+    if (threadIdx.x < 64) {
+      if (!passed(at(bars + 2 + slot), (turn & 1) ^ 1)) STUCK;
+      u32* from = mine + (n * 256 + t * 4) % 4096;
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at(data[slot] + t * 4)), "l"(from) : "memory");
+      if (KEPT) asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(at(bars + slot)) : "memory");
+      else arrive(at(bars + slot));
+    } else {
+      if (!passed(at(bars + slot), turn & 1)) STUCK;
+      u32 i = (t ^ 33) * 4 + 3;
+      WRONG(volatile_load(data[slot] + i) != pattern(blockIdx.x, (n * 256 + i) % 4096));
+      arrive(at(bars + 2 + slot));
+    }
+  }
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  __syncthreads();""",
+    ),
+    Litmus(
+        "stores_that_signal",
+        "st.async to the other workgroup of a cluster, which waits for its bytes at the scope of the cluster (left: it reads"
+        " before it waits)",
+        """
+  __shared__ __align__(16) u32 data[128]; __shared__ u64 bars[1];
+  u32 rank, there, bar;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at(data)), "r"(rank ^ 1));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(bar) : "r"(at(bars)), "r"(rank ^ 1));
+  if (!threadIdx.x) { init(at(bars), 1); fence_init(); }
+  data[threadIdx.x] = 0;
+  asm volatile("barrier.cluster.arrive.release.aligned;\\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  for (u32 r = 0; r < 300; r++) {
+    if (!threadIdx.x) expect(at(bars), 512);
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(there + 4 * threadIdx.x), "r"(pattern(r * 2 + rank, threadIdx.x)), "r"(bar) : "memory");
+    u32 i = threadIdx.x ^ 64, early = volatile_load(data + i), yes = 0;
+    for (u32 n = 0; n < 400000 && !yes; n++)
+      asm volatile("{\\n.reg .pred p;\\nmbarrier.test_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\\nselp.u32 %0, 1, 0, p;\\n}" : "=r"(yes) : "r"(at(bars)), "r"(r & 1) : "memory");
+    if (!yes) STUCK;
+    u32 got = KEPT ? volatile_load(data + i) : early;
+    WRONG(got != pattern(r * 2 + (rank ^ 1), i));
+    asm volatile("barrier.cluster.arrive.release.aligned;\\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  }""",
+        cluster=2,
+    ),
+    Litmus(
+        "clusters_that_meet",
+        "all clusters of a cooperative launch wait for one another, 100 times",
+        """
+  if (!threadIdx.x) for (u32 r = 1; r <= 100; r++) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(scratch) : "memory");
+    u32 seen = 0, i = 0;
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(scratch) : "memory");
+    while (seen < (launch * 100 + r) * gridDim.x && ++i < 4000000);
+    WRONG(i >= 4000000);
+  }""",
+        cluster=2,
+        cooperative=True,
+        launches=5,
+        left=False,
+    ),
 )
-"""Every test; rows of the memory model name them."""
+"""Every test; rows of the memory model name those that have run."""
 
 
 def text() -> str:
@@ -643,15 +714,15 @@ def variant(test: Litmus, kept: bool, module: Any, torch: Any) -> dict[str, Any]
     return {**found, "words changed beyond the end": beyond} if test.map == "store" else found
 
 
-def run(path: Path) -> None:
-    """Every test, kept and left out; the report is written after each, so that a lost device loses one."""
+def run(path: Path, only: tuple[str, ...] = ()) -> None:
+    """Every test (`only`: these), kept and left out; the report is written after each, so that a lost device loses one."""
     torch = importlib.import_module("torch")
     cuda = importlib.import_module("treadle.runtime.cuda")
     device = importlib.import_module("treadle.runtime.driver").device
     torch.zeros(1, device="cuda")
     module = cuda.load_cubin((BUILD / "litmus.cubin").read_bytes(), "sm_90a", device(0), name="litmus")
     report: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "tests": {}}
-    for test in TESTS:
+    for test in (t for t in TESTS if not only or t.name in only):
         entry: dict[str, Any] = {"what": test.what}
         for kept in (True, False)[: 1 + test.left]:
             try:
@@ -666,7 +737,7 @@ def run(path: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["make"]:
         make()
-    elif len(sys.argv) == 3 and sys.argv[1] == "run":
-        run(Path(sys.argv[2]))
+    elif len(sys.argv) >= 3 and sys.argv[1] == "run":
+        run(Path(sys.argv[2]), tuple(sys.argv[3:]))
     else:
         raise SystemExit(__doc__)

@@ -47,8 +47,9 @@ is an observation, never a permission. *Stuck*: waits that did not end.
 
 
 def results() -> dict[str, dict[str, Any]]:
-    """What the tests gave on the device when they last ran."""
-    return json.loads(max(RESULTS.glob("*-litmus.json")).read_text())["tests"]
+    """What each test gave on the device when it last ran."""
+    files = sorted(RESULTS.glob("*-litmus*.json"))
+    return {name: found for file in files for name, found in json.loads(file.read_text())["tests"].items()}
 
 
 def outcome(name: str, found: dict[str, Any]) -> str:
