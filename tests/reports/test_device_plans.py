@@ -15,7 +15,13 @@ from tests.reports import test_process as process
 from tests.reports.ways import everywhere
 
 import treadle as td
-from treadle import bf16, f32, i32, i64, like
+from treadle import bf16, f16, f32, i32, i64, like
+from treadle.algebra.expr import const
+from treadle.checker import check
+from treadle.lib import matmul
+from treadle.plan.facts import contiguous
+from treadle.simulate.run import simulate
+from treadle.targets.cuda.parted import PartedStreams
 from treadle.toolchain.nvrtc import compile_cuda
 
 TARGET = "cuda:sm_90a"
@@ -106,3 +112,39 @@ def test_u48_buffers_that_do_not_fit_are_refused_with_their_sizes() -> None:
     assert "A" in caught.value.found and "64" in caught.value.found
     plan = tiled.plan(a, b, target=TARGET, where=[td.atom("acc", "wgmma")])
     assert plan.check().status == "verified"
+
+
+# U60: few rows times a matrix of 5120 x 1792, with the depth cut into parts for all multiprocessors.
+
+
+def test_u60_few_rows_are_planned_with_the_depth_in_parts() -> None:
+    """One text is judged for every number of rows; each of 1 to 16 is a call of it."""
+    plan = matmul.plan(like(f16, 1, 5120), like(f16, 5120, 1792), target=TARGET)
+    assert plan.check().status == "verified"
+    source, family = plan.program.program, PartedStreams()
+    facts = contiguous(source, TARGET, {"M": 16, "N": 1792, "K": 5120})
+    few = {"columns": 16, "step": 256, "versions": 3, "turned": True, "parts": 4, "staged": False, "raster": "row"}
+    point = {a.name: a.values[0] for a in family.axes(source, facts)} | few
+    assert family.admits(source, facts) == [] and family.cost(source, facts, point).total < 2e-5
+    guard = family.guard(source, facts, point)
+    machine = family.build(source, facts, point, guard)
+    assert check(machine).status == "verified"
+    depth = [b for b in machine.host.workspace if len(b.shape) == 3]
+    assert len(machine.host.launches) == 2 and depth, "a launch for the parts, one that folds them"
+    for rows in range(1, 17):
+        sizes = {"M": const(rows), "N": const(1792), "K": const(5120)}
+        told = [c.expr.substitute(sizes).constant for c in guard.constraints()]
+        assert None not in told and all(n is not None and n >= 0 for n in told)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 16])
+def test_u60_parts_of_the_depth_are_exact(rows: int) -> None:
+    source = matmul.plan(like(f16, 1, 512), like(f16, 512, 72), target=TARGET).program.program
+    family, sizes = PartedStreams(), {"M": rows, "N": 72, "K": 520}
+    facts = contiguous(source, TARGET, sizes)
+    few = {"columns": 16, "step": 128, "versions": 2, "turned": True, "parts": 2, "staged": False, "raster": "row"}
+    point = {a.name: a.values[0] for a in family.axes(source, facts)} | few
+    machine = family.build(source, facts, point, family.guard(source, facts, point))
+    a, b = (np.random.default_rng(rows).integers(-2, 3, s).astype(np.float16) for s in ((rows, 520), (520, 72)))
+    run = simulate(machine, {"A": a, "B": b, "Y": np.full((rows, 72), np.nan, np.float32)})
+    assert run.findings == [] and (run.outputs["Y"] == a.astype(np.float64) @ b.astype(np.float64)).all()

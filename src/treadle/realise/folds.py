@@ -98,6 +98,8 @@ class Folds(Matrix):
     def partial_sums(self, run: Running, inner: Frame) -> str:
         """The fragment of a fold's accumulator."""
         result = run.item.op.result
+        if result.name not in self.choices.along:
+            return self.fragment(result.hint or result.name, result.type.dtype, run.slots, inner)
         shape = tuple(inner.width(s) // self.together(run, s) for s in run.slots)
         return self.parts.fragment(result.hint or result.name, result.type.dtype, shape)
 
