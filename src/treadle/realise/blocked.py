@@ -43,6 +43,8 @@ from treadle.realise.tidy import without_idle
 
 THREADS = 256
 BLOCK = Agent(((2, "lane", 8), (3, "lane", 4), (6, "warp", 2), (7, "warp", 4)))
+WHOLE = "whole"
+"""Tag of a load of a block, which most often is whole: threads need no mask then."""
 PAD = 4
 """Elements between rows of a slot, so that neighbours along the depth lie in different banks."""
 
@@ -133,10 +135,10 @@ class BlockedLowering(StreamLowering):
         """Rank-one updates that are scheduled together."""
         return min(16, self.feeding.step)
 
-    def contract(self, made: list[Issued], frame: Frame) -> None:
-        """Rank-one updates out of the slots, one coordinate of the depth after another."""
-        depth = self.feeding.step
-        loop = form.Loop(var=self.parts.fresh("d"), lo=const(0), hi=const(depth), step=const(1), unroll=self.unroll)
+    def contract(self, made: list[Issued], frame: Frame, start: int = 0, stop: int | None = None) -> None:
+        """Rank-one updates out of the slots, one coordinate of the depth after another, from `start` to `stop`."""
+        ends = const(start), const(self.feeding.step if stop is None else stop)
+        loop = form.Loop(var=self.parts.fresh("d"), lo=ends[0], hi=ends[1], step=const(1), unroll=self.unroll)
         inner = frame.child(loop.body)
         inner.symbols.add(loop.var)
         at = sym(loop.var)
@@ -186,7 +188,9 @@ class BlockedLowering(StreamLowering):
         whose lanes say where."""
         outer, inner = self.extent(tile.outer), self.extent(tile.inner)
         each = self.together(tile)
-        lanes = min(32, inner // each)
+        # What lies along the depth is stored across it: few lanes along it, or they would meet in the same banks.
+        few = 32 if self.order(tile)[0] == tile.outer else max(1, 8 // each, THREADS // outer)
+        lanes = min(few, inner // each)
         rest, warps = 32 // max(lanes, 1), 8
         rounds, sweeps = max(1, inner // (lanes * each)), outer // (rest * warps)
         if inner % (lanes * each) or outer % (rest * warps) or lanes & (lanes - 1):
@@ -206,7 +210,11 @@ class BlockedLowering(StreamLowering):
         coords = self.coords(value.type.axes, place)
         slots = self.slots_of(coords, place)
         dtype = next(b.dtype for b in self.parts.buffers if b.name == self.slots_of_tiles[id(tile)])
+        first = len(frame.body)
         got = self.padded(tile, coords, slots, place)
+        for made in frame.body[first:]:
+            if isinstance(made, form.Load) and made.where:
+                made.tags = (*made.tags, WHOLE)
         if got.dtype != dtype:
             got = self.compute(value, coords, "cast", [got], place, slots=slots, dtype=dtype)
         self.agent = before

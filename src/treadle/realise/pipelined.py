@@ -1,7 +1,8 @@
 """Contractions by multiply-add whose next block is in registers while one is contracted.
 
-Threads ask for the elements of a block an iteration ahead, contract out of one slot of shared memory, put what has come
-meanwhile into the other one, and meet once. Values may be converted and computed on the way as in `blocked`.
+Threads ask for the elements of a block an iteration ahead, contract half of what is in one slot of shared memory, put
+what has come meanwhile into the other one, contract the other half, and meet once. Values may be converted and computed
+on the way as in `blocked`.
 """
 
 from __future__ import annotations
@@ -71,6 +72,9 @@ class PipelinedLowering(SlottedLowering):
         at, block = self.block_at(frame)
         following = at + self.feeding.step
         asked = self.asked(following, frame)
-        self.contract(made, frame)
+        # Stores between two halves of the products: behind all of them every thread would wait for all others'.
+        half = self.feeding.step // 2
+        self.contract(made, frame, 0, half)
         self.kept(asked, following, (block + 1) % self.feeding.versions, frame)
+        self.contract(made, frame, half)
         frame.body.append(self.meet())

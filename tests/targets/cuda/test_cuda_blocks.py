@@ -75,7 +75,8 @@ def _in_iterations(text: str, what: str, by: str) -> str:
 def _earlier(text: str) -> str:
     lines = text.splitlines()
     place = [i for i, line in enumerate(lines) if "sync barrier.sync" in line][1]
-    return "\n".join([*lines[: place - 1], lines[place], lines[place - 1], *lines[place + 1 :]])
+    last = max(i for i, line in enumerate(lines[:place]) if line.lstrip().startswith("store "))
+    return "\n".join([*lines[:last], lines[place], *lines[last:place], *lines[place + 1 :]])
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -7,9 +7,9 @@ the mask provably the same for all of it; the others move one by one. A masked s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from treadle.algebra.expr import ZERO, Constraint, Expr, sym
+from treadle.algebra.expr import ZERO, Constraint, Expr, Sym, const, sym
 from treadle.dtype.formats import f32
 from treadle.machine.form import Fill, FragRef, Load, MemRef, Store
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
@@ -19,6 +19,9 @@ from treadle.targets.cuda.emit.scope import Scope, register
 from treadle.targets.cuda.emit.storage import Storage, element_type
 from treadle.targets.cuda.emit.values import HALVES, Val, bits, ctype, number
 
+WHOLE = "whole"
+"""Tag of a load that most often has all of its elements: one test for all of them comes first, and where it holds, no
+masks."""
 _WORDS = {16: "uint4", 8: "uint2", 4: "u32", 2: "u16"}
 _FIELDS = "xyzw"
 
@@ -256,6 +259,15 @@ def load(scope: Scope, stmt: Load) -> None:
     if memory.halves:
         _load_halves(scope, stmt, made, memory, where, points, fill)
         return
+    if WHOLE in stmt.tags and (tests := whole(scope, stmt, made)):
+        inner = scope.child()
+        with inner.block(f"if ({tests}) {{", "} else {"):
+            load(inner, replace(stmt, where=(), tags=()))
+        other = scope.child()
+        other.depth += 1
+        load(other, replace(stmt, tags=()))
+        scope.line("}")
+        return
     with scope.block("{"):
         pointer = Pointer(scope, memory, stmt.src, points[0])
         pointer.start()
@@ -266,6 +278,26 @@ def load(scope: Scope, stmt: Load) -> None:
             else:
                 _load_run(scope, pointer, run, made, fill, loose)
         _settle(scope, made, loose)
+
+
+def whole(scope: Scope, stmt: Load, made: Layout) -> str:
+    """A test, the same for all threads, under which a load has all of its elements; "": there is none."""
+    if scope.inside(made):
+        return ""
+    tests: list[str] = []
+    for one in stmt.where:
+        expr = one.expr
+        for axis, size in enumerate(made.frag.shape):
+            name = f"${axis}"
+            along = expr.coefficient(Sym(name))
+            expr = expr.substitute({name: const(0 if along >= 0 else size - 1)})
+            if (one.expr - sym(name) * along).symbols & {name}:
+                return ""
+        if one.equality or expr.functions:
+            return ""
+        test = scope.symbols.condition(Constraint(expr))
+        tests += [] if test is None else [f"({test})"]
+    return " && ".join(dict.fromkeys(tests))
 
 
 def _load_halves(
