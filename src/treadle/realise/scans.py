@@ -7,7 +7,7 @@ state of hangs on those alone.
 
 from __future__ import annotations
 
-from treadle.algebra.dims import Part
+from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Constraint, Expr, const, lt, sym
 from treadle.ir.ops.fold import Scan
 from treadle.machine import form
@@ -105,7 +105,7 @@ class ScanLowering(LaneLowering):
             made = self.scan_inside(run, op, lane, got, slots, bool(folding), inner)
         self.show(run, made, at, slots, inner)
 
-    def show(self, run: Prefixes, made: FragRef, at: dict[object, Expr], slots: tuple[str, ...], inner: Frame) -> None:
+    def show(self, run: Prefixes, made: FragRef, at: dict[Dim, Expr], slots: tuple[str, ...], inner: Frame) -> None:
         """The prefixes as elements of the scan."""
         value = run.item.op.result
         coords = tuple(at[a.dim] for a in value.type.axes)

@@ -87,7 +87,7 @@ class _Scanning:
             first = at - at // mode.stride % mode.size * mode.stride
             groups.setdefault((*place[: self.axis], first, *place[self.axis + 1 :]), []).append(place)
         blocks, totals = self.blocks, self.totals
-        self.blocks, self.totals = {}, {}
+        self.blocks, self.totals = dict[Place, list[Place]](), dict[Place, str]()
         for first, members in groups.items():
             order = members[::-1] if self.stmt.reverse else members
             before = totals[order[0]]
