@@ -216,7 +216,17 @@ def timed(dtype: str, m: int, n: int, ours: list[Any], flush: Any, kind: Any) ->
             "of copy",
             round(row["of_copy"], 3),
         )
-        print(row["case"], name, *said, "wrong", row["wrong"], row["plan"], flush=True)
+        print(
+            row["case"],
+            name,
+            *said,
+            "of copy",
+            round(row["of_copy"], 3),
+            "wrong",
+            row["wrong"],
+            row["plan"],
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
