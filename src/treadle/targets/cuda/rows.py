@@ -20,6 +20,7 @@ from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.channels import PRODUCER, Channels, through_channels
 from treadle.realise.choices import Choices, NotLowered
+from treadle.realise.earlier import loads_earlier
 from treadle.realise.rows import Stripe, over_lanes
 from treadle.realise.universal import base_facts
 from treadle.targets.cuda.ledger import functions_by_hardware
@@ -58,6 +59,13 @@ SHARED = 227 * 1024
 
 MOST_WORKGROUPS = 65536
 """In a launch; up to so many rows, each has its own, dealt out as multiprocessors become free."""
+
+STEP = 0.6e-6
+"""Seconds of a tile of a scan that no other tile of its row hides: its loads, and the meeting of the warps (measured:
+0.55 to 0.65 us, benchmarks/results/2026-11-30-scans.json)."""
+
+ALONE = 47e9
+"""Bytes a second that a multiprocessor moves for tiles which follow one another (measured in the same place)."""
 
 BURST = 16
 """Elements that a thread takes at a time where a row is swept."""
@@ -157,7 +165,8 @@ class Rows:
     plan is for rows that fill the threads' shares exactly, and has no masks; slots of the rings through which copy
     engines bring rows (0: threads load them), and of those through which rows leave; whether the assembler is asked for
     one workgroup a multiprocessor more than the registers of a thread would leave room for; whether long rows are drawn
-    as tickets, not dealt out beforehand."""
+    as tickets, not dealt out beforehand; whether a row that is scanned tile by tile has its next tile loaded while this
+    one is scanned."""
 
     name = "rows"
 
@@ -178,6 +187,8 @@ class Rows:
             found += [Axis("slots", (0, 1, 2, 3)), Axis("stages", (0, 1, 2))]
         if rates(facts).engines and few_long_rows(shape_of(program, facts)):
             found.append(Axis("tickets", (False, True)))
+        if scans(shape_of(program, facts)):
+            found.append(Axis("next", (False, True)))
         return [*found, Axis("close", (False, True))]
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
@@ -245,11 +256,14 @@ class Rows:
         share = max((s.vector * s.rounds for s in stripes.values()), default=1)
         if held and share > HELD:
             return CostVector(compute=inf)
-        passes, busy = 1.0, 1.0
+        if point.get("next") and (held or channels.slots or close):
+            return CostVector(compute=inf)
+        passes, busy, tiles = 1.0, 1.0, 1.0
         for name, one in along(shape).items():
             extent = max(1, facts.value(one.dim.extent))
             width = stripes[name].width(warps)
             busy = min(busy, extent / (width * ceil(extent / width)))
+            tiles = max(tiles, ceil(extent / width))
             if not held and one.whole:
                 passes = max(passes, 1.0 + dependent_folds(shape))
         rows = instances(shape, along(shape), stripes, warps)
@@ -273,11 +287,18 @@ class Rows:
         again = passes - 1.0
         # Every thread of a workgroup folds the shares of all warps.
         around = rows * threads * (60.0 + folds * (15.0 + 1.25 * warps if warps > 1 else 10.0))
+        around += rows * tiles * threads * scans(shape) * (20.0 + 5.0 * warps if warps > 1 else 10.0)
         slots = (1.0 + 0.5 * again) * shape.work() / busy * (0.98 if point.get("exact") else 1.0) + around
         compute = slots / (rate.lanes * rate.processors * rate.clock)
         stalls = waves * (rate.latency + exchanges) / (1.0 if a_processor == 1 else 1.6)
         # One workgroup on a multiprocessor reads, computes and writes in turn, faster than its share of the bandwidth.
         turns = compute - moved / 3 if a_processor == 1 and not early and not channels.slots else 0.0
+        if scans(shape):
+            steps = tiles * waves
+            a_tile = shape.bytes() / (rows * tiles) * min(a_processor, ceil(rows / rate.processors))
+            moved = (
+                max(moved, steps * (STEP * (0.5 if point.get("next") else 1.0) + a_tile / ALONE)) + 0.25 * steps * STEP
+            )
         apart = apart_of(a_processor, warps, channels, close)
         # Rows dealt out beforehand end at different times; where computing is short, more of it is hidden.
         dealt = 1.0 + (DRAWN if channels.tickets else UNEVEN if channels.slots else 0.0)
@@ -292,7 +313,10 @@ class Rows:
     def registers(self, shape: Shape, point: Point) -> float:
         """About how many a thread needs, loads ahead left out."""
         share = max((s.vector * s.rounds for s in self.stripes(shape, point).values()), default=1)
-        return 24 + share * (1.25 if point["held"] else 1.5)
+        need = 24 + share * (1.25 if point["held"] else 1.5)
+        if scans(shape):
+            need += 4 + share * (0.25 + (one_element(shape) / 4 if point.get("next") else 0.0))
+        return need
 
     def rationed(self, shape: Shape, point: Point) -> float:
         """As `registers`, with what is read beside the row, and wide elements that are not unpacked at each use: where
@@ -343,6 +367,8 @@ class Rows:
         )
         if channels.slots:
             return through_channels(machine, channels)
+        if point.get("next"):
+            return loads_earlier(machine)
         return with_next(machine) if early else machine
 
     def resident(self, shape: Shape, point: Point) -> int:
