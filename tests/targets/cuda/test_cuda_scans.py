@@ -106,6 +106,30 @@ def test_the_default_plan_scans_by_lanes() -> None:
     assert plan.machine().count(" = scan add ") >= 1 and plan.check().status == "verified"
 
 
+@pytest.mark.parametrize(("name", "warps"), [("sums", 1), ("before, from the end", 4), ("two", 4), ("greatest", 1)])
+def test_the_next_tile_is_loaded_early(name: str, warps: int) -> None:
+    kernel, dtype, staged = KINDS[name]
+    source = expanded(kernel, dtype, **staged)
+    for columns in (1, 1300):
+        sizes = {"M": 2, "N": columns}
+        machine = built(source, sizes, 8, warps=warps, held=False, next=True)
+        assert "_next" in print_machine(machine) and check(machine).status == "verified"
+        tried(machine, source, sizes, tolerance=2e-2 if dtype.bits == 16 else 1e-6)
+
+
+def test_what_is_loaded_early_is_the_next_tile() -> None:
+    source = expanded(scans.cumsum, td.f32)
+    text = print_machine(built(source, {"M": 8, "N": 4096}, warps=1, held=False, next=True))
+    assert check(parse_machine(text)).status == "verified"
+    for old, new in (
+        ("load X[t_m, $0 + 512*n + 512]", "load X[t_m, $0 + 512*n]"),
+        ("n + 2 <= (N + 511) // 512 fill -0.0", "n + 2 <= (N + 511) // 512 fill 0.5"),
+        ("_0 = copy _0_next", "_0 = copy _2"),
+    ):
+        assert old in text, text
+        assert check(parse_machine(text.replace(old, new, 1))).status != "verified", new
+
+
 WRONG = {
     "an element too many": (1, " axes (0) onto", " axes (0) exclusive onto", None),
     "from the other end": (1, " axes (0) onto", " axes (0) reverse onto", None),

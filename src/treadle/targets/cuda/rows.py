@@ -60,12 +60,15 @@ SHARED = 227 * 1024
 MOST_WORKGROUPS = 65536
 """In a launch; up to so many rows, each has its own, dealt out as multiprocessors become free."""
 
-STEP = 0.6e-6
-"""Seconds of a tile of a scan that no other tile of its row hides: its loads, and the meeting of the warps (measured:
-0.55 to 0.65 us, benchmarks/results/2026-11-30-scans.json)."""
+STEP = {False: 0.62e-6, True: 0.46e-6}
+"""Seconds of a tile of a scan that no other tile of its row hides, its loads and the meeting of the warps; where the
+next tile's loads are on their way (measured, benchmarks/results/2026-11-30-scans.json: 0.55 to 0.65, 0.42 to 0.48)."""
 
-ALONE = 47e9
+ALONE = {False: 47e9, True: 74e9}
 """Bytes a second that a multiprocessor moves for tiles which follow one another (measured in the same place)."""
+
+SPARSE = 0.27
+"""Of the seconds of a tile, what is left of them where there is enough else to do."""
 
 BURST = 16
 """Elements that a thread takes at a time where a row is swept."""
@@ -294,11 +297,10 @@ class Rows:
         # One workgroup on a multiprocessor reads, computes and writes in turn, faster than its share of the bandwidth.
         turns = compute - moved / 3 if a_processor == 1 and not early and not channels.slots else 0.0
         if scans(shape):
-            steps = tiles * waves
-            a_tile = shape.bytes() / (rows * tiles) * min(a_processor, ceil(rows / rate.processors))
-            moved = (
-                max(moved, steps * (STEP * (0.5 if point.get("next") else 1.0) + a_tile / ALONE)) + 0.25 * steps * STEP
-            )
+            ahead = bool(point.get("next"))
+            steps, busy_ones = tiles * waves, min(rows, rate.processors)
+            alone = steps * STEP[ahead] + shape.bytes() / (busy_ones * ALONE[ahead])
+            moved = max(moved, alone) + SPARSE * steps * STEP[ahead]
         apart = apart_of(a_processor, warps, channels, close)
         # Rows dealt out beforehand end at different times; where computing is short, more of it is hidden.
         dealt = 1.0 + (DRAWN if channels.tickets else UNEVEN if channels.slots else 0.0)
