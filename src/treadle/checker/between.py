@@ -147,7 +147,7 @@ class Between:
             if met or joins_whole(stmt, self.role, self.everyone):
                 self.state = {}
             return
-        if isinstance(stmt, Sync) and stmt.kind == "cluster.wait" and len(self.kernel.roles) == self.role.agents == 1:
+        if isinstance(stmt, Sync) and stmt.kind == "cluster.wait":
             self.state = {}  # all threads of the cluster have arrived (`clusters`: just before)
             return
         if meets(stmt):

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 
 from treadle.algebra.expr import Expr
 from treadle.algebra.sets import Facts
-from treadle.checker.gpu import accesses
+from treadle.checker.gpu import accesses, handed
 from treadle.checker.source import Source
 from treadle.checker.steps import kind
 from treadle.checker.verdict import Refused, Unsure
@@ -114,7 +114,8 @@ class Clusters:
             self._alike(role)
 
     def _ends(self, role: Role) -> None:
-        """The cluster's barrier stands at the beginning, at the end, and between them only in a kernel of one agent."""
+        """The cluster's barrier stands at the beginning, at the end, and between them, an arrival with its wait. (All
+        roles meet as often: `rings`.)"""
         body, alone = role.body, len(self.kernel.roles) == 1 and role.agents == 1
         self.at = last = body[-1] if body else None
         # Without phased barriers, none is reached but by loads and stores: behind a meeting that ends each task, too.
@@ -132,8 +133,8 @@ class Clusters:
             self.at = s
             if kind(s) not in FAREWELL or id(s) in edge:
                 continue
-            if not alone:
-                raise Unsure("J5", "roles meet the cluster within their work", missing="one role of one agent")
+            if not alone and handed(self.kernel):
+                raise Unsure("J5", "roles that hand over meet the cluster within their work", missing="one of both")
             if (kind(s), kind(behind)) != FAREWELL and (kind(before), kind(s)) != FAREWELL:
                 raise Unsure("J5", f"{kind(s)} alone", missing="an arrival and the wait behind it")
 

@@ -9,6 +9,9 @@ What others wrote is known behind a meeting of the cluster, where every thread o
 written there, all had, each for its number. Between two meetings a place that one workgroup reaches in another may not
 be accessed by both sides, unless all only read, or all write the same version (then each writes the same value). A
 barrier of one workgroup orders nothing for another.
+
+One role does so; others, beside rings too, meet the cluster as often, in the same places among the steps of their rings
+(`rings`).
 """
 
 from __future__ import annotations
@@ -63,11 +66,12 @@ class Peers:
         if not self.names:
             return self.kernel
         self.at = next(s for r in self.kernel.roles for s in walk(r.body) if self._reaches(s))
-        if len(self.kernel.roles) != 1 or self.kernel.roles[0].agents != 1:
-            raise Unsure("J2", "roles of a cluster reach other workgroups", missing="one role of one agent")
+        reaching = [r for r in self.kernel.roles if any(self._reaches(s) for s in walk(r.body))]
+        if len(reaching) != 1 or reaching[0].agents != 1:
+            raise Unsure("J2", "roles of a cluster reach other workgroups", missing="one role of one agent that does")
         buffers = [self._buffer(b) if b.name in self.names else b for b in self.kernel.buffers]
-        (role,) = self.kernel.roles
-        return replace(self.kernel, buffers=buffers, roles=[replace(role, body=self._body(role.body))])
+        roles = [replace(r, body=self._body(r.body)) for r in self.kernel.roles]
+        return replace(self.kernel, buffers=buffers, roles=roles)
 
     def _reaches(self, stmt: object) -> bool:
         refs = (getattr(stmt, n, None) for n in ("src", "dst"))

@@ -8,7 +8,8 @@ back once
 all its reads are complete, moves on. Producer and consumers go through the same controls around a step, so their
 n-th steps are the same step; the order in which a consumer first waits for rings is the order in which the producer
 fills them, and it has given back step n - slots before it waits for step n: then no wait is for ever (the earliest
-unfilled step is blocked by no consumer).
+unfilled step is blocked by no consumer). Where roles meet their cluster between steps, they do it in the same places
+among them: a meeting is then a step like others in that order, which all come to.
 """
 
 from __future__ import annotations
@@ -102,6 +103,11 @@ class Rings:
             or (many and any(is_meeting(s, threads, self.handed) for r in self.kernel.roles for s in walk(r.body)))
         ):
             self._setup()
+        if self.cluster > 1:
+            for role, other in zip(self.kernel.roles, self.kernel.roles[1:], strict=False):
+                self.lets = lets_of(role), lets_of(other)
+                self.told = values_at(role) | values_at(other)
+                self.same(self._tree(role.body, (), set()), self._tree(other.body, (), set()), {})
         for role in producers:
             for other in consumers:
                 mine = {full for name, full in self.taken if name == other.name}
@@ -451,6 +457,8 @@ class Rings:
         for s in body:
             if kind(s) in words and isinstance(s, Sync) and s.object is not None and s.object.name in only:
                 found.append(("ring", s.object.name, []))
+            elif kind(s) == "cluster.wait":
+                found.append(("ring", "the cluster", []))
             elif isinstance(s, Loop | Tasks):
                 inner = self._tree(s.body, words, only)
                 if inner:
