@@ -47,7 +47,7 @@ class ScanLowering(LaneLowering):
         )
         self.made_in[run.carry] = middle
         if folding:
-            (loop, frame), lane = folding[0], self.along(part, inner)
+            (loop, frame), lane = folding[0], self.standing(part, inner)
             holds = self.state(run, self.before(op, lane, const(0)), {}, frame)
             loop.invariants += (form.Invariant(run.carry, holds),)
         return run
@@ -58,7 +58,7 @@ class ScanLowering(LaneLowering):
         assert isinstance(op.merge, str)
         return 0.0 if op.merge == "add" and dtype.is_float and op.exclusive else identity(op.merge, dtype)
 
-    def along(self, part: Part, frame: Frame) -> Lane:
+    def standing(self, part: Part, frame: Frame) -> Lane:
         """Where the frame stands along the axis of a scan."""
         key = self.key(part, frame)
         return frame.lane(key) or Lane(key, key[1])
@@ -89,7 +89,7 @@ class ScanLowering(LaneLowering):
 
     def scan(self, run: Prefixes, folding: Loops, inner: Frame) -> None:
         op, (part,) = scan_of(run.item), run.item.inner
-        lane = self.along(part, inner)
+        lane = self.standing(part, inner)
         source = op.sources[0]
         axes = (*run.item.outer, part)
         at = dict(zip((a.dim for a in axes), self.coords(axes, inner), strict=True))
