@@ -17,7 +17,7 @@ from treadle.realise.frame import Frame, Got, Kept, reference
 from treadle.realise.items import Item
 from treadle.realise.nest import Nests
 from treadle.realise.parts import scattered, scatters, touched_part
-from treadle.realise.storage import wide, zero
+from treadle.realise.storage import Loops, wide, zero
 
 Holder = Kept | str
 """Where a carried value lives: a buffer, or a fragment's name."""
@@ -87,11 +87,14 @@ class Carried(Nests, ABC):
 
     def fill(self, value: Value, place: Kept, frame: Frame) -> None:
         """Stores all elements of a value into a buffer: zeros for those that have no value yet."""
-        loops: list[tuple[form.Loop, Frame]] = []
+        loops: Loops = []
         inner = frame
         keys = self.free(place.parts(value), frame)
         self.lead([keys])
         for key in self.nest_order(keys):
+            if not loops and self.choices.share and not frame.in_tasks and not frame.lanes:
+                loops, inner = self.shared(key, self.width_of(key, bool(place.tiles)), inner)
+                continue
             # The padding of whole tiles is written too.
             loop, inner = self.over(key, self.width_of(key, bool(place.tiles)), inner)
             loops.append((loop, inner))
@@ -201,9 +204,12 @@ class Carried(Nests, ABC):
     def move(self, value: Value, name: Value, place: Kept, contraction: bool, frame: Frame) -> None:
         """Stores a value into a holder along its axes that are still free, under the name `name`."""
         own = self.own_part(value, frame)
-        loops: list[tuple[form.Loop, Frame]] = []
+        loops: Loops = []
         inner = frame
         for key in self.nest_order(self.free(own, frame)):
+            if not loops and self.choices.share and not frame.in_tasks and not frame.lanes:
+                loops, inner = self.shared(key, self.width_of(key, contraction), inner)
+                continue
             loop, inner = self.over(key, self.width_of(key, contraction), inner)
             loops.append((loop, inner))
         coords = self.coords(own, inner)

@@ -89,6 +89,9 @@ class Choices:
     each lane. Each lane has a partial sum; these are joined at the end. What it accumulates onto is zero."""
     alone: frozenset[str] = frozenset()
     """Values that are made in a nest of their own, in loops of their own order and fragments of their own shape."""
+    share: tuple[int, int] | None = None
+    """Statements outside parallel regions are handed to workers, so many coordinates of their outermost dimension a
+    task: along the lanes (the second number), or not."""
     bands: tuple[Band, ...] = ()
     """Regions that instances of a later one make for themselves, as far as they need."""
     unroll: int = 1

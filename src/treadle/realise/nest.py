@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.algebra.expr import Expr
-from treadle.analysis.uses import PURE
+from treadle.analysis.uses import PURE, flat_subs
 from treadle.ir.core import Op, Value
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.fold import Mma, Reduce
@@ -21,6 +21,7 @@ from treadle.machine.form import FragRef, MemRef, StoreClaim
 from treadle.realise.folds import Folds
 from treadle.realise.frame import Frame, Got, Kept, PartKey, positions
 from treadle.realise.items import Item
+from treadle.realise.storage import Loops
 
 
 @dataclass(eq=False)
@@ -118,9 +119,12 @@ class Nests(Folds, ABC):
                 place = item.target if isinstance(item.target, Kept) else self.keep_place(made, frame)
                 self.version(made, place, frame)
                 outside.append((item, place))
-        loops: list[tuple[form.Loop, Frame]] = []
+        loops: Loops = []
         inner = frame
         for key in rows:
+            if not loops and not frame.in_tasks and not frame.lanes and self.apart(items):
+                loops, inner = self.shared(key, self.width_of(key, contraction), inner)
+                continue
             loop, inner = self.over(key, self.width_of(key, contraction), inner)
             loops.append((loop, inner))
         self.parted = parted
@@ -132,6 +136,18 @@ class Nests(Folds, ABC):
         for item, place in outside:
             assert item.makes is not None
             frame.places[self.place_name(item.makes)] = place
+
+    def apart(self, items: Sequence[Item]) -> bool:
+        """Whether tasks may share the rows of a group: the plan wants it, and no two of them touch an element that one
+        of them stores."""
+        if self.choices.share is None or any(i.kind not in ("fold", "store", "keep", "insert", "update") for i in items):
+            return False
+        if any(i.kind == "update" and not isinstance(i.target, Kept) for i in items):
+            return False
+        ops = [i.op for i in items]
+        if any(isinstance(op, Store) and op.effect != "set" for op in ops):
+            return False
+        return not any(s.tile is not None for op in ops if isinstance(op, Store | Insert) for s in flat_subs(op.subs))
 
     def lower_levels(self, items: list[Item], outside: dict[int, Kept], contraction: bool, frame: Frame) -> None:
         """Orders the items into sweeps over the axes that are still free, and emits these."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.algebra.dims import Dim, Part
-from treadle.algebra.expr import Constraint, Expr, ceildiv, const, lt, sym
+from treadle.algebra.expr import Constraint, Expr, ceildiv, const, lt, minimum, sym
 from treadle.dtype.formats import DType
 from treadle.ir.core import Value
 from treadle.ir.ops.fold import Mma
@@ -14,6 +14,9 @@ from treadle.machine.form import Claim, FragRef, MemRef, Number
 from treadle.realise.choices import Digit, Pack
 from treadle.realise.frame import Digits, Frame, Got, Kept, Lane, PartKey, ends, positions, surely
 from treadle.realise.pull import Pull
+
+Loops = list[tuple[form.Loop | form.Tasks, Frame]]
+"""Controls being written, outermost first, each with the frame of its body."""
 
 
 class Storage(Pull):
@@ -57,20 +60,29 @@ class Storage(Pull):
             self.shares[name] = sweep[name] if name == self.leading else min(sweep[name], even)
 
     def over(
-        self, key: PartKey, width: int, frame: Frame, deep: bool = False, whole: int = 1, backward: bool = False
+        self,
+        key: PartKey,
+        width: int,
+        frame: Frame,
+        deep: bool = False,
+        whole: int = 1,
+        backward: bool = False,
+        among: tuple[Expr, int] | None = None,
     ) -> tuple[form.Loop, Frame]:
         """A loop over the tiles of a part, and the frame of its body. The loop is not yet in the outer body.
 
         `deep`: the slots are contracted together; `whole`: the tiles fill a multiple of so many coordinates;
-        `backward`: from the last tile to the first.
+        `backward`: from the last tile to the first; `among`: of tiles in packets of so many, those of one packet.
         """
         dim, lo, hi = key
         count = (
             self.parts.tiles(lo, hi, width) if whole <= width else self.parts.tiles(lo, hi, whole) * (whole // width)
         )
+        first = const(0) if among is None else among[0] * among[1]
+        count = count if among is None else minimum(const(among[1]), count - first)
         loop = form.Loop(var=self.parts.fresh(f"{dim.name.lower()}"), lo=const(0), hi=count, step=const(1))
         inner = frame.child(loop.body)
-        base = lo + sym(loop.var) * width
+        base = lo + (first + sym(loop.var)) * width
         if backward:
             base = hi - 1 - sym(loop.var) if width == 1 else lo + (count - 1 - sym(loop.var)) * width
         inner.symbols.add(loop.var)
@@ -86,6 +98,18 @@ class Storage(Pull):
         inner.lanes = self.arranged((*frame.lanes, lane))
         return loop, inner
 
+    def shared(self, key: PartKey, width: int, frame: Frame) -> tuple[Loops, Frame]:
+        """A loop over the tiles of a part, packets of which are tasks; and the frame of its body."""
+        assert self.choices.share is not None
+        along = self.choices.share[1 if key[0].name == self.leading else 0]
+        packet = max(1, along // width)
+        number = self.parts.fresh(f"t_{key[0].name.lower()}")
+        tasks = form.Tasks(vars=(number,), counts=(self.parts.tiles(key[1], key[2], width * packet),), over="workers")
+        outer = frame.child(tasks.body, barrier=True)
+        outer.symbols.add(number)
+        loop, inner = self.over(key, width, outer, among=(sym(number), packet))
+        return [(tasks, outer), (loop, inner)], inner
+
     def arranged(self, lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
         """Lanes with those along vector registers last."""
         return tuple(sorted(lanes, key=lambda x: (x.deep, self.rank.get(x.part[0].name, 0))))
@@ -94,7 +118,7 @@ class Storage(Pull):
         """Loop order of axes: as given, vector axes innermost."""
         return sorted(keys, key=lambda k: self.rank.get(k[0].name, 0))
 
-    def close(self, loops: list[tuple[form.Loop, Frame]]) -> None:
+    def close(self, loops: Sequence[tuple[form.Loop | form.Tasks, Frame]]) -> None:
         """Puts finished loops into the bodies around them, innermost first."""
         for loop, inner in reversed(loops):
             assert inner.parent is not None

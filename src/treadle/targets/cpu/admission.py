@@ -15,6 +15,8 @@ from treadle.realise.choices import Choices
 from treadle.realise.universal import base_facts
 from treadle.targets.cpu.shape import Shape
 
+NO_REGION = "it has no parallel region"
+
 
 def common_reasons(shape: Shape) -> list[str]:
     """Why no family but the universal one takes the program."""
@@ -22,7 +24,7 @@ def common_reasons(shape: Shape) -> list[str]:
     if not shape.facts.disjoint:
         reasons.append("an output may overlap another argument")
     if not any(r.kind == "parallel" for r in shape.regions):
-        reasons.append("it has no parallel region")
+        reasons.append(NO_REGION)
     for op in shape.program.body.walk():
         if isinstance(op, Print | Check | ArgReduce):
             reasons.append(f"it has an operation `{op.keyword}`")

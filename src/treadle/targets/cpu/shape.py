@@ -220,6 +220,11 @@ class Shape:
         return sorted((n for n, c in self.along.items() if SWEPT * c >= most), key=lambda n: -self.along[n])
 
     @cached_property
+    def statements(self) -> list[Store]:
+        """Stores outside regions, of whole dimensions."""
+        return [op for op in self.program.body.ops if isinstance(op, Store) and op.value.type.dims]
+
+    @cached_property
     def bands(self) -> tuple[Band, ...]:
         """Regions that instances of later ones can make for themselves."""
         return bands(self.program, self.uses, self.names)

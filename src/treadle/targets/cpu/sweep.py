@@ -22,7 +22,7 @@ from treadle.realise.ahead import read_ahead
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
 from treadle.realise.items import region_axes, runs_apart
-from treadle.targets.cpu.admission import call_guard, common_reasons, handed_out, pins_refused, worker_counts
+from treadle.targets.cpu.admission import NO_REGION, call_guard, common_reasons, handed_out, pins_refused, worker_counts
 from treadle.targets.cpu.rates import HAND, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 from treadle.targets.cpu.windows import again, band_bytes, tile_bytes, window_work
@@ -39,7 +39,7 @@ class VectorSweep:
 
     def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
         shape = shape_of(program, facts)
-        reasons = common_reasons(shape)
+        reasons = [r for r in common_reasons(shape) if r != NO_REGION or not shape.statements]
         if shape.contractions:
             reasons.append("it has a contraction")
         if not shape.contiguous:
@@ -51,6 +51,7 @@ class VectorSweep:
         lanes = rates(facts).lanes
         ranked = shape.swept
         has_rows = any(arg.domain.dim.name not in ranked[:1] for _, arg, _ in shape.arguments())
+        has_rows = has_rows or any(d.name not in ranked[:1] for s in shape.statements for d in s.value.type.dims)
         return [
             Axis("lanes", tuple(ranked[:2])),
             Axis("vector", (lanes, 2 * lanes, 4 * lanes) if self.windowed(shape) else (4 * lanes, 2 * lanes, lanes)),
@@ -139,6 +140,7 @@ class VectorSweep:
             fuse=True,
             wrap=self.wrapped(shape) if point["held"] else frozenset(),
             store_tags=("stream",) if point["stream"] else (),
+            share=(rows, int(point["columns"])) if int(point["workers"]) == shape.facts.workers else None,
             bands=shape.bands if point.get("bands") else (),
         )
 
@@ -215,7 +217,7 @@ class VectorSweep:
         return total
 
     def task_count(self, shape: Shape, point: Point) -> int:
-        """How many tasks the first parallel region has."""
+        """How many tasks the first parallel region has, or the largest statement where there is none."""
         cuts = self.choices(shape, point).cuts
         total = 1
         made = {b.region for b in shape.bands} if point.get("bands") else set[str]()
@@ -224,6 +226,10 @@ class VectorSweep:
             for arg in region.args:
                 cut = cuts.get(f"{name}.{arg.name}", 1)
                 total *= -(-shape.facts.value(arg.domain.extent) // cut)
+        if not shape.tasks and shape.statements:
+            outermost = max(shape.statements, key=lambda s: shape.size(s.value.type.dims)).value.type.dims[0]
+            along = int(point["columns"] if outermost.name == point["lanes"] else point["rows"])
+            total = -(-shape.extent(outermost) // along)
         return total
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
