@@ -182,6 +182,10 @@ class Expander:
         """A region argument for the coordinates of a part."""
         return RegionArg(self.names.fresh(name or part.dim.name.lower()), part, "each", None, backward, part.dim.name)
 
+    def blocks(self, part: Part, size: Expr, *, name: str = "") -> RegionArg:
+        """An argument for blocks of a part, of a fixed size."""
+        return RegionArg(self.names.fresh(name or f"{part.dim.name.lower()}_b"), part, "block", size)
+
     def count(self, name: str, extent: Expr) -> Dim:
         """A fresh dimension for a region over a number of steps."""
         made = dim(self.names.fresh(name), extent)

@@ -4,6 +4,12 @@ Pass p merges neighbouring runs of `w = 2^p` elements into runs of `2 w`, coordi
 merged pair is the first that is left of one of two runs, and how many were taken from the left run is carried from each
 coordinate to the next. Elements of a pass read only the pass before: nothing is scattered, so that no promise is
 needed. n elements take n ceil(log2 n) such steps.
+
+A tile with one axis has no rows that workers could share: there the coordinates of a pass go in blocks, and how many
+elements the first coordinate of a block finds taken from the left run is searched (of the elements merged before it, the
+left ones are those that come before the right one at the same rank).
+
+*Source* of the search: Odeh, Green, Mwassi, Shmueli, Birk, "Merge path", IPDPS workshops 2012, section 3.
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from treadle.algebra.dims import Dim, Part
-from treadle.algebra.expr import Expr, const, maximum
+from treadle.algebra.expr import Expr, const, maximum, sym
 from treadle.dtype.formats import bf16, bool_, f16, f32, f64, i32, i64
 from treadle.ir.builder import Builder
 from treadle.ir.core import Op, Region, RegionArg, Sub, TileType, Value
@@ -23,12 +29,18 @@ BITS = 48
 """No tile has more than 2^48 elements along an axis."""
 
 
+BLOCK = 2048
+"""Coordinates of a pass in a row: merging them takes much longer than finding where they begin."""
+
+
 class Writer(Protocol):
     """What a rule needs of the expansion."""
 
     b: Builder
 
     def each(self, part: Part, *, backward: bool = False, name: str = "") -> RegionArg: ...
+
+    def blocks(self, part: Part, size: Expr, *, name: str = "") -> RegionArg: ...
 
     def count(self, name: str, extent: Expr) -> Dim: ...
 
@@ -115,19 +127,57 @@ class _Pass:
         """Elements and coordinates with runs twice as long."""
         rest = tuple(a for a in self.keys.type.axes if a.dim is not self.op.dim)
         self.counts = TileType(i64, rest)
-        self.at = self.writer.each(self.op.part, name="sort_at")
         tiles = [self.b.full(None, t.type.dtype, t.type.axes) for t in (self.keys, self.places)]
+        if not rest:
+            block = self.writer.blocks(self.op.part, const(BLOCK), name="sort_block")
+
+            def body(parts: list[Value]) -> list[Value]:
+                self.at = self.writer.each(block.part, name="sort_at")
+                first = self.taken(self.b.index(sym(f"{block.name}.start") - self.op.part.lo))
+                return self.writer.carry(self.op, [self.at], [first, *parts], self.step).results[1:]
+
+            return self.writer.instances(self.op, [block], tiles, body).results
+        self.at = self.writer.each(self.op.part, name="sort_at")
         none = self.b.full(0, i64, rest)
         return self.writer.carry(self.op, [self.at], [none, *tiles], self.step).results[1:]
 
-    def step(self, carried: list[Value]) -> list[Value]:
-        """The element at one coordinate; carried are how many were taken from the left run, and the tiles."""
-        at = self.b.index(self.at.index - self.op.part.lo)
+    def runs(self, at: Value) -> tuple[Value, Value, Value, Value]:
+        """Of an offset: its place in a pair of runs, where the pair begins, and how long both runs are (the right one
+        not above 0 where there is none)."""
         place = self.calc("and", at, self.calc("sub", self.pair, self.one))
         base = self.calc("sub", at, place)
         behind = self.calc("sub", self.b.index(self.op.part.extent), base)
         lefts = self.calc("minimum", self.width, behind)
-        rights = self.calc("minimum", self.width, self.calc("sub", behind, self.width))
+        return place, base, lefts, self.calc("minimum", self.width, self.calc("sub", behind, self.width))
+
+    def taken(self, at: Value) -> Value:
+        """How many of the elements merged before an offset, in its pair of runs, are of the left run."""
+        place, base, lefts, rights = self.runs(at)
+        least = self.calc("maximum", self.zero, self.calc("sub", place, self.calc("maximum", rights, self.zero)))
+        most = self.calc("minimum", place, lefts)
+        bits = self.writer.count("sort_bit", const(BITS))
+        step = self.writer.each(Part(bits, const(0), self.arg.index + 1), name="sort_bit")
+
+        def halved(carried: list[Value]) -> list[Value]:
+            low, high = carried
+            middle = self.calc("shr", self.calc("add", low, high), self.one)
+            right = self.calc("sub", self.calc("add", self.calc("add", base, self.width), place), middle)
+            a = self.pick(self.keys, self.calc("add", base, middle))
+            more = self.before(a, self.pick(self.keys, self.calc("sub", right, self.one)))
+            open_still = self.calc("lt", low, high)
+            up = self.calc("and", open_still, more)
+            down = self.calc("and", open_still, self.b.elementwise("not", more))
+            return [
+                self.calc("where", up, self.calc("add", middle, self.one), low),
+                self.calc("where", down, middle, high),
+            ]
+
+        return self.writer.carry(self.op, [step], [least, most], halved).results[0]
+
+    def step(self, carried: list[Value]) -> list[Value]:
+        """The element at one coordinate; carried are how many were taken from the left run, and the tiles."""
+        at = self.b.index(self.at.index - self.op.part.lo)
+        place, base, lefts, rights = self.runs(at)
         begins = self.calc("eq", place, self.zero)
         taken = self.calc("where", begins, self.zero, carried[0])
         left = self.calc("add", base, taken)

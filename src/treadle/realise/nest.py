@@ -140,7 +140,8 @@ class Nests(Folds, ABC):
     def apart(self, items: Sequence[Item]) -> bool:
         """Whether tasks may share the rows of a group: the plan wants it, and no two of them touch an element that one
         of them stores."""
-        if self.choices.share is None or any(i.kind not in ("fold", "store", "keep", "insert", "update") for i in items):
+        kinds = ("fold", "store", "keep", "insert", "update")
+        if self.choices.share is None or any(i.kind not in kinds for i in items):
             return False
         if any(i.kind == "update" and not isinstance(i.target, Kept) for i in items):
             return False

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from treadle.algebra.dims import Part
+from treadle.algebra.expr import sym
 from treadle.analysis.uses import flat_subs
 from treadle.ir.core import AxisSub, If, Op, Region, Sub, Value
 from treadle.ir.ops.access import Extract, Insert
@@ -14,7 +15,7 @@ def touched_part(region: Region, carried: Value) -> tuple[Part, ...]:
     """The axes of a carried value as far as the region reads and replaces elements of it.
 
     An axis that every access subscripts alike, by something that the region does not change, is that coordinate or part
-    of it; any other axis is whole.
+    of it, one that they all subscript by an index of the region what that runs over; any other axis is whole.
     """
     chain = versions(region, carried)
     subs: list[tuple[AxisSub, ...]] = []
@@ -24,7 +25,9 @@ def touched_part(region: Region, carried: Value) -> tuple[Part, ...]:
         elif not isinstance(op, Region | If) and any(v.name in chain for v in op.operands):
             return ()
     inside = set(_symbols(region))
-    axes = [_common([s[i] for s in subs], axis, inside) for i, axis in enumerate(carried.type.axes)]
+    inner: list[Op] = [region, *region.body.walk()]
+    each = {a.name: a.domain for r in inner if isinstance(r, Region) for a in r.args if a.kind == "each"}
+    axes = [_common([s[i] for s in subs], axis, inside, each) for i, axis in enumerate(carried.type.axes)]
     return tuple(axes)
 
 
@@ -64,13 +67,16 @@ def scattered(region: Region, carried: Value) -> bool:
     return any(isinstance(op, Insert) and op.source.name in chain and (ragged or scatters(op)) for op in inner)
 
 
-def _common(subs: list[AxisSub], axis: Part, inside: set[str]) -> Part:
+def _common(subs: list[AxisSub], axis: Part, inside: set[str], each: Mapping[str, Part]) -> Part:
     first = subs[0] if subs else None
     if not isinstance(first, Sub) or any(s != first for s in subs):
         return axis
     if first.index is not None and not first.index.functions and not first.index.symbols & inside:
         return Part(axis.dim, first.index, first.index + 1)
-    part = first.part
+    # All coordinates of an argument are those that it runs over.
+    part = first.part if first.index is None else next((d for n, d in each.items() if first.index == sym(n)), None)
+    if part is not None and part.dim is not axis.dim:
+        return axis
     if part is not None and not (part.lo.symbols | part.hi.symbols) & inside:
         return axis if part.lo.functions or part.hi.functions else part
     return axis

@@ -105,3 +105,41 @@ def test_calls_run_in_vectors() -> None:
 def test_rows_whose_places_a_call_tells_are_not_shared() -> None:
     _, machine = planned(scattered)
     assert not tasks(machine)
+
+
+@td.kernel
+def sums_of_blocks(X: td.Tensor[V], Y: td.Out[V]):
+    """Running sums of blocks: an instance fills its own part of the tile in order."""
+    t = td.empty(V)
+    for c in td.parallel(V.by(16)):
+        s = td.zeros()
+        for i in td.serial(c.each):
+            s = s + X[i]
+            t[i] = s
+    Y[V] = t
+
+
+def test_a_chain_in_each_block_fills_its_own_part() -> None:
+    x = np.arange(70, dtype=np.float32)
+    y = np.empty_like(x)
+    sums_of_blocks(x, y)
+    np.testing.assert_array_equal(y, np.concatenate([np.cumsum(x[i : i + 16]) for i in range(0, 70, 16)]))
+    _, machine = planned(sums_of_blocks)
+    assert check(machine).status == "verified" and len(tasks(machine)) == 2
+
+
+@td.kernel
+def ordered(X: td.Tensor[V], Y: td.Out[V], at: td.Out[V, td.i64]):
+    x = X[V]
+    Y[V] = td.sort(x, V, descending=True)
+    at[V] = td.argsort(x, V)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 2047, 2049, 6000])
+def test_a_sort_of_one_axis_is_merged_by_all(n: int) -> None:
+    x = np.round(np.random.default_rng(n).standard_normal(n) * 8).astype(np.float32)
+    x[: n // 50] = np.nan
+    y, at = np.empty_like(x), np.empty(n, np.int64)
+    ordered(x, y, at)
+    np.testing.assert_array_equal(at, np.argsort(x, kind="stable"))
+    np.testing.assert_array_equal(y, x[np.argsort(-x, kind="stable")])

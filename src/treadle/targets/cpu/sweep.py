@@ -224,7 +224,8 @@ class VectorSweep:
         for name in [n for n in shape.tasks if n not in made][:1]:
             region = shape.named(name)
             for arg in region.args:
-                cut = cuts.get(f"{name}.{arg.name}", 1)
+                fixed = 1 if arg.size is None else arg.size.constant or 1
+                cut = cuts.get(f"{name}.{arg.name}", fixed)
                 total *= -(-shape.facts.value(arg.domain.extent) // cut)
         if not shape.tasks and shape.statements:
             outermost = max(shape.statements, key=lambda s: shape.size(s.value.type.dims)).value.type.dims[0]
