@@ -6,8 +6,8 @@ coordinate to the next. Elements of a pass read only the pass before: nothing is
 needed. n elements take n ceil(log2 n) such steps.
 
 A tile with one axis has no rows that workers could share: there the coordinates of a pass go in blocks, and how many
-elements the first coordinate of a block finds taken from the left run is searched (of the elements merged before it, the
-left ones are those that come before the right one at the same rank).
+elements the first coordinate of a block finds taken from the left run is searched: of the elements merged before it,
+the left ones are those that come before the right one that would be in their place.
 
 *Source* of the search: Odeh, Green, Mwassi, Shmueli, Birk, "Merge path", IPDPS workshops 2012, section 3.
 """
