@@ -13,11 +13,11 @@ from treadle.algebra.dims import Dim
 from treadle.analysis.uses import PURE, WEIGHT, Uses, flat_subs
 from treadle.dtype.formats import DType
 from treadle.ir.core import Block, Op, Program, Region, RegionArg, Value
-from treadle.ir.ops.access import Load, Store
+from treadle.ir.ops.access import Extract, Load, Store
 from treadle.ir.ops.elementwise import Cast, Elementwise, Full
 from treadle.ir.ops.fold import Mma, Reduce
 from treadle.plan.facts import CallFacts
-from treadle.realise.bands import Band, bands, neighbours
+from treadle.realise.bands import Band, bands, neighbours, offset_of
 from treadle.realise.universal import task_regions
 
 SWEPT = 16
@@ -221,7 +221,12 @@ class Shape:
 
     @cached_property
     def statements(self) -> list[Store]:
-        """Stores outside regions, of whole dimensions."""
+        """Stores of whole dimensions, where all that the program does is made of such statements: none if tiles are
+        gathered from, which vectors would do lane by lane."""
+        for op in self.program.body.walk():
+            for sub in flat_subs(op.subs) if isinstance(op, Extract) else ():
+                if sub.tile is not None and offset_of(sub.tile, self.uses) is None:
+                    return []
         return [op for op in self.program.body.ops if isinstance(op, Store) and op.value.type.dims]
 
     @cached_property
