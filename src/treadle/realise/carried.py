@@ -93,7 +93,7 @@ class Carried(Nests, ABC):
         self.lead([keys])
         for key in self.nest_order(keys):
             if not loops and self.choices.share and not frame.in_tasks and not frame.lanes:
-                loops, inner = self.shared(key, self.width_of(key, bool(place.tiles)), inner)
+                loops, inner = self.in_packets(key, self.width_of(key, bool(place.tiles)), inner)
                 continue
             # The padding of whole tiles is written too.
             loop, inner = self.over(key, self.width_of(key, bool(place.tiles)), inner)
@@ -208,7 +208,7 @@ class Carried(Nests, ABC):
         inner = frame
         for key in self.nest_order(self.free(own, frame)):
             if not loops and self.choices.share and not frame.in_tasks and not frame.lanes:
-                loops, inner = self.shared(key, self.width_of(key, contraction), inner)
+                loops, inner = self.in_packets(key, self.width_of(key, contraction), inner)
                 continue
             loop, inner = self.over(key, self.width_of(key, contraction), inner)
             loops.append((loop, inner))

@@ -204,9 +204,16 @@ class LaneLowering(Lowering):
         return tuple(m for _, m in sorted(found, key=lambda f: f[0]))
 
     def over(
-        self, key: PartKey, width: int, frame: Frame, deep: bool = False, whole: int = 1, backward: bool = False
+        self,
+        key: PartKey,
+        width: int,
+        frame: Frame,
+        deep: bool = False,
+        whole: int = 1,
+        backward: bool = False,
+        among: tuple[Expr, int] | None = None,
     ) -> tuple[form.Loop, Frame]:
-        loop, inner = super().over(key, width, frame, deep, whole, backward)
+        loop, inner = super().over(key, width, frame, deep, whole, backward, among)
         lane = inner.lane(key)
         if lane is not None and lane.slot:
             self.settle_lane(lane)

@@ -123,7 +123,7 @@ class Nests(Folds, ABC):
         inner = frame
         for key in rows:
             if not loops and not frame.in_tasks and not frame.lanes and self.apart(items):
-                loops, inner = self.shared(key, self.width_of(key, contraction), inner)
+                loops, inner = self.in_packets(key, self.width_of(key, contraction), inner)
                 continue
             loop, inner = self.over(key, self.width_of(key, contraction), inner)
             loops.append((loop, inner))

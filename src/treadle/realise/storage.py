@@ -98,7 +98,7 @@ class Storage(Pull):
         inner.lanes = self.arranged((*frame.lanes, lane))
         return loop, inner
 
-    def shared(self, key: PartKey, width: int, frame: Frame) -> tuple[Loops, Frame]:
+    def in_packets(self, key: PartKey, width: int, frame: Frame) -> tuple[Loops, Frame]:
         """A loop over the tiles of a part, packets of which are tasks; and the frame of its body."""
         assert self.choices.share is not None
         along = self.choices.share[1 if key[0].name == self.leading else 0]
