@@ -320,6 +320,14 @@ DEVICE void bulk_store(void* dst, u32 src, u32 bytes) {
                : "memory");
 }""",
 )
+_part(
+    "prefetch_map",
+    """
+DEVICE void prefetch_map(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}""",
+    "tensor_map",
+)
 for _rank in range(1, 6):
     _coordinates = ", ".join(f"int c{i}" for i in range(_rank))
     _inputs = ", ".join(f'"r"(c{i})' for i in range(_rank))

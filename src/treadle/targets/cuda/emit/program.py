@@ -373,6 +373,10 @@ class _Kernel:
         for name, text in numbers:
             if re.search(rf"\b{name}\b", branches):
                 lines.append(f"  const int {name} = {text};")
+        maps = sorted(set(re.findall(r"&(m_\w+)", branches)))
+        if maps:  # on their way while barriers are set up: the first box waits for its map
+            fetched = " ".join(f"{self.prelude.use('prefetch_map')}(&{name});" for name in maps)
+            lines.append(f"  if (threadIdx.x == 0) {{ {fetched} }}")
         if self.setting.apart:
             lines.append(f"  draw_begin({-(-self.launch.threads // 32)});")
         places: list[str] = []
