@@ -187,7 +187,7 @@ class BlockedLowering(StreamLowering):
         """The elements of a block in the registers of all threads, neighbours along the tensor's rows; and the frame
         whose lanes say where."""
         outer, inner = self.extent(tile.outer), self.extent(tile.inner)
-        each = self.together(tile)
+        each = self.neighbours(tile)
         # What lies along the depth is stored across it: few lanes along it, or they would meet in the same banks.
         few = 32 if self.order(tile)[0] == tile.outer else max(1, 8 // each, THREADS // outer)
         lanes = min(few, inner // each)
@@ -220,7 +220,7 @@ class BlockedLowering(StreamLowering):
         self.agent = before
         return got, place
 
-    def together(self, tile: Tile) -> int:
+    def neighbours(self, tile: Tile) -> int:
         """Neighbours that a thread loads at once: a chunk where the guard says that rows are whole chunks."""
         lies = lying(self.uses, tile)
         if lies is None:
