@@ -6,7 +6,8 @@ others do and waits for the number of arrivals (`counter.add`, `counter.wait`).
 
 The shape. The tasks have variables; some of them (the *kept* ones) index the counter, each as it is, and the number of
 arrivals is the number of values of all others: so a word counts exactly the tasks that agree in the kept variables,
-each arrives once, as the last thing that every task does before the part, with all its threads joined. An arrival
+each arrives once, as the last thing that every task does before the part, with all its threads joined. Or some tasks do
+nothing: those whose other variable is not below a number that the kept ones tell; then so many arrive. An arrival
 releases and the last one acquires at the scope of the device (so does the wait), hence the part for one value of the
 kept variables is behind the tasks that agree in them, and behind nothing else of the launch.
 
@@ -81,6 +82,14 @@ class Tail:
     control: If
     joins: Sync
     owner: tuple[Constraint, ...] | None = None
+    some: If | None = None  # around all of that, where some tasks of the nest do nothing and do not arrive
+    before: Body = field(default_factory=list["Stmt | Control"])  # names in front of it
+
+    @property
+    def task(self) -> Body:
+        """A task without what goes on."""
+        body = [*self.first, self.joins]
+        return body if self.some is None else [*self.before, replace(self.some, then=body)]
 
 
 @dataclass
@@ -155,14 +164,14 @@ class Counters:
             raise Unsure("J3", f"arrivals of {role.name}", missing="one nest of tasks over workgroups")
         tasks = nests[0]
         everyone = sum(r.agents * r.threads for r in kernel.roles)
-        tail = self._tail(role, tasks, everyone)
+        tail = self._some(role, tasks, everyone)
         if sum(_counts(s) for s in walk(role.body)) != (1 if tail.owner is None else 2):
             raise Unsure("J3", f"{role.name} arrives elsewhere too", missing="one arrival, behind all of a task")
         kept = self._counted(role, tasks, tail)
         if tail.owner is not None:
             self._progress(launch, tasks, tail, kept)
         self._separate(kernel, role, tasks, tail)
-        first = replace(tasks, body=[*tail.first, tail.joins])
+        first = replace(tasks, body=tail.task)
         one = self._with(kernel, role, [first if s is tasks else s for s in role.body], f"{kernel.name}@{number}")
         index = () if role.index is None else (role.index,)
         self.at = tail.control
@@ -184,13 +193,35 @@ class Counters:
         if role.index is not None:
             counts[role.index] = const(role.agents)
         names, sizes = (kept, [counts[v] for v in kept]) if kept else ((ALONE,), [const(1)])
-        body: Body = [*self._owner(tasks, tail, kept), *tail.part]
+        told, own = list[Let](), {v for v in tasks.vars if v not in kept}
+        for s in tail.before:  # names of a task that the kept variables tell
+            if isinstance(s, Let) and not s.expr.symbols & own:
+                told.append(s)
+            elif isinstance(s, Let):
+                own.add(s.name)
+        body: Body = [*self._owner(tasks, tail, kept), *told, *tail.part]
         return Tasks(vars=tuple(names), counts=tuple(sizes), over="persistent", enters=tail.control.enters, body=body)
 
     # ---- the shape
 
-    def _tail(self, role: Role, tasks: Tasks, everyone: int) -> Tail:
+    def _some(self, role: Role, tasks: Tasks, everyone: int) -> Tail:
+        """How a task ends: all of them alike, or those that do anything at all."""
         body = tasks.body
+        control = body[-1] if body else None
+        within = isinstance(control, If) and control.last is None and any(_counts(s) for s in walk(control.then))
+        if not within or any(_counts(s) for s in walk(body[:-1])):
+            return self._tail(role, body, everyone)
+        assert isinstance(control, If)
+        self.at = control
+        named = all(isinstance(s, Let) for s in body[:-1])
+        if not named or control.orelse or control.cond is not None or control.enters or len(control.conds) != 1:
+            raise Unsure("J3", "some tasks arrive", missing="one condition around all that such a task does")
+        tail = self._tail(role, control.then, everyone)
+        if tail.owner is not None:
+            raise Unsure("J5", "some tasks arrive, and an owner waits for them", missing="`if last`")
+        return replace(tail, some=control, before=body[:-1])
+
+    def _tail(self, role: Role, body: Body, everyone: int) -> Tail:
         control = body[-1] if body else None
         if isinstance(control, If) and control.last is not None:
             self.at = control
@@ -234,6 +265,9 @@ class Counters:
             within = ge(extent.substitute(lets), ranges[v].substitute(lets))
             require(self.facts, within, "J4", f"{counter.name} has no word for every {v}")
         others = tuple(v for v in ranges if v not in kept)
+        if tail.some is not None:
+            self._computed(role, tasks, tail, kept, others, ranges)
+            return tuple(v for v in ranges if v in kept)
         total: Expr = const(1)
         for v in others:
             total = total * ranges[v].substitute(lets)
@@ -247,6 +281,40 @@ class Counters:
         if tail.owner is not None and role.agents > 1 and role.index in others:
             raise Unsure("J3", "several agents wait for one word", missing="a word for each agent")
         return tuple(v for v in ranges if v in kept)
+
+    def _computed(
+        self,
+        role: Role,
+        tasks: Tasks,
+        tail: Tail,
+        kept: tuple[str, ...],
+        others: tuple[str, ...],
+        ranges: dict[str, Expr],
+    ) -> None:
+        """Of each value of the kept variables so many tasks arrive: those whose other variable is below a number that
+        the kept ones tell. `if last` waits for that many, at least one, and there are as many tasks."""
+        assert tail.some is not None
+        names = {s.name: s.expr for s in role.body[: role.body.index(tasks)] if isinstance(s, Let)}
+        for s in tail.before:
+            assert isinstance(s, Let)
+            names[s.name] = s.expr
+        lets = dict(self.program.host.lets)
+        for name, e in names.items():
+            lets[name] = e.substitute(lets)
+        (cond,) = tail.some.conds
+        below = cond.expr.substitute(lets)
+        if len(others) != 1 or cond.equality or below.coefficient(Sym(others[0])) != -1:
+            raise Unsure("J3", f"the tasks that arrive: {cond}", missing="one variable below a number")
+        number = below + sym(others[0]) + 1
+        of = tail.of.substitute(lets)
+        if number.functions or of.functions or others[0] in number.symbols | of.symbols:
+            raise Unsure("J3", f"{of} arrivals", missing="a number that the kept variables tell")
+        known = self.facts.also(*(c for v in kept for c in _range(v, ranges[v].substitute(lets))))
+        if not known.equal(of, number):
+            require(known, eq(of, number), "J3", f"{tail.counter.name} is waited for until {of}, {number} arrive")
+        require(known, ge(number, 1), "J3", f"nobody may arrive at {tail.counter.name}, and nobody would go on")
+        most = ranges[others[0]].substitute(lets)
+        require(known, ge(most, number), "J3", f"{number} tasks are to arrive, there may be fewer")
 
     def _declared(self, ref: MemRef) -> Counter:
         found = next((c for c in self.program.host.counters if c.name == ref.name), None)
