@@ -95,6 +95,48 @@ def window(rows: Rows, flush: torch.Tensor) -> None:
         timed(rows, case, calls, flush, about, 4.0 * 2 * heads * length * near * depth)
 
 
+def packed(rows: Rows, flush: torch.Tensor) -> None:
+    """Attention over packed sequences, keys of no sequence poisoned, against torch's of such sequences."""
+    for heads, groups, depth, most in ((16, 16, 128, 4096), (16, 4, 64, 1500)):
+        torch.manual_seed(depth)
+        lengths = torch.randint(1, most, (12,)).tolist()
+        ends = torch.tensor([5, *lengths]).cumsum(0).to(torch.int32).to(DEVICE)
+        total, case = int(ends[-1]) + 9, f"packed attention h{heads} kv{groups} d{depth} lengths {lengths}"
+        kernel = fresh(lib.varlen_attention)
+        q, k, v = (torch.randn(total, n, depth, device=DEVICE).to(BF) for n in (heads, groups, groups))
+        y = torch.full_like(q, float("nan"))
+        for one in (q, k, v):
+            one[:5], one[-9:] = float("nan"), float("nan")
+        kernel(q, k, v, ends, ends, y)
+        at, worst = ends.tolist(), 0.0
+        for i, j in zip(at, at[1:]):
+            mine = [x[i:j].transpose(0, 1).float() for x in (q, k, v)]
+            want = torch.nn.functional.scaled_dot_product_attention(*mine, enable_gqa=True).transpose(0, 1)
+            worst = max(worst, float((y[i:j].float() - want).norm() / want.norm()))
+        beside = bool(y[:5].isnan().all() and y[-9:].isnan().all())
+        about = described(ran_as(kernel, (q, k, v, ends, ends, y), {})) | {"off": worst, "beside_untouched": beside}
+        print(case, "off", worst, beside, about["plan"], flush=True)
+        calls = {"ours": kernel.bind(q, k, v, ends, ends, y)}
+        first = (ends[1:] - ends[0]).contiguous()
+        first = torch.cat([torch.zeros(1, dtype=torch.int32, device=DEVICE), first])
+        if groups == heads:
+            mine = [x[5:-9].contiguous() for x in (q, k, v)]
+            longest = max(lengths)
+            try:
+                packed_peer = importlib.import_module("torch.nn.attention.varlen").varlen_attn
+                packed_peer(*mine, first, first, longest, longest)
+                calls["peer"] = lambda m=mine, c=first, n=longest: packed_peer(*m, c, c, n, n)
+            except Exception as error:
+                rows.append({"case": case, "call": "peer", "error": f"{type(error).__name__}: {error}"[:300]})
+                print(rows[-1]["error"], flush=True)
+        work = sum(4.0 * heads * depth * n * n for n in lengths)
+        parts = [[x[i:j].transpose(0, 1).unsqueeze(0) for x in (q, k, v)] for i, j in zip(at, at[1:])]
+        calls["one by one"] = lambda p=parts: [
+            torch.nn.functional.scaled_dot_product_attention(*x, enable_gqa=True) for x in p
+        ]
+        timed(rows, case, calls, flush, about, work)
+
+
 def warps(rows: Rows, flush: torch.Tensor) -> None:
     """Products by warps that copy for themselves: the plan where engines are left out."""
     admits = Streams.admits
@@ -227,6 +269,7 @@ PARTS = {
     "scans": scans,
     "conv": conv,
     "window": window,
+    "packed": packed,
     "warps": warps,
     "chained": chained,
 }
