@@ -125,7 +125,7 @@ def packed(rows: Rows, flush: torch.Tensor) -> None:
             try:
                 packed_peer = importlib.import_module("torch.nn.attention.varlen").varlen_attn
                 packed_peer(*mine, first, first, longest, longest)
-                calls["peer"] = lambda m=mine, c=first, n=longest: packed_peer(*m, c, c, n, n)
+                calls["peer"] = lambda f=packed_peer, m=mine, c=first, n=longest: f(*m, c, c, n, n)
             except Exception as error:
                 rows.append({"case": case, "call": "peer", "error": f"{type(error).__name__}: {error}"[:300]})
                 print(rows[-1]["error"], flush=True)

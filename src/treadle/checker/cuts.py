@@ -32,8 +32,9 @@ class Range:
         """What holds of the variable."""
         v = sym(self.var)
         found = [ge(v, self.lo), lt(v, self.hi)]
-        # A remainder of a minimum is a case for each of its sides in each constraint: little rests on it, much is asked.
-        if self.step != 1 and not any(isinstance(a, Min | Max) for a in self.lo.atoms()):
+        # Of a minimum of loaded numbers the remainder is a case for each side, and nothing hangs on it.
+        told = self.lo.functions and any(isinstance(a, Min | Max) for a in self.lo.atoms())
+        if self.step != 1 and not told:
             found.append(eq((v - self.lo) % self.step, 0))
         return tuple(found)
 
