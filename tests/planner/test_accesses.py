@@ -25,6 +25,7 @@ from treadle.targets.cpu.blocking import Blocking
 from treadle.targets.cpu.contraction import Sizes, TiledContraction
 from treadle.targets.cpu.shape import shape_of
 from treadle.targets.cpu.sweep import VectorSweep
+from treadle.targets.cpu.windows import again, tile_bytes
 
 
 @dataclass
@@ -119,3 +120,20 @@ def test_sweeps_move_what_they_say(name: str, monkeypatch: pytest.MonkeyPatch) -
         assert touched_bytes(walk) == shape.bytes and set(walk.touched) == set(arrays), point
         stored = [t.name for t in program.tensors if t.out]
         assert all(walk.written[t] == len(walk.touched[t]) for t in stored)
+
+
+@pytest.mark.parametrize("rows", [4, 16])
+def test_bands_make_again_what_they_say(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = CASES["harris"]
+    family = VectorSweep()
+    facts, arrays = made(program, {"H": 38, "V": 21})
+    shape = shape_of(program, facts)
+    first = {a.name: a.values[0] for a in family.axes(program, facts)}
+    for beside in (1, 2):
+        point = first | {"rows": rows, "bands": True, "beside": beside}
+        walk = walked(family.build(program, facts, point, family.guard(program, facts, point)), arrays, monkeypatch)
+        (band,) = shape.bands
+        factor = again(shape, band, family.choices(shape, point).cuts)
+        stored = sum(count for name, count in walk.written.items() if name not in arrays)
+        assert 4 * stored == round(tile_bytes(shape, band) * factor, 6), point
+        assert factor > 1 and touched_bytes(walk) == shape.bytes

@@ -15,6 +15,7 @@ from treadle.lib.attention import attention
 from treadle.lib.linear import linear
 from treadle.lib.norms import layernorm
 from treadle.lib.rows import softmax
+from treadle.lib.stencils import harris
 from treadle.plan.coefficients import Coefficients, counts
 from treadle.plan.facts import CallFacts, contiguous
 from treadle.plan.family import points
@@ -29,6 +30,7 @@ CASES = {
     "attention": expand(attention.definition.capture({}, {"causal": True}, extents={"D": 64, "E": 64})),
     "layernorm": expand(layernorm.definition.capture({}, {})),
     "softmax": expand(softmax.definition.capture({"X": f32}, {})),
+    "harris": expand(harris.definition.capture({"X": f32}, {})),
 }
 
 

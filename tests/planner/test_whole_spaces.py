@@ -48,6 +48,7 @@ class Narrow:
     [
         ("siblings", "cpu:avx512", 64),
         ("contract", "cpu:avx512", 32),
+        ("harris", "cpu:avx512", 8),
         ("contract", "cuda:sm_90a", 32),
         ("softmax", "cuda:sm_90a", 16),
         ("linear bf16", "cuda:sm_90a", 8),

@@ -54,6 +54,8 @@ class VectorSweep:
         has_rows = has_rows or any(d.name not in ranked[:1] for s in shape.statements for d in s.value.type.dims)
         return [
             Axis("lanes", tuple(ranked[:2])),
+            *([Axis("bands", (True, False))] if shape.bands else []),
+            *([Axis("beside", (2, 1))] if shape.windows and has_rows else []),
             Axis("vector", (lanes, 2 * lanes, 4 * lanes) if self.windowed(shape) else (4 * lanes, 2 * lanes, lanes)),
             Axis("rows", (*ROWS, *((BAND,) if shape.bands else ())) if has_rows else (1,)),
             Axis("columns", (4096, 1024)),
@@ -61,8 +63,6 @@ class VectorSweep:
             Axis("ahead", (self.far(shape, ranked[0]),)),
             Axis("held", (bool(self.wrapped(shape)),)),
             Axis("across", (bool(self.abreast(shape)), False) if self.abreast(shape) else (False,)),
-            *([Axis("bands", (True, False))] if shape.bands else []),
-            *([Axis("beside", (2, 1))] if shape.windows and has_rows else []),
             Axis("workers", worker_counts(facts)),
         ]
 

@@ -29,11 +29,10 @@ def window_work(shape: Shape, cuts: Cuts | None, beside: int) -> float:
 
 
 def again(shape: Shape, band: Band, cuts: Cuts) -> float:
-    """How often an element of a band's tile is made, on average."""
+    """How often an element of a band's tile is made, on average: bands end where the tile does."""
     return prod(
-        (cut + shape.facts.value(reach.last - reach.first)) / cut
+        1.0 + (-(-extent // cut) - 1) * shape.facts.value(reach.last - reach.first) / extent
         for reach, cut, extent in _cut(shape, band, cuts)
-        if cut < extent
     )
 
 
