@@ -11,7 +11,7 @@ from collections.abc import Container
 
 from treadle.algebra.expr import Expr, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
-from treadle.algebra.sets import Facts, Inexpressible, Relation
+from treadle.algebra.sets import Facts, Inexpressible, Region, Relation
 from treadle.checker.engines import CHUNK, Engines
 from treadle.checker.reuse import COPIES
 from treadle.checker.state import Place
@@ -81,7 +81,22 @@ class Chunks:
                 held = tuple(((*inside, *conds), term) for conds, term in found)
         if inside:
             held = (*held, ((), Num(0, far.dtype)))
+        if stmt.dst.version is not None:
+            self._once(place, stmt, buffer, here)
         engines.fills(place, stmt, buffer, here, held, facts, ())
+
+    def _once(self, place: Place, stmt: Copy, buffer: Buffer, here: tuple[Expr, ...]) -> None:
+        """No element of a slot is copied by two threads in one step: nothing orders them."""
+        layers = place.contents[buffer.name].layers
+        names = tuple(f"${i}" for i in range(len(stmt.box)))
+        try:
+            mine = Region.of(IndexMap(names, here, box(names, list(stmt.box))), place.facts)
+            meet = [mine & Region.of(w.map, place.facts) for w in (layers[0].written if layers else ())]
+        except Inexpressible as term:
+            raise Unsure("J2", f"a copy into {buffer.name} at {term}", missing="an affine index") from None
+        twice = next((m for m in meet if not m.is_empty), None)
+        if twice is not None:
+            raise Refused("J2", f"two copies into one element of {buffer.name} in one step", twice.sample() or {})
 
     def _other_launches(self, place: Place, room: Buffer) -> None:
         for s in (s for role in place.kernel.roles for s in walk(role.body)):
