@@ -11,6 +11,7 @@ import pytest
 from tests.targets.cuda.cuda_kit import clean, expected, tried
 
 import treadle as td
+from treadle import lib
 from treadle.checker.derivation import validate, validate_derivation
 from treadle.checker.judge import check
 from treadle.ir.core import Program
@@ -182,3 +183,27 @@ def test_choices_are_grouped_in_launches_that_assemble() -> None:
         like(1000, dtype=td.i32), like(1000, dtype=td.i32), like(9, dtype=td.i32), experts=8, target="cuda:sm_90a"
     )
     clean(parse_machine(plan.record.machine))
+
+
+def test_packed_sequences() -> None:
+    """Queries and keys of a sequence begin and end anywhere; what lies beside all of them is no number."""
+    total, heads, keys, deep = 150, 4, 2, 64
+    given = like(total, heads, deep), like(total, keys, deep), like(total, keys, deep)
+    starts = like(4, dtype=td.i32), like(4, dtype=td.i32)
+    source = planned(lib.varlen_attention, *given, *starts, like(total, heads, deep))
+    sizes = {d.name: e for d, e in zip(source.dims, [total, keys, heads // keys, heads, deep, total, 4], strict=True)}
+    facts, family = contiguous(source, "cuda:sm_90a", sizes), PartedStreams()
+    assert family.admits(source, facts) == []
+    point = {a.name: a.values[0] for a in family.axes(source, facts)} | {"step": 64, "versions": 2, "turns": False}
+    point |= {"consumers": 1, "shares": 2, "raster": "row", "resident": 1}
+    machine = family.build(source, facts, point, family.guard(source, facts, point))
+    assert check(machine).status == "verified"
+    rng, at = np.random.default_rng(3), np.array([3, 3, 80, 149], np.int32)
+    args: dict[str, Any] = {"q_start": at, "k_start": at, "Y": np.zeros((total, heads, deep), ml_dtypes.bfloat16)}
+    for name, count in (("Q", heads), ("K", keys), ("V", keys)):
+        args[name] = rng.normal(size=(total, count, deep)).astype(ml_dtypes.bfloat16)
+        args[name][:3] = args[name][149:] = np.nan
+    wanted = expected(source, args, sizes)["Y"][3:149].astype(np.float64)
+    run = simulate(machine, args)
+    assert run.findings == []
+    assert np.abs(run.outputs["Y"][3:149].astype(np.float64) - wanted).max() < 0.03
