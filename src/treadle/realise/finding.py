@@ -14,6 +14,10 @@ from treadle.ir.ops.fold import Mma
 from treadle.realise.ring import Contraction, Stream, Tile, Whole, factor
 
 
+MOST_AXES = 5
+"""Axes of what an engine copies boxes from."""
+
+
 class Refusal(Exception):
     """Why a program does not have the form (caught by `find_stream`)."""
 
@@ -367,7 +371,7 @@ class _Finder:
         made = self.uses.definition.get(op.source.name)
         axes = op.source.type.axes
         filled = isinstance(made, Region) and made.kind == "parallel" and made in self.program.body.ops
-        if not self.only or not filled or op.fill is not None or len(axes) < 2:
+        if not self.only or not filled or op.fill is not None or not 2 <= len(axes) <= MOST_AXES:
             return None
         if any(a.lo != ZERO or a.hi != a.dim.extent for a in axes) or not all(isinstance(s, Sub) for s in op.subs):
             return None
