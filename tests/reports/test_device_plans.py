@@ -47,6 +47,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "u44 products of any extent": (arguments.product, (like(f32, 64, 64), like(f32, 64, 64))),
     "u46 rows of an odd length": (arguments.doubled, (like(f32, 64, 1185),)),
     "u50 rows of 96": (meaning.row_statistics, (like(f32, 1024, 96),)),
+    "u50 rows of 48, columns broadcast": (meaning.row_statistics, (like(f32, 1024, 48),)),
     "u50 rows of 229": (meaning.row_statistics, (like(f32, 1024, 229),)),
     "u50 rows of 192": (process.row_sums, (like(f32, 192, 192),)),
     "u56 a fold along one axis": (loops.total_by_blocks, (like(f32, 1000),)),

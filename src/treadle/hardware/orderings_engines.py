@@ -179,6 +179,7 @@ COPIES: tuple[Ordering, ...] = (
         "are complete: they are visible to who sees the phase complete (`more` 1: the phase counts one arrival more "
         "for each, so that it waits for the copies and for as many arrivals as before)",
         PTX.format("cp.async.mbarrier.arrive: arrive-on triggered by the completion of all prior cp.async, .noinc"),
+        litmus=("ring_of_copies",),
     ),
     Ordering(
         "st.async",
@@ -188,6 +189,7 @@ COPIES: tuple[Ordering, ...] = (
         "complete at a phased barrier of that workgroup, not before they are visible to who waits there for the scope "
         "of the cluster (`cluster` 1)",
         PTX.format("st.async: .mbarrier::complete_tx::bytes, relaxed, its complete-tx releases at .cluster scope"),
+        litmus=("stores_that_signal",),
         since="sm_90",
     ),
     Ordering(

@@ -157,7 +157,8 @@ TASKS: tuple[Ordering, ...] = (
         ALL,
         "a launch in clusters can be cooperative, too: all its clusters are resident at once, else it fails",
         GUIDE.format("Cooperative Groups: Grid Synchronization; Thread Block Clusters: attributes of one launch"),
-        "assumed",
+        "observed",
+        litmus=("clusters_that_meet",),
         since="sm_90",
     ),
     Ordering(
