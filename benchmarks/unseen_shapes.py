@@ -1,11 +1,17 @@
 """300 shapes that no plan was made for: products and rows, drawn at random, beside the best installed peer.
 
-    python benchmarks/unseen_shapes.py OUT.jsonl [--threads N] [--group PATTERN] [--from I] [--count N] [--build]
+    python benchmarks/unseen_shapes.py OUT.jsonl [--threads N] [--group PATTERN] [--seconds 80] [--again] [--build]
+    python benchmarks/unseen_shapes.py summary OUT.jsonl ...
 
 Groups: `linear` f32 and bf16 (extents log-uniform, 1 to 2048, a third of them multiples of 16), `softmax`, `layernorm`
 and `rmsnorm` f32 and bf16 (rows 1 to 4096, columns 16 to 16384). One kernel serves all the shapes of its group by at
-most 8 variants, each verified; `--build` plans and runs ours only, and tells how many: a later run times what is then
-in the cache. Results are checked against float64 before they are timed, and timed in turn with the peers.
+most 8 variants, each verified. A run ends after `--seconds` and the next one goes on where it ended: it first plans the
+shapes before, as one process that met them all would have; `--again` takes those that were disturbed. `--build` plans
+and runs ours only, and tells how many variants there are.
+
+Results are checked against float64, then each side is called in turn, many times, and its least time counts: what else
+runs on a machine only ever adds. A row during which others took more than a tenth of the machine is `disturbed`; the
+summary takes the least of all runs of a shape, side by side.
 """
 
 from __future__ import annotations
@@ -15,20 +21,45 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from treadle.bench.case import Case
 from treadle.bench.cases import softmax_case
 from treadle.bench.operators import linear_case, row_cases
-from treadle.bench.suite import run_case
+from treadle.bench.others import Others
+from treadle.bench.peers import everywhere, peers_of
+from treadle.driver.calibration import machine_of
 from treadle.dtype.formats import DType, bf16, f32
 from treadle.runtime.pool import set_workers
 
 SEED = 20261130
 PEERS = ["torch", "numpy", "jax", "onnxruntime"]
+METHOD = "checked against float64; sides called in turn, the first calls untimed; least of the samples of each side"
+CROWDED = 0.1
+"""The share of the machine that others may take."""
+ROUNDS = (5, 40)
+"""Calls of each side, at least and at most."""
+LONG = 0.4
+"""Seconds after which a shape has been timed enough."""
+
+Side = Callable[[], Any]
+
+
+class Blank:
+    """Stands for a generator of random numbers where values do not matter."""
+
+    def standard_normal(self, shape: Any) -> Any:
+        return np.zeros(shape)
+
+    random = standard_normal
+
+    def integers(self, low: int, high: int, shape: Any) -> Any:
+        return np.full(shape, low)
 
 
 def extent(rng: np.random.Generator, least: int, most: int) -> int:
@@ -58,11 +89,70 @@ def shapes() -> Iterator[tuple[str, Case]]:
                 yield f"{family}/{dtype.name}", case if family == "softmax" else rows_case(dtype, family, rows, columns)
 
 
-def build(case: Case) -> str:
-    """Plans, compiles and runs ours once; the verdict."""
-    inputs = case.make(np.random.default_rng(0))
-    case.bind(inputs, case.room())()
+def build(case: Case, rng: Any, run: bool) -> str:
+    """Plans and compiles ours, and runs it once if asked; the verdict."""
+    inputs = case.make(rng)
+    bound = case.bind(inputs, case.room())
+    if run:
+        bound()
     return str(case.kernel.variants[-1].verdict["status"])
+
+
+def right(case: Case, side: Side, out: Any, want: Any, bound: Any) -> None:
+    """*Errors*: `SystemExit` where a side does not compute the case."""
+    out[...] = np.nan
+    side()
+    if hasattr(side, "finish"):
+        side.finish()  # pyright: ignore[reportFunctionMemberAccess]  # of a peer that returns its result
+    if not bool((np.abs(out.astype(np.float64) - want) <= bound).all()):
+        raise SystemExit(f"{case.name}: wrong values")
+
+
+def timed(sides: dict[str, Side]) -> dict[str, list[float]]:
+    """Microseconds of single calls, in turn."""
+    samples: dict[str, list[float]] = {name: [] for name in sides}
+    begun = time.perf_counter()
+    for number in range(ROUNDS[1] + 2):
+        for name, side in sides.items():
+            side()  # its threads are awake, its data is where its own calls leave it
+            start = time.perf_counter()
+            side()
+            took = time.perf_counter() - start
+            if number > 1:
+                samples[name].append(round(1e6 * took, 2))
+        if number > ROUNDS[0] + 1 and time.perf_counter() - begun > LONG:
+            break
+    return samples
+
+
+def measure(case: Case, threads: int, wanted: list[str]) -> dict[str, Any]:
+    """One row: raw samples of ours, and of each peer with ours beside it."""
+    inputs = case.make(np.random.default_rng(0))
+    want = case.oracle(inputs)
+    bound = case.tolerance(inputs, want)
+    out = case.room()
+    ours = case.bind(inputs, out)
+    right(case, ours, out, want, bound)
+    launch: Any = ours
+    variant = next(v for v in case.kernel.variants if v.kernel is launch.kernel)
+    row: dict[str, Any] = {"case": case.name, "verdict": variant.verdict["status"], "plan": variant.plan}
+    row |= {"variants": len(case.kernel.variants), "threads": threads, "ours_us": [], "peers_us": {}, "others": 0.0}
+    for name, make in peers_of(case, wanted, threads).items():
+        theirs = case.room()
+        with everywhere(name):
+            side = make(inputs, theirs)
+            right(case, side, theirs, want, 2 * bound)
+        with Others() as others:
+            found = timed({"ours": ours, name: side})
+        row["ours_us"] += found["ours"]
+        row["peers_us"][name] = found[name]
+        row["others"] = max(row["others"], round(others.share or 0.0, 3))
+    return row | {"disturbed": row["others"] > CROWDED, "machine": machine_of("cpu"), "method": METHOD}
+
+
+def rows_of(paths: list[Path]) -> list[dict[str, Any]]:
+    """The rows of files that exist."""
+    return [json.loads(line) for path in paths if path.exists() for line in path.read_text().splitlines()]
 
 
 def main() -> int:
@@ -70,45 +160,75 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--group", default="", help="a regular expression")
-    parser.add_argument("--from", dest="first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=10**9)
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--seconds", type=float, default=80.0)
+    parser.add_argument("--again", action="store_true", help="shapes that were disturbed in every run so far")
     parser.add_argument("--build", action="store_true")
     given = parser.parse_args()
     set_workers(given.threads)
-    chosen = [(i, g, c) for i, (g, c) in enumerate(shapes()) if re.search(given.group, g)]
-    used: dict[str, set[str]] = {}
-    with given.out.open("a") as file:
-        for number, group, case in chosen[given.first : given.first + given.count]:
-            if given.build:
-                status = build(case)
-                print(f"{number} {case.name} {status} {len(case.kernel.variants)}", flush=True)
-            else:
-                rows = list(run_case(case, PEERS, 5))
-                best = min((r for r in rows if r.ratio is not None), key=lambda r: r.ratio or 0.0)
-                used.setdefault(group, set()).add(best.plan)
-                variants = len(case.kernel.variants)
-                row = {"number": number, "group": group, "variants": variants, **json.loads(best.as_json())}
+    begun = time.perf_counter()
+    known = rows_of([given.out])
+    calm = {r["number"] for r in known if not (given.again and r["disturbed"])}
+    before: list[Case] = []
+    group_now = ""
+    for number, (group, case) in enumerate(shapes()):
+        if not re.search(given.group, group):
+            continue
+        if group != group_now:
+            before, group_now = [], group
+        if given.build:
+            print(f"{number} {case.name} {build(case, Blank(), True)} {len(case.kernel.variants)}", flush=True)
+        elif number in calm:
+            before.append(case)
+        else:
+            for earlier in before:
+                build(earlier, Blank(), False)
+            before = []
+            row = {"number": number, "group": group, **measure(case, given.threads, given.peers.split(","))}
+            with given.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-                file.flush()
-                print(f"{number} {case.name:<34} {best.ratio:.2f} {best.peer} {best.verdict} {variants}", flush=True)
+            ratio, peer = best_of([row])
+            others = f"{row['others']:.0%}"
+            print(f"{number} {case.name:<34} {ratio:.2f} {peer:<12}{others:>5} {row['verdict']}", flush=True)
+        if time.perf_counter() - begun > given.seconds:
+            break
     return 0
+
+
+def best_of(rows: list[dict[str, Any]]) -> tuple[float, str]:
+    """Least time of the fastest peer over ours, of the runs of one shape."""
+    least: dict[str, float] = {}
+    for row in rows:
+        for name, samples in row["peers_us"].items():
+            least[name] = min(least.get(name, math.inf), *samples)
+    peer = min(least, key=lambda n: least[n])
+    return least[peer] / min(s for row in rows for s in row["ours_us"]), peer
 
 
 def summary(paths: list[Path]) -> str:
     """Geometric means and least ratios of the groups, variants, and the ten slowest shapes."""
-    rows = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    shapes_: dict[int, list[dict[str, Any]]] = {}
+    for row in rows_of(paths):
+        shapes_.setdefault(row["number"], []).append(row)
     lines: list[str] = []
-    for group in sorted({r["group"] for r in rows}):
-        ratios = [r["ratio"] for r in rows if r["group"] == group]
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        variants = max(r["variants"] for r in rows if r["group"] == group)
-        wrong = sum(r["verdict"] != "verified" for r in rows if r["group"] == group)
+    ratios = {number: best_of(rows) for number, rows in shapes_.items()}
+    for group in sorted({rows[0]["group"] for rows in shapes_.values()}):
+        mine = {n: rows for n, rows in shapes_.items() if rows[0]["group"] == group}
+        found = [ratios[n][0] for n in mine]
+        mean = math.exp(sum(map(math.log, found)) / len(found))
+        variants = max(r["variants"] for rows in mine.values() for r in rows)
+        wrong = sum(rows[-1]["verdict"] != "verified" for rows in mine.values())
+        disturbed = sum(all(r["disturbed"] for r in rows) for rows in mine.values())
         lines.append(
-            f"{group:<16}{len(ratios):>4} shapes, geomean {mean:.2f}, least {min(ratios):.2f}, "
-            f"{sum(x < 0.8 for x in ratios)} below 0.8, at most {variants} variants, {wrong} not verified"
+            f"{group:<16}{len(found):>4} shapes, geomean {mean:.2f}, least {min(found):.2f}, "
+            f"{sum(x < 0.8 for x in found)} below 0.8, at most {variants} variants, {wrong} not verified, "
+            f"{disturbed} disturbed"
         )
-    for r in sorted(rows, key=lambda r: r["ratio"])[:10]:
-        lines.append(f"  {r['ratio']:.2f} {r['case']} beside {r['peer']}: {r['ours_us']:.1f} us; {r['plan']}")
+    for n in sorted(ratios, key=lambda n: ratios[n][0])[:10]:
+        row = shapes_[n][-1]
+        ours = min(s for r in shapes_[n] for s in r["ours_us"])
+        mark = ", disturbed" if all(r["disturbed"] for r in shapes_[n]) else ""
+        lines.append(f"  {ratios[n][0]:.2f} {row['case']} beside {ratios[n][1]}: {ours:.1f} us{mark}; {row['plan']}")
     return "\n".join(lines)
 
 

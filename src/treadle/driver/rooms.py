@@ -15,6 +15,7 @@ from types import ModuleType
 _HEAVY = {
     "build": "treadle.driver.build",
     "plan": "treadle.driver.plan",
+    "predicted": "treadle.driver.predicted",
     "in_order": "treadle.driver.in_order",
     "intrinsics": "treadle.driver.intrinsics",
     "tuning": "treadle.driver.tuning",

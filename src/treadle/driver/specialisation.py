@@ -240,8 +240,9 @@ class Specialisation:
         return CallFacts(call.extents, arrays, matters, loose=self.ordered)
 
     def _choose(self, facts: CallFacts, place: Place) -> Variant | Interpreted:
-        """The variant planned for the call's class; at the cap the one planned for the nearest class of calls whose
-        arrays lie alike, one of its own in the place of another that is missed least, or the universal plan."""
+        """The variant planned for the call's class, or one as good for it. At the cap the one that is predicted to be
+        the fastest; on a GPU the one planned for the nearest class of calls whose arrays lie alike, one of its own in
+        the place of another that is missed least, or the universal plan."""
         unkept = kept_by_none(self.expanded, facts.extents)
         if unkept is not None:
             return self._interpret(unkept)
@@ -264,6 +265,8 @@ class Specialisation:
                 admitting = [v for v in admitting if v is not spare]
                 self._found.clear()
                 full = False
+        if full and admitting and place.kind == "cpu":
+            return room("predicted").fastest(admitting, self.expanded, facts, place.target)
         if full and admitting:
             nearest = min(admitting, key=lambda v: (not v.lies(cls), v.distance(cls)))
             nearest.classes.add(cls)
@@ -303,6 +306,9 @@ class Specialisation:
         key = self._record_key(cls, family, place)
         record = fetch(key)
         if record is None or not holds(record.guard, facts):
+            near = self._near(facts, cls, family, place)
+            if near is not None:
+                return near
             record = self._record(facts, family, place)
             keep(key, record)
         for variant in self.variants:
@@ -314,6 +320,16 @@ class Specialisation:
             raise room("intrinsics").unresolved_texts(self.program, place.target, error) from error
         self.variants.append(variant)
         return variant
+
+    def _near(self, facts: CallFacts, cls: str, family: str | None, place: Place) -> Variant | None:
+        """A variant that is as good as any other for a call, by prediction, and was planned for one that differs in its
+        extents only."""
+        if family is not None or place.kind != "cpu" or self.program.numerics.get("repeatable") is not None:
+            return None
+        alike = cls.partition(";")[2]
+        known = [v for v in self.variants if v.record.meta["target"] == place.target and v.admits(facts)]
+        known = [v for v in known if alike in {c.partition(";")[2] for c in v.planned}]
+        return room("predicted").good_enough(known, self.expanded, facts, place.target) if known else None
 
     def _record_key(self, cls: str, family: str | None, place: Place) -> str:
         return record_key(self.text, f"{place.target} {list(place.features)}", f"{cls} {family or ''}")

@@ -22,8 +22,8 @@ from treadle.runtime.cpu import load_object
 from treadle.runtime.launch import CpuKernel
 from treadle.runtime.signature import Signature
 
-SMALL, MIDDLE = 64, 512
-"""Extents below and from which plans tend to differ: where a second worker, packing and blocks begin to pay."""
+TINY, SMALL, MIDDLE = 8, 64, 512
+"""Extents below and from which plans tend to differ: where vectors, a second worker, packing and blocks pay."""
 
 
 @dataclass(repr=False)
@@ -152,7 +152,7 @@ def load(record: Record, signature: Signature) -> Variant:
 def call_class(facts: CallFacts, workers: int, kind: str = "cpu", stored: int = 0) -> str:
     """The class of a call: what plans are chosen by, coarse enough that few classes occur.
 
-    Extents as 0, 1, small, middle, large; per array which axis is contiguous; which arguments overlap; how many
+    Extents as 0, 1, a few, small, middle, large; per array which axis is contiguous; which arguments overlap; how many
     workers there are; on a CPU whether the outputs (`stored` bytes) are too large for its last cache. On a GPU also how
     addresses and pitches are aligned (no plan of the CPU asks), and large extents are told apart further: how many
     tasks there are for its multiprocessors, and how much of a row a thread can hold.
@@ -193,7 +193,7 @@ def spared(variants: Sequence[Variant]) -> Variant | None:
     return None if best is None else best[1]
 
 
-SIZES = "01smlxh"
+SIZES = "01tsmlxh"
 """The classes of extents, in order."""
 
 
@@ -212,11 +212,11 @@ def class_distance(first: str, second: str) -> int:
 def _extent_class(extent: int) -> str:
     if extent <= 1:
         return str(extent)
-    return "s" if extent < SMALL else "m" if extent < MIDDLE else "l"
+    return "t" if extent < TINY else "s" if extent < SMALL else "m" if extent < MIDDLE else "l"
 
 
 def _extent_class_gpu(extent: int) -> str:
-    size = _extent_class(extent)
+    size = _extent_class(extent).replace("t", "s")
     return size if size != "l" or extent < 2048 else "x" if extent < 8192 else "h"
 
 

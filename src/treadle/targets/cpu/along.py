@@ -39,8 +39,9 @@ from treadle.targets.cpu.shape import Contraction, Shape, shape_of
 FEW = 64
 """Rows or columns up to which the family is tried: from there on packed operands are read often enough."""
 
-DEEP = 4096
-"""Contracted coordinates after which lanes are joined."""
+DEEP = 4032
+"""Contracted coordinates after which lanes are joined; rows of a copy that are so long lie in different sets of a
+cache."""
 
 ROWS = (1, 2, 4, 3, 6)
 COLUMNS = (8, 4, 16, 2)
@@ -146,21 +147,25 @@ class Along:
         )
 
     def pack(self, value: Value, way: Way) -> Pack:
-        """A copy whose last axis is the depth, its end filled up with zeros."""
+        """A copy whose last axis is the depth, its ends filled up with zeros: rows that are not there are read, too."""
         shape, width = self.shape, self.width(way)
         source = shape.source_unit(value)
-        rest = [d for d in value.type.dims if d is not way.deep]
-        layout: tuple[Digit, ...] = (*((d.name, "all", 1) for d in rest), (way.deep.name, "all", 1))
-        if source is None or source is way.deep or source not in rest:
-            slots: tuple[tuple[str, int], ...] = ((way.deep.name, width),)
-        else:
-            slots = (
-                (way.deep.name, self.rate.lanes),
-                (source.name, max(2, min(self.rate.lanes, shape.extent(source)))),
-            )
-        whole = ((way.deep.name, width),)
-        wide = way.atom == "fma"
-        return Pack(value.name, self.blocking.level(value, way.role), layout, slots, wide, whole)
+        dim = way.role.lane if value is way.role.lane_operand else way.role.row
+        rows = 1 if dim is None else self.tile[dim.name]
+        rest = [d for d in value.type.dims if d is not way.deep and (d is not dim or rows == 1)]
+        layout: list[Digit] = [(d.name, "all", 1) for d in rest]
+        slots: list[tuple[str, int]] = [(way.deep.name, width)]
+        if dim is not None and rows > 1:
+            layout += [(dim.name, "panel", rows), (dim.name, "lane", rows)]
+            slots.insert(0, (dim.name, rows))
+        layout.append((way.deep.name, "all", 1))
+        if source is not None and source is dim and rows > 1:
+            slots = [(way.deep.name, self.rate.lanes), (dim.name, rows)]
+        elif source is not None and source is not way.deep and source in rest:
+            slots.append((source.name, max(2, min(self.rate.lanes, shape.extent(source)))))
+            slots[-2] = (way.deep.name, self.rate.lanes)
+        level, whole = self.blocking.level(value, way.role), ((way.deep.name, width),)
+        return Pack(value.name, level, tuple(layout), tuple(slots), way.atom == "fma", whole)
 
     # ---- what it takes
 
