@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (lines of machine text)
 """A recurrence over vectors in one cooperative launch, whose workgroups meet in its loop (machine text)."""
 
 from __future__ import annotations
@@ -127,3 +128,31 @@ kernel main {
 }
 """
 """Stores of all iterations into one vector: the last one remains."""
+
+
+WAIT = "        sync cpasync.wait (depth = 0)\n"
+JOIN = "        sync barrier.sync (id = 0, threads = 32)\n"
+
+
+def copied(wait: str = WAIT, last: str = MEET) -> str:
+    """The recurrence whose vector comes back through copies of threads."""
+    whole = text(last=last).replace("over threads", "over persistent")
+    old = whole[whole.index("      tasks (n3 < N)") : whole.index("        store b_u[n3] = v ; %v.2[n3]\n      }\n")]
+    new = f"""      tasks (n3 < (N + 63) // 64) over persistent {{
+        version A fill 0.0 ; %v.2[64*n3 + $0] where 64*n3 + $0 < N
+        copy cp.async A[$0] = b_v[64*n3 + $0] box (64)
+        sync cpasync.commit
+{wait}{JOIN}        w = load A[$0] where 64*n3 + $0 < N ; %v.2[64*n3 + $0] where 64*n3 + $0 < N
+{JOIN}"""
+    whole = whole.replace(old, new)
+    whole = whole.replace(
+        "store b_u[n3] = v ; %v.2[n3]",
+        "store b_u[64*n3 + $0] = w where 64*n3 + $0 < N ; %v.2[64*n3 + $0] where 64*n3 + $0 < N",
+    )
+    whole = whole.replace(
+        "  frag u f32[]\n",
+        "  buffer A f32[64] shared align 16 @ 0\n  frag w f32[64] dist (lane 32 axis 0 stride 1, slot 2 axis 0 stride 32)\n  frag u f32[]\n",
+        1,
+    )
+    whole = whole.replace("  frag v f32[]\n", "").replace("cooperative\n", "cooperative shared 256\n")
+    return whole.replace("  injective(Y)\n", "  injective(Y)\n  N % 4 == 0\n")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 
 import pytest
-from tests.checker.meeting_text import MEET, STORES, text
+from tests.checker.meeting_text import JOIN, MEET, STORES, WAIT, copied, text
 
 from treadle.checker import check
 from treadle.driver.mutation import executed, judged
@@ -45,7 +46,18 @@ def test_stores_of_iterations_are_kept_in_order() -> None:
     assert check(parse_machine(other)).status != "verified" and not clean(other, 3, 40, 2)
 
 
+def test_copies_of_threads_between_meetings_in_a_loop() -> None:
+    verdict = check(parse_machine(copied()))
+    assert verdict.status == "verified", str(verdict)
+    for m, n in ((0, 8), (2, 72)):
+        assert clean(copied(), m, n, 2)
+
+
 WRONG = {
+    "copies not waited for": (copied(wait=""), True),
+    # Of one warp the simulator sees one thread.
+    "copies met, then waited for": (copied(wait="").replace(JOIN, JOIN + WAIT, 1), False),
+    "copies of what others store": (copied(last=""), True),
     "not met before the loop": (text(first=""), True),
     "not met within": (text(middle=""), True),
     "not met before the next iteration": (text(last=""), True),
@@ -67,10 +79,10 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_ones_are_not(name: str) -> None:
     wrong, seen = WRONG[name]
-    assert wrong != text()
+    assert wrong not in (text(), copied())
     verdict = check(parse_machine(wrong))
     assert verdict.status != "verified", str(verdict)
-    assert not seen or not clean(wrong, 2, 33, 8)
+    assert not seen or not clean(wrong, 2, 72 if "cp.async" in wrong else 33, 8)
 
 
 def test_no_mutant_is_accepted_and_wrong() -> None:
@@ -88,6 +100,8 @@ def test_no_mutant_is_accepted_and_wrong() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_they_assemble(arch: str) -> None:
+    emitted = emit(replace(parse_machine(copied()), target=f"cuda:{arch}"))
+    assert compile_cuda(emitted.source, arch=emitted.arch, name="copied").kernels
     emitted = emit(parse_machine(text(arch=arch)))
     compiled = compile_cuda(emitted.source, arch=emitted.arch, name="smooth")
     assert [k.spill_stores + k.spill_loads for k in compiled.kernels] == [0]

@@ -13,13 +13,14 @@ from treadle.algebra.expr import Expr, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import Facts, Inexpressible, Region, Relation
 from treadle.checker.engines import CHUNK, Engines
+from treadle.checker.meetings import meets_within
 from treadle.checker.reuse import COPIES
 from treadle.checker.state import Place
 from treadle.checker.storage import read
 from treadle.checker.terms import Cell, Num, Pieces
 from treadle.checker.verdict import Refused, Unsure
 from treadle.ir.core import Tensor
-from treadle.machine.form import Buffer, Copy, Store, walk
+from treadle.machine.form import Buffer, Copy, Store, Tasks, walk
 
 __all__ = ["COPIES", "Chunks"]
 
@@ -99,7 +100,11 @@ class Chunks:
             raise Refused("J2", f"two copies into one element of {buffer.name} in one step", twice.sample() or {})
 
     def _other_launches(self, place: Place, room: Buffer) -> None:
-        for s in (s for role in place.kernel.roles for s in walk(role.body)):
+        nest = next((f.control for f in place.frames if isinstance(f.control, Tasks)), None)
+        around = [r.body for r in place.kernel.roles]
+        if meets_within(place.kernel) and nest is not None:
+            around = [nest.body]  # all workgroups meet between nests
+        for s in (s for body in around for s in walk(body)):
             if isinstance(s, Store | Copy) and s.dst.name == room.name:
                 raise Unsure("J2", f"copies of {room.name}", missing="a launch of its own for its stores")
 

@@ -6,8 +6,8 @@ meetings in the same order, and as all of them run at once, every meeting ends. 
 from one to the next, all meet: also from the last one of an iteration to the first one of the next, and past a loop
 that never runs. So nests are ordered like forks and joins of workers, what tasks leave in the workspace others find
 behind the meeting, and the launch is judged as those are: loop by invariants, nest by nest. Registers and shared memory
-are undefined at the start of a task, as ever. Nothing is on its way when all meet: no engine, copy of threads or
-asynchronous product works in such a launch.
+are undefined at the start of a task, as ever. Nothing is on its way when all meet: copies of threads have landed
+(`reuse`), no engine or asynchronous product works in such a launch.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Meetings:
 
     def _at_rest(self, role: Role) -> None:
         for s in walk(role.body):
-            if isinstance(s, Copy) or (isinstance(s, Mma) and s.atom.split(".")[0] in ASYNC_ATOMS):
+            engine = isinstance(s, Copy) and s.engine != "cp.async"
+            if engine or (isinstance(s, Mma) and s.atom.split(".")[0] in ASYNC_ATOMS):
                 self.at = s
-                raise Unsure(
-                    "J2", "work on its way where workgroups meet in loops", missing="loads and stores of threads"
-                )
+                reason = "work on its way where workgroups meet in loops"
+                raise Unsure("J2", reason, missing="loads, stores and copies of threads")
 
     def _outer(self, body: Body, dirty: bool) -> bool:
         """A body outside tasks. `dirty`: whether some nest was executed since all met. Returns the same for its end."""

@@ -497,6 +497,8 @@ class Reuse:
                 covered = len(state.groups) - depth
                 done, left = state.groups[: max(0, covered)], state.groups[max(0, covered) :]
                 return replace(state, landed=state.landed.union(*done), groups=left)
+            case "grid.sync" if state.flying:
+                raise Refused("J2", "workgroups meet, and copies may still read what others store behind", {})
             case "barrier.sync" if joins_whole(stmt, self.role, self.everyone):
                 return replace(state, plain=NONE, landed=NONE)
             case _:
