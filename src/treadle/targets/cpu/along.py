@@ -153,20 +153,20 @@ class Along:
         dim = way.role.lane if value is way.role.lane_operand else way.role.row
         rows = 1 if dim is None else self.tile[dim.name]
         rest = [d for d in value.type.dims if d is not way.deep and (d is not dim or rows == 1)]
-        layout: list[Digit] = []
-        layout += [(d.name, "all", 1) for d in rest]
+        whole_axes: list[Digit] = [(d.name, "all", 1) for d in rest]
+        panels: list[Digit] = []
         slots: list[tuple[str, int]] = [(way.deep.name, width)]
         if dim is not None and rows > 1:
-            layout += [(dim.name, "panel", rows), (dim.name, "lane", rows)]
+            panels = [(dim.name, "panel", rows), (dim.name, "lane", rows)]
             slots.insert(0, (dim.name, rows))
-        layout.append((way.deep.name, "all", 1))
+        layout: tuple[Digit, ...] = (*whole_axes, *panels, (way.deep.name, "all", 1))
         if source is not None and source is dim and rows > 1:
             slots = [(way.deep.name, self.rate.lanes), (source.name, rows)]
         elif source is not None and source is not way.deep and source in rest:
             slots.append((source.name, max(2, min(self.rate.lanes, shape.extent(source)))))
             slots[-2] = (way.deep.name, self.rate.lanes)
         level, whole = self.blocking.level(value, way.role), ((way.deep.name, width),)
-        return Pack(value.name, level, tuple(layout), tuple(slots), way.atom == "fma", whole)
+        return Pack(value.name, level, layout, tuple(slots), way.atom == "fma", whole)
 
     # ---- what it takes
 
