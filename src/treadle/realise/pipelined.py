@@ -62,7 +62,8 @@ class PipelinedLowering(SlottedLowering):
 
     @property
     def unroll(self) -> int:
-        return self.feeding.step // 2  # the loads of the next block are to stay in front of the loop
+        # The loads of the next block are to stay in front of the loop; a longer text takes longer to come.
+        return min(8, self.feeding.step // 2)
 
     def slot(self, frame: Frame) -> tuple[Expr, ...]:
         return (self.block_at(frame)[1] % self.feeding.versions,)

@@ -278,7 +278,7 @@ class StreamCost:
         if self.stream.loop is not None:
             # Consumers that contract at the same time compute at the same time too: without turns little hides.
             simple = total(self.inside, sizes) / rate.lanes
-            shown = 0.8 if point["turns"] else {1: 1.0, 2: 1.0, 3: 0.72}[consumers]
+            shown = 0.88 if point["turns"] else {1: 1.0, 2: 1.0, 3: 0.72}[consumers]
             cycles = max(cycles, simple) + shown * min(cycles, simple) + (150.0 if self.chained else 0.0)
         # Turns leave a ring of two full most of the time; more of them only take longer to come round (measured: 2 %).
         versions = int(point["versions"])
