@@ -45,33 +45,26 @@ KINDS: list[tuple[str, str, dict[str, Any]]] = [
     ("cummin", "bf16", {}),
     ("segmented_cumsum", "f32", {}),
 ]
-TIMED = ((4096, 4096), (4096, 1024), (4096, 8192), (4096, 32768), (256, 65536), (64, 1 << 20), (16384, 1000))
-PLAIN: dict[str, Any] = {"exact": False, "slots": 0, "stages": 0, "close": False, "next": False}
-SWEPT = [{"warps": w, "held": False, "next": ahead} for w in (4, 8, 16, 32) for ahead in (False, True)]
+TIMED = (
+    (4096, 4096),
+    (4096, 1024),
+    (4096, 8192),
+    (4096, 32768),
+    (256, 65536),
+    (64, 1 << 20),
+    (16384, 1000),
+    (8, 1 << 20),
+    (1, 1 << 24),
+)
+PLAIN: dict[str, Any] = {"exact": False, "slots": 0, "stages": 0, "close": False, "next": False, "stretches": 1}
+FEW = [{"warps": w, "held": False, "stretches": n} for w in (4, 8) for n in (9, 17, 34)]
 POINTS: dict[tuple[int, int], list[dict[str, Any]]] = {
-    (4096, 4096): [
-        {"warps": 1, "held": False},
-        {"warps": 1, "held": False, "next": True},
-        {"warps": 4, "held": False},
-        {"warps": 4, "held": True, "exact": True},
-        {"warps": 4, "held": True, "exact": True, "close": True},
-        {"warps": 8, "held": True},
-        {"warps": 8, "held": True, "exact": True},
-        {"warps": 16, "held": True, "exact": True},
-        {"warps": 4, "held": True, "exact": True, "slots": 2, "stages": 1},
-        {"warps": 8, "held": True, "exact": True, "slots": 2, "stages": 1},
-    ],
-    (4096, 32768): [
-        {"warps": 1, "held": False},
-        {"warps": 16, "held": True, "exact": True},
-        {"warps": 4, "held": False},
-        {"warps": 8, "held": False},
-        {"warps": 8, "held": False, "next": True},
-        {"warps": 16, "held": False, "next": True},
-    ],
-    (64, 1 << 20): SWEPT,
-    (256, 65536): SWEPT,
+    (4096, 4096): [{"warps": 4, "held": True, "exact": True}, {"warps": 8, "held": True}],
+    (64, 1 << 20): [*FEW, {"warps": 16, "held": False, "next": True}],
+    (8, 1 << 20): [{"warps": w, "held": False, "stretches": n} for w in (4, 8) for n in (33, 66, 132)],
+    (1, 1 << 24): [{"warps": w, "held": False, "stretches": n} for w in (4, 8) for n in (264, 528, 1024)],
 }
+"""Settings that runs before this one compared: benchmarks/results/2026-11-30-scans.json."""
 
 
 @triton.jit

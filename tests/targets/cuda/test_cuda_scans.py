@@ -130,6 +130,37 @@ def test_what_is_loaded_early_is_the_next_tile() -> None:
         assert check(parse_machine(text.replace(old, new, 1))).status != "verified", new
 
 
+@pytest.mark.parametrize(("name", "warps"), [("sums", 1), ("from the end", 4), ("before", 4), ("greatest", 1)])
+def test_few_long_rows_in_stretches(name: str, warps: int) -> None:
+    kernel, dtype, staged = KINDS[name]
+    source = expanded(kernel, dtype, **staged)
+    for columns in (1, 5000):
+        sizes = {"M": 2, "N": columns}
+        machine = built(source, sizes, 8, warps=warps, held=False, stretches=3, next=warps == 1)
+        assert [k.name for k in machine.kernels] == ["totals", "prefixes"]
+        verdict = check(machine)
+        assert verdict.status == "verified", verdict
+        tried(machine, source, sizes, tolerance=2e-2 if dtype.bits == 16 else 1e-6)
+
+
+def test_a_stretch_begins_where_all_before_it_end() -> None:
+    source = expanded(scans.cumsum, td.f32)
+    text = print_machine(built(source, {"M": 2, "N": 8192}, warps=1, held=False, stretches=4))
+    assert check(parse_machine(text)).status == "verified"
+    for old, new in (
+        ("where $0 < t_stretch fill", "where $0 <= t_stretch fill"),
+        ("pick _1_upto[31]", "pick _1_upto[29]"),
+        ("    sync grid.wait\n", ""),
+        (".. min((N + 511) // 512, 4*t_stretch + 4)", ".. min((N + 511) // 512, 4*t_stretch + 3)"),
+        ("  N <= 65536\n", ""),
+        ("b__1[t_m, t_stretch] = _1", "b__1[t_m, 0] = _1"),
+    ):
+        assert old in text, text
+        assert check(parse_machine(text.replace(old, new, 1))).status != "verified", new
+    few = scans.cumsum.plan(td.like(td.f32, 1, 1 << 24), target="cuda:sm_90a")
+    assert "kernel totals" in few.machine() and few.check().status == "verified"
+
+
 WRONG = {
     "an element too many": (1, " axes (0) onto", " axes (0) exclusive onto", None),
     "from the other end": (1, " axes (0) onto", " axes (0) reverse onto", None),

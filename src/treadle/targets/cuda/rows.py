@@ -22,6 +22,7 @@ from treadle.realise.channels import PRODUCER, Channels, through_channels
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.earlier import loads_earlier
 from treadle.realise.rows import Stripe, over_lanes
+from treadle.realise.stretches import in_stretches
 from treadle.realise.universal import base_facts
 from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import pins_refused
@@ -69,6 +70,18 @@ ALONE = {False: 47e9, True: 74e9}
 
 SPARSE = 0.27
 """Of the seconds of a tile, what is left of them where there is enough else to do."""
+
+MOST_STRETCHES = 1024
+"""Of a row: a warp scans what they come to in its registers."""
+
+SHORTEST = 2048
+"""Coordinates of a stretch at least."""
+
+CACHED = 20e6
+"""Bytes that one launch reads and the next one finds in the second cache."""
+
+FOLLOWS = 2.6e-6
+"""Seconds that a launch takes which begins while the one before it ends (as `parted` has it)."""
 
 BURST = 16
 """Elements that a thread takes at a time where a row is swept."""
@@ -169,7 +182,7 @@ class Rows:
     engines bring rows (0: threads load them), and of those through which rows leave; whether the assembler is asked for
     one workgroup a multiprocessor more than the registers of a thread would leave room for; whether long rows are drawn
     as tickets, not dealt out beforehand; whether a row that is scanned tile by tile has its next tile loaded while this
-    one is scanned."""
+    one is scanned; into how many stretches such a row is cut."""
 
     name = "rows"
 
@@ -192,7 +205,30 @@ class Rows:
             found.append(Axis("tickets", (False, True)))
         if scans(shape_of(program, facts)):
             found.append(Axis("next", (False, True)))
+            found.append(Axis("stretches", self.counts(shape_of(program, facts))))
         return [*found, Axis("close", (False, True))]
+
+    def counts(self, shape: Shape) -> tuple[int, ...]:
+        """Into how many stretches a row that is scanned may be cut: 1, and as many as would give each multiprocessor a
+        few, where rows alone do not."""
+        found = along(shape)
+        rows = instances(shape, found, self.stripes(shape, {"warps": 1, "held": False}), 1)
+        processors = rates(shape.facts).processors
+        longest = max((shape.facts.value(one.dim.extent) for one in found.values()), default=1)
+        if scans(shape) != 1 or rows >= 2 * processors or not all(one.whole for one in found.values()):
+            return (1,)
+        wanted = {min(MOST_STRETCHES, ceil(k * processors / rows)) for k in (2, 8)}
+        return (1, *sorted(n for n in wanted if 1 < n <= longest // SHORTEST))
+
+    def stretched(self, shape: Shape, point: Point) -> tuple[int, int, int] | None:
+        """The width of a tile, the tiles of a stretch, and how many stretches a row has at most; None without any."""
+        asked = int(point.get("stretches", 1))
+        if asked == 1:
+            return None
+        ((region, stripe),) = self.stripes(shape, point).items()
+        width = stripe.width(int(point["warps"]))
+        tiles = ceil(shape.facts.value(along(shape)[region].dim.extent) / width)
+        return width, max(1, ceil(tiles / asked)), 32 * ceil(asked / 32)
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
         shape = shape_of(program, facts)
@@ -237,6 +273,11 @@ class Rows:
                     found.append(Bound(Constraint(one.dim.extent - width)))
                 elif point.get("slots"):
                     found.append(Bound(Constraint(one.dim.extent - 1)))  # engines move no empty rows
+        stretches = self.stretched(shape, point)
+        if stretches is not None:
+            (one,) = along(shape).values()
+            if one.dim.extent.constant is None:
+                found.append(Bound(Constraint(stretches[0] * stretches[1] * stretches[2] - one.dim.extent)))
         return Guard(tuple(found))
 
     def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
@@ -259,7 +300,8 @@ class Rows:
         share = max((s.vector * s.rounds for s in stripes.values()), default=1)
         if held and share > HELD:
             return CostVector(compute=inf)
-        if point.get("next") and (held or channels.slots or close):
+        parts = int(point.get("stretches", 1))
+        if (point.get("next") or parts > 1) and (held or channels.slots or close or point.get("exact")):
             return CostVector(compute=inf)
         passes, busy, tiles = 1.0, 1.0, 1.0
         for name, one in along(shape).items():
@@ -269,7 +311,8 @@ class Rows:
             tiles = max(tiles, ceil(extent / width))
             if not held and one.whole:
                 passes = max(passes, 1.0 + dependent_folds(shape))
-        rows = instances(shape, along(shape), stripes, warps)
+        rows = instances(shape, along(shape), stripes, warps) * parts
+        tiles = ceil(tiles / parts)
         threads = 32 * warps
         wide = one_element(shape)
         early = self.ahead(shape, point)
@@ -287,6 +330,8 @@ class Rows:
         folds = dependent_folds(shape)
         exchanges = (folds + scans(shape)) * (rate.exchange if warps > 1 else 0.05e-6)
         moved = shape.bytes() / speed
+        if parts > 1:  # what is scanned is read twice, where the second cache holds it almost for nothing
+            moved *= 1.15 if shape.bytes() < 2 * CACHED else 1.5
         again = passes - 1.0
         # Every thread of a workgroup folds the shares of all warps.
         around = rows * threads * (60.0 + folds * (15.0 + 1.25 * warps if warps > 1 else 10.0))
@@ -309,7 +354,7 @@ class Rows:
             compute=max(compute, stalls),
             cache=again * shape.bytes() / rate.cache,
             memory=dealt * moved + max(turns, apart * hidden * min(compute, moved)),
-            launch=rate.launch,
+            launch=rate.launch + (FOLLOWS if parts > 1 else 0.0),
         )
 
     def registers(self, shape: Shape, point: Point) -> float:
@@ -369,6 +414,9 @@ class Rows:
         )
         if channels.slots:
             return through_channels(machine, channels)
+        stretches = self.stretched(shape, point)
+        if stretches is not None:
+            machine = in_stretches(machine, *stretches, MOST_WORKGROUPS)
         if point.get("next"):
             return loads_earlier(machine)
         return with_next(machine) if early else machine
