@@ -210,12 +210,12 @@ class Rows:
 
     def counts(self, shape: Shape) -> tuple[int, ...]:
         """Into how many stretches a row that is scanned may be cut: 1, and as many as would give each multiprocessor a
-        few, where rows alone do not."""
+        few, where rows alone leave three of four without any."""
         found = along(shape)
         rows = instances(shape, found, self.stripes(shape, {"warps": 1, "held": False}), 1)
         processors = rates(shape.facts).processors
         longest = max((shape.facts.value(one.dim.extent) for one in found.values()), default=1)
-        if scans(shape) != 1 or rows >= 2 * processors or not all(one.whole for one in found.values()):
+        if scans(shape) != 1 or 4 * rows > processors or not all(one.whole for one in found.values()):
             return (1,)
         wanted = {min(MOST_STRETCHES, ceil(k * processors / rows)) for k in (2, 8)}
         return (1, *sorted(n for n in wanted if 1 < n <= longest // SHORTEST))
