@@ -106,7 +106,10 @@ class Expr:
     # ---- arithmetic
 
     def __add__(self, other: ExprLike) -> Expr:
-        return _from_terms(_chain(self.terms, as_expr(other).terms))
+        rhs = as_expr(other)
+        if not rhs.terms:
+            return self
+        return _from_terms((*self.terms, *rhs.terms)) if self.terms else rhs
 
     __radd__ = __add__
 
@@ -121,6 +124,9 @@ class Expr:
 
     def __mul__(self, other: ExprLike) -> Expr:
         rhs = as_expr(other)
+        for one, factor in ((self, rhs.constant), (rhs, self.constant)):
+            if factor is not None:  # the order of the terms stays
+                return one if factor == 1 else Expr(tuple((m, c * factor) for m, c in one.terms)) if factor else ZERO
         return _from_terms((tuple(sorted(m1 + m2, key=_key)), c1 * c2) for m1, c1 in self.terms for m2, c2 in rhs.terms)
 
     __rmul__ = __mul__
@@ -174,7 +180,9 @@ class Expr:
     @cached_property
     def symbols(self) -> frozenset[str]:
         """Names of the symbols that occur anywhere."""
-        return frozenset(a.name for a in self.atoms() if isinstance(a, Sym))
+        atoms = [a for m, _ in self.terms for a in m]
+        own = (a.name for a in atoms if isinstance(a, Sym))
+        return frozenset(own).union(*(inner.symbols for a in atoms for inner in _inner(a)))
 
     @cached_property
     def weight(self) -> int:
@@ -189,7 +197,9 @@ class Expr:
     @cached_property
     def functions(self) -> frozenset[str]:
         """Names of the opaque functions that occur anywhere."""
-        return frozenset(a.name for a in self.atoms() if isinstance(a, Fn))
+        atoms = [a for m, _ in self.terms for a in m]
+        own = (a.name for a in atoms if isinstance(a, Fn))
+        return frozenset(own).union(*(inner.functions for a in atoms for inner in _inner(a)))
 
     # ---- change and value
 
@@ -201,13 +211,13 @@ class Expr:
 
     def rewrite(self, change: Callable[[Atom], Expr | None]) -> Expr:
         """Each atom replaced by `change(atom)` where that is not `None`, else rebuilt from rewritten parts."""
-        total = ZERO
+        found: list[tuple[Monomial, int]] = []
         for monomial, coefficient in self.terms:
             product = const(coefficient)
             for atom in monomial:
                 product = product * _rewrite_atom(atom, change)
-            total = total + product
-        return total
+            found += product.terms
+        return _from_terms(found)
 
     def evaluate(self, env: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Any:
         """The value under `env` (integers or NumPy integer arrays, which broadcast).
@@ -259,17 +269,13 @@ def _key(atom: Atom) -> tuple[int, str]:
     return rank, str(atom)
 
 
-def _chain(*parts: Iterable[tuple[Monomial, int]]) -> Iterator[tuple[Monomial, int]]:
-    for part in parts:
-        yield from part
-
-
 def _from_terms(terms: Iterable[tuple[Monomial, int]]) -> Expr:
     total: dict[Monomial, int] = {}
     for monomial, c in terms:
         total[monomial] = total.get(monomial, 0) + c
     kept = [(m, c) for m, c in total.items() if c]
-    kept.sort(key=lambda t: [_key(a) for a in t[0]])
+    if len(kept) > 1:
+        kept.sort(key=lambda t: [_key(a) for a in t[0]])
     return Expr(tuple(kept))
 
 

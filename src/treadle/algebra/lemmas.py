@@ -8,6 +8,7 @@ force.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from functools import lru_cache
 
 from treadle.algebra.expr import (
     QUOTIENT,
@@ -131,12 +132,12 @@ def divided(atom: Atom) -> tuple[Expr, Expr] | None:
 
 def divisions(exprs: Iterable[Expr]) -> list[Atom]:
     """The quotients and remainders by symbols in expressions, each once; what stands inside another one before it."""
-    found: dict[Atom, None] = {}
-    for e in exprs:
-        for atom in reversed(list(e.atoms())):
-            if divided(atom) is not None:
-                found[atom] = None
-    return list(found)
+    return list(dict.fromkeys(atom for e in exprs for atom in _divisions(e)))
+
+
+@lru_cache(maxsize=1 << 14)
+def _divisions(e: Expr) -> tuple[Atom, ...]:
+    return tuple(atom for atom in reversed(list(e.atoms())) if divided(atom) is not None)
 
 
 def division_lemmas(

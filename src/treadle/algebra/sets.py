@@ -53,6 +53,9 @@ class Facts:
         self._children: dict[tuple[Constraint, ...], Facts] = {}
         self.regions: dict[IndexMap, Region] = {}
         """What maps were found to reach under these facts."""
+        self.maps: dict[IndexMap, isl.Map] = {} if base is None else base.maps
+        self.conjunctions: dict[tuple[Constraint, ...], isl.Set] = {} if base is None else base.conjunctions
+        """Maps and conjunctions as isl reads them, whatever else holds."""
         self._empty: bool | None = None
         self.lemmas: tuple[Constraint, ...] = ()
         self.known: dict[str, int] = _values(self.own) if base is None else base.known
@@ -87,10 +90,10 @@ class Facts:
     def set(self) -> isl.Set:
         """The parameter set."""
         if self._set is None:
-            text = Text((), self.known)
-            body = text.constraints(self.own)
-            mine = isl.Set(f"{text.head()}{{ : {body} }}")
+            mine = self._read(self.own)
             self._set = mine if self.base is None else self.base.set.intersect(mine)
+            if mine.n_basic_set() > 1:  # minima and maxima split it: each question goes through all pieces
+                self._set = self._set.coalesce()
             self._saturate()
         return self._set
 
@@ -176,9 +179,16 @@ class Facts:
         return a == b or self.implies(eq(a, b))
 
     def _with(self, cs: Sequence[Constraint]) -> isl.Set:
-        text = Text((), self.known)
-        body = text.constraints(cs)
-        return self.set.intersect(isl.Set(f"{text.head()}{{ : {body} }}"))
+        return self.set.intersect(self._read(tuple(cs)))
+
+    def _read(self, cs: tuple[Constraint, ...]) -> isl.Set:
+        """A conjunction as isl reads it, whatever else holds."""
+        found = self.conjunctions.get(cs)
+        if found is None:
+            text = Text((), self.known)
+            body = text.constraints(cs)
+            found = self.conjunctions[cs] = isl.Set(f"{text.head()}{{ : {body} }}")
+        return found
 
     @property
     def contradictory(self) -> bool:
@@ -359,8 +369,15 @@ class Relation:
     @staticmethod
     def of(map_: IndexMap, facts: Facts) -> Relation:
         """The relation `dims -> outs` under facts. *Errors*: `Inexpressible`."""
+        found = facts.maps.get(map_)
+        if found is None:
+            found = facts.maps[map_] = Relation._read(map_, facts.known)
+        return Relation(found.intersect_params(facts.set))
+
+    @staticmethod
+    def _read(map_: IndexMap, known: Mapping[str, int]) -> isl.Map:
         own = map_.dims + map_.exists
-        text = Text(own, facts.known)
+        text = Text(own, known)
         # an out that is one existential symbol is a free coordinate of the second members
         free = {s for e in map_.outs for s in map_.exists if e == sym(s)}
         dims = ", ".join(ident(d) for d in map_.dims)
@@ -371,8 +388,7 @@ class Relation:
             if any(e.symbols & set(bound) for e in map_.outs):
                 raise Inexpressible(str(map_.outs))
             body = f"exists ({', '.join(map(ident, bound))} : {body})"
-        found = isl.Map(f"{text.head()}{{ [{dims}] -> [{outs}] : {body} }}")
-        return Relation(found.intersect_params(facts.set))
+        return isl.Map(f"{text.head()}{{ [{dims}] -> [{outs}] : {body} }}")
 
     def __or__(self, other: Relation) -> Relation:
         return Relation(self.map.union(other.map))
