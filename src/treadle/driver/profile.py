@@ -149,7 +149,8 @@ def _work(kernel: Kernel, args: tuple[Any, ...], staged: Mapping[str, Any], know
 
 def contracted(program: Program, extents: Mapping[str, int]) -> tuple[float, DType]:
     """Multiplications and additions of the contractions of a program, each over its whole dimensions, and the dtype of
-    the operands of the largest."""
+    the operands of the largest. Those over ranges that only a run tells (rows of sequences that lie one behind the
+    other) are left out: nobody knows how many they are."""
     total, most, dtype = 0.0, 0.0, f32
 
     def walk(block: Block, around: tuple[Any, ...]) -> None:
@@ -158,7 +159,10 @@ def contracted(program: Program, extents: Mapping[str, int]) -> tuple[float, DTy
             inside = around
             if isinstance(op, Region):
                 inside = (*around, *(a.domain.dim for a in op.args))
-            if isinstance(op, Mma):
+                if any(e.functions for a in op.args for e in (a.domain.lo, a.domain.hi)):
+                    continue
+            axes = [a for v in op.operands for a in v.type.axes] if isinstance(op, Mma) else []
+            if isinstance(op, Mma) and not any(e.functions for a in axes for e in (a.lo, a.hi)):
                 dims = dict.fromkeys((*around, *(d for v in op.operands for d in v.type.dims)))
                 flops = 2.0
                 for dim in dims:
