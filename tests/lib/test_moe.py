@@ -46,6 +46,14 @@ def test_groups(chosen: list[int]) -> None:
     )
 
 
+def test_groups_of_many_choices() -> None:
+    """Several runs, and several stretches of them, neither whole at the end."""
+    expert = random(3).integers(0, 7, 9001).astype(np.int32)
+    order, start = lib.group_by_expert(expert, experts=7)
+    assert np.array_equal(order, np.argsort(expert, kind="stable"))
+    assert np.array_equal(start, np.searchsorted(np.sort(expert), np.arange(8)))
+
+
 def layer(x, expert, weight, gate, up, down):
     """The layer by its definition, in float64, with relu."""
     x, gate, up, down = (t.astype(float) for t in (x, gate, up, down))

@@ -10,7 +10,7 @@ from treadle import f32, i32
 from treadle.lib.precision import wide
 
 T, E, L, K, N = td.dims("T E L K N")
-E1, C, B = td.dims("E1 C B")
+E1, C, B, S = td.dims("E1 C B S")
 F = E.alias("F")
 TL = td.product(T, L)
 
@@ -47,8 +47,9 @@ def route(
         weight.set_at(t, at, w / total, where=kept)
 
 
-RUN = 1024
-"""Choices that are counted together: what comes before a choice is told by whole runs and by those of its own."""
+RUN, RUNS = 128, 32
+"""Choices that are counted together, and runs of them: what comes before a choice is told by whole stretches of runs,
+the runs before its own and the choices before it there."""
 
 
 @td.kernel
@@ -63,18 +64,22 @@ def group_by_expert(expert: td.Tensor[C, i32], order: td.Out[C, i32] = None, sta
     td.let(E, experts)
     td.let(E1, experts + 1)
     td.let(B, (C.extent + RUN - 1) // RUN)
-    count, before = td.empty(B, E, dtype=i32), td.empty(B, E, dtype=i32)
+    td.let(S, (C.extent + RUN * RUNS - 1) // (RUN * RUNS))
+    count, before, stretch = (td.empty(d, E, dtype=i32) for d in (B, B, S))
     all_of, first = td.empty(E, dtype=i32), td.empty(E, dtype=i32)
     for b, e in td.parallel(B.each, E.each):
-        count[b, e] = (expert[C[b * RUN : b * RUN + RUN]] == e).to(i32).sum(C)
+        count[b, e] = (expert[C[b * RUN : b * RUN + RUN]] == e.to(i32)).to(i32).sum(C)
+    for s, e in td.parallel(S.each, E.each):
+        stretch[s, e] = count[B[s * RUNS : s * RUNS + RUNS], e].sum(B)
     for e in td.parallel(E.each):
-        all_of[e] = count[B, e].sum(B)
+        all_of[e] = stretch[S, e].sum(S)
     for e in td.parallel(E.each):
         first[e] = all_of[E[:e]].sum(E)
     for e in td.parallel(E1.each):
         start[e] = all_of[E[:e]].sum(E)
     for b, e in td.parallel(B.each, E.each):
-        before[b, e] = first[e] + count[B[:b], e].sum(B)
+        s = b // RUNS
+        before[b, e] = first[e] + stretch[S[:s], e].sum(S) + count[B[s * RUNS : b], e].sum(B)
     for c in td.parallel(C.each):
         b, e = c // RUN, td.in_range(expert[c], E)
         same = (expert[C[b * RUN : c]] == expert[c]).to(i32).sum(C)
