@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
 from treadle.algebra.expr import Constraint, Expr, ceildiv, const, lt, maximum, minimum, sym
 from treadle.base.names import Names
@@ -45,7 +44,7 @@ from treadle.realise.folds import identity
 from treadle.realise.tidy import without_idle
 
 LANES = 32
-T = TypeVar("T")
+"""Of a warp."""
 
 
 def in_stretches(machine: MachineProgram, width: int, tiles: int, most: int, workgroups: int) -> MachineProgram:
@@ -213,8 +212,9 @@ def _claims(loop: Loop, value: str, change: Callable[[Claim], Claim]) -> Loop:
     """The loop with its claims on states of a value changed."""
 
     def changed(claim: Claim | StoreClaim | None) -> Claim | StoreClaim | None:
-        mine = isinstance(claim, Claim) and claim.value == value and claim.over is not None
-        return change(claim) if mine else claim
+        if isinstance(claim, Claim) and claim.value == value and claim.over is not None:
+            return change(claim)
+        return claim
 
     for item in loop.body:
         if isinstance(item, Stmt):
