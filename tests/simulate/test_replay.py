@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.checker import copied_ring_text, send_text
 from tests.machine.programs import RING, ring
 from tests.simulate.test_ring import BUGS, arguments
 
+from treadle.driver import samples
 from treadle.machine.form import MachineProgram
 from treadle.machine.parse import parse_machine
 from treadle.simulate.run import record, run_schedules, simulate
@@ -75,6 +77,17 @@ def test_replays_of_the_right_ring_take_the_same_steps() -> None:
         assert again.run(seed) == []
         if seed in (1, 2):
             assert again.steps == simulate(ring(), args, seed=seed).steps
+
+
+@pytest.mark.parametrize("text", [copied_ring_text.ring(2), send_text.text()], ids=["copies arrive", "stores signal"])
+def test_replays_of_what_arrives_by_itself_take_the_same_steps(text: str) -> None:
+    machine = parse_machine(text)
+    args, _ = samples.arguments(machine.program, {"M": 5, "N": 44}, 0)
+    run, again = record(machine, args, seed=3, exact=True)
+    assert run.clean and again is not None
+    for seed in range(6):
+        assert again.run(seed) == []
+        assert again.steps == simulate(machine, args, seed=seed).steps
 
 
 @pytest.mark.parametrize(
