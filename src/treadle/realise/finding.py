@@ -13,7 +13,6 @@ from treadle.ir.ops.elementwise import Cast, Coords, Elementwise, Full, Index
 from treadle.ir.ops.fold import Mma
 from treadle.realise.ring import Contraction, Stream, Tile, Whole, factor
 
-
 MOST_AXES = 5
 """Axes of what an engine copies boxes from."""
 
