@@ -18,7 +18,15 @@ from typing import Any
 
 from tests.checker.random_copies import HEAD, copies_text
 from tests.checker.random_handovers import handover_text
-from tests.checker.random_members import cluster_text, gang_text, handover_ring_text, parts_text, peers_text
+from tests.checker.random_members import (
+    cleared_text,
+    cluster_text,
+    gang_text,
+    handover_ring_text,
+    parts_text,
+    peers_text,
+    sent_text,
+)
 
 
 @dataclass(frozen=True)
@@ -720,6 +728,8 @@ SHAPES = {
     "cluster": members(cluster_text, "cluster"),
     "gang": members(gang_text, "gang"),
     "handover ring": members(handover_ring_text, "handover ring"),
+    "cleared": members(cleared_text, "cleared"),
+    "sent": members(sent_text, "sent"),
     "handover": handover,
     "copies": copies,
     "exchange": exchange,

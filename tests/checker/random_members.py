@@ -6,11 +6,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.checker.cleared_text import FIRST, ONCE, OWN, SOME, cleared
+from tests.checker.cleared_text import MEET as CLEARED
 from tests.checker.counter_text import LAST, OWNER, PART, counted
 from tests.checker.gang_text import GANG
 from tests.checker.gang_text import MEET as GANG_MEET
 from tests.checker.handover_ring_text import fill, free, reuse, take, text
 from tests.checker.peer_text import MEET, READ, WRITE
+from tests.checker.send_text import EXPECT, TO_BOTH, WAIT
+from tests.checker.send_text import text as sends
 
 RING = Path(__file__).parent / "patterns" / "cluster_begins_apart.right.tdm"
 Sizes = tuple[dict[str, int], ...]
@@ -132,3 +136,35 @@ def handover_ring_text(draw: Any) -> tuple[str, Sizes]:
     ):
         made = made.replace(old, draw.pick(old, *others))
     return made, ({"M": 1, "N": 40}, {"M": 1, "N": 192}, {"M": 3, "N": 64})
+
+
+def cleared_text(draw: Any) -> tuple[str, Sizes]:
+    """A slot of a ring into which its lone consumer stores, under controls."""
+    control = draw.random.choice((SOME, ONCE, ""))
+    early = bool(control) and draw.pick("inside", "before") == "before"
+    fence, own = CLEARED.splitlines(keepends=True)
+    meet = draw.pick(CLEARED, fence, own, "", own + fence)
+    held = draw.pick(OWN, FIRST)
+    text = cleared(control if early else "", "" if early else control, held, "      }\n" if control else "", meet)
+    version = f"      version A ; {held}\n"
+    assert version in text
+    text = text.replace(version, draw.pick(version, "", "      version A\n"))
+    arrive = "      sync fence.proxy.async\n      sync mbar.arrive empty{c}\n"
+    assert arrive in text
+    text = text.replace(arrive, draw.pick(arrive, arrive.splitlines(keepends=True)[1]))
+    part = "        a = copy -0.0\n"
+    text = text.replace(part, draw.pick(part, f"        advance c\n{part}"))
+    return text.replace("grid 2", "grid 1"), ({"M": 1, "N": 40}, {"M": 1, "N": 72})
+
+
+def sent_text(draw: Any) -> tuple[str, Sizes]:
+    """Each workgroup of a cluster sends its part to all, some of it plainly."""
+    lines = TO_BOTH.splitlines(keepends=True)
+    for i, line in enumerate(lines):
+        plain = line.replace(f" signal full@({i}){{c}}", "")
+        lines[i] = draw.pick(line, plain, "")
+    told = EXPECT.replace("= 8", f"= {draw.pick('8', '4', '12')}")
+    wait = draw.pick(WAIT, "", MEET, WAIT.replace(", cluster = 1", ""))
+    last = draw.pick(MEET, "", "      sync barrier.sync (id = 0, threads = 64)\n")
+    text = sends("".join(lines), slots=draw.one(1, 2), first=told, wait=wait, last=last)
+    return text.replace("2 * max(1, min(M, 2))", "2"), ({"M": 1, "N": 40}, {"M": 2, "N": 50})
