@@ -82,7 +82,7 @@ class WarpLowering(SlottedLowering):
     def __init__(self, program: Program, choices: Choices, uses: Uses, stream: Stream, feeding: Feeding) -> None:
         super().__init__(program, choices, uses, stream, feeding)
         self.agent = WARPS
-        self.residents = 1 if len(stream.contractions) > 1 else 0
+        self.residents = feeding.resident if feeding.resident > 1 or len(stream.contractions) > 1 else 0
         for one in stream.contractions:
             if atom_for(one) is None or one.left_tile is None or one.cols == stream.step:
                 raise self.refusal(f"{one.op.result} of {one.left.type.dtype}, or of a value in registers")
@@ -178,27 +178,36 @@ class WarpLowering(SlottedLowering):
         slots = self.feeding.versions
         frame.body.append(Sync(kind="cpasync.wait", args=(("depth", const(self.ahead - 1)),)))
         frame.body.append(self.meet())
-        for tile in self.stream.tiles:
-            self.bring(tile, at + self.ahead * self.feeding.step, (block + self.ahead) % slots, frame)
-        frame.body.append(Sync(kind="cpasync.commit"))
         atom = atom_for(made[0].one)
         assert atom is not None
         each = 8 * WARP_ATOMS[atom]
         if self.feeding.step % each:
             raise self.refusal(f"blocks of {self.feeding.step} by instructions of {each}")
         count = self.feeding.step // each
-        loop = form.Loop(var=self.parts.fresh("f"), lo=const(0), hi=const(count), step=const(1), unroll=count)
+        # The tensor cores have work while threads start the next copies.
+        self.multiply(made, const(0), each, atom, frame)
+        for tile in self.stream.tiles:
+            self.bring(tile, at + self.ahead * self.feeding.step, (block + self.ahead) % slots, frame)
+        frame.body.append(Sync(kind="cpasync.commit"))
+        if count == 1:
+            return
+        loop = form.Loop(var=self.parts.fresh("f"), lo=const(1), hi=const(count), step=const(1), unroll=count - 1)
         inner = frame.child(loop.body)
         inner.symbols.add(loop.var)
         done = each * sym(loop.var)
         loop.invariants = tuple(Invariant(m.acc, self.so_far(m.one, m.coords, m.slots, done, frame)) for m in made)
+        self.multiply(made, done, each, atom, inner)
+        frame.body.append(loop)
+
+    def multiply(self, made: list[Issued], done: Expr, each: int, atom: str, frame: Frame) -> None:
+        """The instructions of all contractions at `done` of the block's depth."""
         held: dict[tuple[int, str], str] = {}
         for m in made:
             one = m.one
             assert one.left_tile is not None
-            left = self.registers_of(one.left_tile, one.rows, m.slots[0], done, each, True, held, inner)
-            other = self.registers_of(one.right_tile, one.cols, m.slots[1], done, each, False, held, inner)
-            loop.body.append(
+            left = self.registers_of(one.left_tile, one.rows, m.slots[0], done, each, True, held, frame)
+            other = self.registers_of(one.right_tile, one.cols, m.slots[1], done, each, False, held, frame)
+            frame.body.append(
                 form.Mma(
                     dst=m.acc,
                     acc=FragRef(m.acc),
@@ -210,7 +219,6 @@ class WarpLowering(SlottedLowering):
                     origin=self.line(one.op),
                 )
             )
-        frame.body.append(loop)
 
     def registers_of(
         self,

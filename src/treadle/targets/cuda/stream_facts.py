@@ -156,6 +156,30 @@ def store_facts(op: Store) -> list[Fact]:
     return [*engine_facts(op.tensor), *whole]
 
 
+def wide_access(shape: Shape, stream: Stream) -> list[Fact]:
+    """Facts under which pairs of columns are read and written at once in the epilogue."""
+    found: list[Fact] = []
+    tensors: dict[str, Tensor] = {}
+    for op in stream.region.body.ops:
+        if not isinstance(op, Load | Store) or not op.subs or any(t.load is op for t in stream.tiles):
+            continue
+        along = factor(op.subs[-1], op.tensor.dims[-1])[0]
+        if along is not None and along.part is not None and along.part != stream.rows.part:
+            tensors[op.tensor.name] = op.tensor
+    for tensor in tensors.values():
+        if not tensor.dims:
+            continue
+        size = max(1, tensor.dtype.bits // 8)
+        extent = tensor.dims[-1].extent
+        facts: list[Fact] = [Unit(tensor.name, len(tensor.dims) - 1), Aligned(tensor.name, 2 * size)]
+        facts += [Pitch(tensor.name, a, 2) for a in range(len(tensor.dims) - 1)]
+        if extent.constant is None:
+            facts.append(Divisible(extent, 2))
+        if all(holds(f, shape) for f in facts) and shape.facts.value(extent) % 2 == 0:
+            found += facts
+    return found
+
+
 def copied(stream: Stream, shape: Shape) -> list[Tile]:
     """Tiles of matrices that no engine can copy from where they are: they are copied to another pitch first."""
     return _without(stream, lambda fact: holds(fact, shape))

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from treadle.algebra.expr import Constraint
 from treadle.hardware.atoms import find_atom
-from treadle.ir.core import Program, Tensor
-from treadle.ir.guard import Aligned, Bound, Divisible, Fact, Guard, Pitch, Unit
-from treadle.ir.ops.access import Load, Store
+from treadle.ir.core import Program
+from treadle.ir.guard import Bound, Divisible, Fact, Guard, Unit
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
@@ -24,7 +23,7 @@ from treadle.realise.feeding import Feeding
 from treadle.realise.finding import find_stream
 from treadle.realise.relayed import RelayedLowering
 from treadle.realise.repack import repacked
-from treadle.realise.ring import Stream, Tile, factor, row_of
+from treadle.realise.ring import Stream, Tile, row_of
 from treadle.realise.roles import fed
 from treadle.realise.universal import base_facts
 from treadle.targets.cuda.ledger import functions_by_hardware
@@ -48,6 +47,7 @@ from treadle.targets.cuda.stream_facts import (
     strongest,
     varying,
     whole_extent,
+    wide_access,
 )
 from treadle.targets.cuda.stream_groups import shares
 
@@ -232,31 +232,8 @@ class Streams:
             found += [Unit(tile.tensor, axis) for axis in tile.axes if (tile.tensor, axis) in facts.unit]
         for op in stored(stream, 0):
             found.append(Unit(op.tensor.name, len(op.tensor.dims) - 1))
-        found += self.wide_access(shape, stream)
+        found += wide_access(shape, stream)
         return Guard(tuple(strongest(f for f in found if holds(f, shape) or not isinstance(f, Unit))))
-
-    def wide_access(self, shape: Shape, stream: Stream) -> list[Fact]:
-        """Facts under which pairs of columns are read and written at once in the epilogue."""
-        found: list[Fact] = []
-        tensors: dict[str, Tensor] = {}
-        for op in stream.region.body.ops:
-            if not isinstance(op, Load | Store) or not op.subs or any(t.load is op for t in stream.tiles):
-                continue
-            along = factor(op.subs[-1], op.tensor.dims[-1])[0]
-            if along is not None and along.part is not None and along.part != stream.rows.part:
-                tensors[op.tensor.name] = op.tensor
-        for tensor in tensors.values():
-            if not tensor.dims:
-                continue
-            size = max(1, tensor.dtype.bits // 8)
-            extent = tensor.dims[-1].extent
-            facts: list[Fact] = [Unit(tensor.name, len(tensor.dims) - 1), Aligned(tensor.name, 2 * size)]
-            facts += [Pitch(tensor.name, a, 2) for a in range(len(tensor.dims) - 1)]
-            if extent.constant is None:
-                facts.append(Divisible(extent, 2))
-            if all(holds(f, shape) for f in facts) and shape.facts.value(extent) % 2 == 0:
-                found += facts
-        return found
 
     # ---- cost
 

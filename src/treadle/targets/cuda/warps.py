@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, inf
 
+from treadle.algebra.expr import Constraint
 from treadle.hardware.atoms import find_atom
 from treadle.ir.core import Program
-from treadle.ir.guard import Fact, Guard, Unit
-from treadle.ir.ops.access import Store
+from treadle.ir.guard import Bound, Divisible, Fact, Guard, Unit
+from treadle.ir.ops.access import Load, Store
+from treadle.ir.ops.elementwise import Cast, Elementwise
+from treadle.ir.ops.fold import Reduce
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
@@ -29,18 +32,31 @@ from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import pins_refused
 from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
-from treadle.targets.cuda.stream_facts import engine_facts, holds, strongest
+from treadle.targets.cuda.stream_cost import RESERVED
+from treadle.targets.cuda.stream_facts import engine_facts, holds, strongest, wide_access
 
-EFFICIENCY = {(128, 128): 0.6, (128, 64): 0.5, (64, 128): 0.5, (64, 64): 0.4}
-"""Hand term: of the tensor cores' rate, by block: fewer rows and columns read more of shared memory a product."""
+REACHED = 0.62
+"""Of the tensor cores' rate, what the contractions of warps reach where those of warpgroups reach all of it."""
 DOUBLE = 1.0 / 16
 """Hand term: products of f64 in the time of one of 16 bits (the published rates)."""
+BANKS = 128
+"""Bytes of shared memory that a multiprocessor reads or writes a cycle."""
 ROUND = 160.0
-"""Hand term: cycles of a meeting and of the first loads behind it, each iteration."""
+"""Hand term: cycles of a meeting and of the first loads behind it, each iteration of a workgroup that is alone."""
+CHUNKS = 6.0
+"""Issue slots of a warp for a copy of a chunk by each of its threads."""
+APART = 90.0
+"""The same of an iteration, whatever its size."""
+OWN = 40
+"""Registers of a thread beside accumulators and operands."""
+
+MOST = 1 << 30
+"""Extents up to here are told to the emitter, where a call has no larger ones."""
 
 
 class Warps:
-    """Axes: block sizes along rows, columns and depth, slots of the ring, the order of tasks."""
+    """Axes: block sizes along rows, columns and depth, slots of the ring, the order of tasks, workgroups that share a
+    multiprocessor."""
 
     name = "warps"
 
@@ -89,13 +105,14 @@ class Warps:
     def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
         stream = self.stream(shape_of(program, facts))
         assert isinstance(stream, Stream)
-        wide = (128, 64) if stream.columns is not None else (0,)
+        wide = (128, 256, 64) if stream.columns is not None else (0,)
         return [
             Axis("rows", (128, 64)),
             Axis("columns", wide),
             Axis("step", (32, 64)),
             Axis("versions", (3, 4, 2)),
             Axis("raster", ("panels", "row")),
+            Axis("resident", (1, 2)),
         ]
 
     def cuts(self, shape: Shape, stream: Stream, point: Point) -> dict[str, int]:
@@ -123,6 +140,15 @@ class Warps:
         for op in stream.region.body.ops:
             if isinstance(op, Store) and op.tensor.dims:
                 found.append(Unit(op.tensor.name, len(op.tensor.dims) - 1))
+        found += wide_access(shape, stream)
+        for tile in stream.tiles:
+            # A chunk is there or not: it is not cut. Coordinates of 32 bits are enough.
+            inner = tile.source.tensor.dims[tile.axes[1]].extent
+            whole = Divisible(inner, 128 // tile.value.type.dtype.bits)
+            found += [whole] if inner.constant is None and holds(whole, shape) else []
+        for dim in program.dims:
+            small = Bound(Constraint(MOST - dim.extent))
+            found += [small] if dim.extent.constant is None and holds(small, shape) else []
         return Guard(tuple(strongest(f for f in found if holds(f, shape) or not isinstance(f, Unit))))
 
     def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
@@ -138,30 +164,49 @@ class Warps:
             size = rows if arg is stream.rows else columns if arg is stream.columns else 1
             tasks *= ceil(extent / size)
         depth = max(1, facts.value(stream.step.dim.extent))
-        cycles, held, room = 0.0, 0.0, 0.0
+        resident = int(point.get("resident", 1))
+        tensor, held, room, read, filled, loads = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for one in stream.contractions:
             across = stream.columns is not None and one.cols == stream.columns.part
             width = columns if across else one.cols.extent.constant
             if width is None or width % 32 or width > 256:
                 return CostVector(compute=inf)
-            double = one.left.type.dtype.bits == 64
-            held += rows * width / THREADS * (2 if double else 1)
-            slow = DOUBLE if double else 16.0 / one.left.type.dtype.bits
-            efficiency = EFFICIENCY.get((rows, width), 0.4)
-            cycles += rows * width * depth / (rate.products * slow * efficiency)
+            bits = one.left.type.dtype.bits
+            # A thread has two rows of eight by four lanes, and a quarter of the columns.
+            held += rows * width / THREADS * (2 if bits == 64 else 1) + (rows / 8 + width / 16) * max(1, bits // 32)
+            slow = DOUBLE if bits == 64 else 16.0 / bits
+            tensor += rows * width * step / (rate.products * slow * (REACHED if rate.engines else 1.0))
+            fragments = (4 * rows + 2 * width) * step * bits / 8
+            read += fragments
+            loads += rows * width * step / 2048 + fragments / 512
         for tile in stream.tiles:
             kept = columns if stream.columns is not None and stream.columns.part in (tile.outer, tile.inner) else rows
             size = tile.value.type.dtype.bits / 8
             inner = step if tile.inner == stream.step else kept
             room += versions * (kept * step // inner) * (inner * size + CHUNK)
-        if held > 96 or room > target(facts).shared_bytes:
+            filled += kept * step * size
+        shared = target(facts).shared_bytes
+        if held + OWN > (248 if resident == 1 else 128) or resident * (room + RESERVED) > shared + RESERVED:
             return CostVector(compute=inf)
-        together = 2 if held <= 64 and 2 * room <= target(facts).shared_bytes else 1
-        cycles += ceil(depth / step) * ROUND / together / (1.0 if versions > 2 else 0.6)
-        after = shape.work(contractions=False) / tasks / rate.lanes
-        rounds = ceil(tasks / (rate.processors * together)) * together
-        total = rounds * (cycles + after + 900) * (1.0 if point["raster"] == "panels" else 1.02)
-        return CostVector(compute=total / rate.clock, memory=shape.bytes() / rate.memory, launch=rate.launch)
+        issue = (loads + CHUNKS * filled / 512 + 8 * APART) / 4
+        cycles = resident * max(tensor, (read + filled) / BANKS, issue)
+        cycles += (ROUND if resident == 1 else ROUND / 4) * (1.0 if versions > 2 else 4.0)
+        after = resident * self.work(shape, stream) / tasks / rate.lanes
+        rounds = ceil(tasks / (rate.processors * resident))
+        total = rounds * (ceil(depth / step) * cycles + after + 900) * (1.0 if point["raster"] == "panels" else 1.02)
+        again = tasks * ceil(depth / step) * filled
+        memory = max(shape.bytes() / rate.memory, again / rate.cache / 1.6)
+        return CostVector(compute=total / rate.clock, memory=memory, launch=rate.launch)
+
+    def work(self, shape: Shape, stream: Stream) -> float:
+        """Simple instructions in all, without what copies bring and contractions do."""
+        total = 0.0
+        brought = {id(t.load) for t in stream.tiles}
+        for op in shape.program.body.walk():
+            if isinstance(op, Elementwise | Cast | Reduce | Load | Store) and id(op) not in brought:
+                value = op.value if isinstance(op, Store) else op.source if isinstance(op, Reduce) else op.result
+                total += shape.weight(op) * shape.elements(op, value.type.axes)
+        return total
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = shape_of(program, facts)
@@ -177,7 +222,8 @@ class Warps:
             registers=None,
             staged=False,
             raster=("group", 8) if panels else ("row",),
-            workgroups=2 * rates(facts).processors,
+            workgroups=int(point.get("resident", 1)) * rates(facts).processors,
+            resident=int(point.get("resident", 1)),
         )
         choices = Choices(
             cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program, facts.target)

@@ -170,18 +170,21 @@ def _length(stmt: Copy) -> Expr | None:
     return length
 
 
-def _chunk_bytes(scope: Scope, rooms: Sequence[Expr], each: int, size: int) -> str:
-    """How many bytes of a chunk of `each` elements there are, given how many elements each bound leaves."""
+def _chunk_bytes(scope: Scope, rooms: Sequence[Expr], each: int, size: int) -> tuple[str, list[str]]:
+    """How many bytes of a chunk of `each` elements there are, given how many elements each bound leaves, and tests
+    without which there are none: a bound that whole chunks end at leaves all or nothing."""
     known = [scope.symbols.text(room) for room in rooms]
     known = [k for k in known if k.lo < each]
+    tests = [f"{k.text} > 0" for k in known if k.by % each == 0]
+    known = [k for k in known if k.by % each]
     if not known:
-        return "16u"
+        return "16u", tests
     scope.use("most")
     scope.use("least")
     count = known[0].text
     for k in known[1:]:
         count = f"least<i64>({count}, {k.text})"
-    return f"(u32)(least<i64>(most<i64>({count}, 0), {each}) * {size})"
+    return f"(u32)(least<i64>(most<i64>({count}, 0), {each}) * {size})", tests
 
 
 def _by_threads(scope: Scope, stmt: Copy) -> None:
@@ -191,8 +194,12 @@ def _by_threads(scope: Scope, stmt: Copy) -> None:
     each = 16 // size
     if far.kind != "global" or near.kind != "shared" or far.dtype != near.dtype or stmt.box[-1] % each:
         raise unsupported(f"cp.async of {stmt.box} from {stmt.src.name} to {stmt.dst.name}", "rows of 16-byte chunks")
+    scope.setting.counts["LDGSTS"] += 1
     threads, last = scope.lanes * scope.warps, len(stmt.box) - 1
-    chunks = prod(stmt.box) // each
+    chunks, row = prod(stmt.box) // each, stmt.box[-1] // each
+    if len(stmt.box) == 2 and threads % row == 0 and chunks % threads == 0:
+        _in_steps(scope, stmt, far, near, each)
+        return
     number = scope.head.fresh("chunk")
     inner = scope.child()
     with scope.block(f"for (int {number} = member; {number} < {chunks}; {number} += {threads}) {{"):
@@ -210,41 +217,73 @@ def _by_threads(scope: Scope, stmt: Copy) -> None:
                 follow = scope.head.fresh("rest")
                 scope.line(f"const int {follow} = {left} / {extent};")
                 left = follow
-        _chunk(inner, stmt, env, far, near, each)
-    scope.setting.counts["LDGSTS"] += 1
+        _Chunks(inner, stmt, far, near, each, env).copy(env)
 
 
-def _chunk(scope: Scope, stmt: Copy, env: dict[str, Expr], far: Storage, near: Storage, each: int) -> None:
-    last = f"${len(stmt.box) - 1}"
-    for ref, memory in ((stmt.src, far), (stmt.dst, near)):
-        whole = memory.offset(ref.index, None)
-        by = scope.symbols.text(memory.offset([i.substitute(env) for i in ref.index], None)).by
-        if (whole - whole.substitute({last: ZERO})).coefficient(sym(last).terms[0][0][0]) != 1 or by % each:
-            raise unsupported(f"cp.async of {ref.name} in chunks of 16 bytes", "an aligned contiguous last axis")
-    source = Pointer(scope, far, stmt.src, env)
-    target = Pointer(scope, near, stmt.dst, env)
-    source.start()
-    target.start()
-    tests: list[str] = []
-    rooms: list[Expr] = []  # how many elements of the chunk there are, by each bound along it
-    for index, extent in zip(stmt.src.index, far.shape):
-        at = index.substitute(env)
-        if last in index.symbols:
-            rooms.append(extent - at)
-        elif scope.symbols.text(extent - at - 1).lo < 0:
-            tests.append(f"{scope.text(extent - at)} > 0")
-        if scope.symbols.text(at).lo < 0:
-            tests.append(f"{scope.text(at)} >= 0")
-    for fact in stmt.where:
-        along = fact.expr.coefficient(sym(last).terms[0][0][0])
-        if along == -1 and not fact.equality and last not in (fact.expr + sym(last)).symbols:
-            rooms.append(fact.expr.substitute(env) + 1)
-        elif last not in fact.symbols:
-            tests.append(f"{scope.text(fact.expr.substitute(env))} {'==' if fact.equality else '>='} 0")
-        else:
-            raise unsupported(f"cp.async of the elements where {fact}", "bounds above along a chunk")
-    bytes_ = _chunk_bytes(scope, rooms, each, far.dtype.itemsize)
-    guarded = f"({' && '.join(tests)}) ? {bytes_} : 0u" if tests else bytes_
-    address = f"{source.at(source.first)}"
-    safe = f"({guarded}) ? (const void*){address} : (const void*){far.pointer}"
-    scope.line(f"{scope.use('copy_16')}(base + {target.shared(target.first)}, {safe}, {guarded});")
+def _in_steps(scope: Scope, stmt: Copy, far: Storage, near: Storage, each: int) -> None:
+    """The same where all threads together copy whole rows: a thread's chunks lie one below the other, so that where it
+    begins is found once for the role, and all else is the same for all of them or a number."""
+    threads, row = scope.lanes * scope.warps, stmt.box[-1] // each
+    names = f"row_{row}_{threads}", f"col_{row}_{threads}_{each}"
+    lines = f"const int {names[0]} = member / {row};", f"const int {names[1]} = {each} * (member % {row});"
+    scope.head.lines += [line for line in lines if line not in scope.head.lines]
+    inner = scope.child()
+    inner.symbols.known[f"@{names[0]}"] = symbol(names[0], 0, threads // row - 1)
+    inner.symbols.known[f"@{names[1]}"] = symbol(names[1], 0, each * (row - 1), each)
+    env: dict[str, Expr] = {"$0": sym(f"@{names[0]}"), "$1": sym(f"@{names[1]}")}
+    with scope.block("{"):
+        chunks = _Chunks(inner, stmt, far, near, each, env)
+        for first in range(0, stmt.box[0], threads // row):
+            chunks.copy(env | {"$0": env["$0"] + first})
+
+
+class _Chunks:
+    """Copies of chunks of one statement: addresses are distances from the chunk at `env`."""
+
+    def __init__(self, scope: Scope, stmt: Copy, far: Storage, near: Storage, each: int, env: dict[str, Expr]) -> None:
+        last = f"${len(stmt.box) - 1}"
+        for ref, memory in ((stmt.src, far), (stmt.dst, near)):
+            whole = memory.offset(ref.index, None)
+            by = scope.symbols.text(memory.offset([i.substitute(env) for i in ref.index], None)).by
+            if (whole - whole.substitute({last: ZERO})).coefficient(sym(last).terms[0][0][0]) != 1 or by % each:
+                raise unsupported(f"cp.async of {ref.name} in chunks of 16 bytes", "an aligned contiguous last axis")
+        self.scope, self.stmt, self.far, self.each, self.last = scope, stmt, far, each, last
+        self.source, self.target = Pointer(scope, far, stmt.src, env), Pointer(scope, near, stmt.dst, env)
+        self.source.start()
+        self.target.start()
+
+    def copy(self, env: dict[str, Expr]) -> None:
+        """The chunk at `env`."""
+        scope, last = self.scope, self.last
+        tests: list[str] = []
+        rooms: list[Expr] = []  # how many elements of the chunk there are, by each bound along it
+        for index, extent in zip(self.stmt.src.index, self.far.shape):
+            at = index.substitute(env)
+            if last in index.symbols:
+                rooms.append(extent - at)
+            elif scope.symbols.text(extent - at - 1).lo < 0:
+                tests.append(f"{scope.text(extent - at)} > 0")
+            if scope.symbols.text(at).lo < 0:
+                tests.append(f"{scope.text(at)} >= 0")
+        for fact in self.stmt.where:
+            along = fact.expr.coefficient(sym(last).terms[0][0][0])
+            if along == -1 and not fact.equality and last not in (fact.expr + sym(last)).symbols:
+                rooms.append(fact.expr.substitute(env) + 1)
+            elif last not in fact.symbols:
+                tests.append(f"{scope.text(fact.expr.substitute(env))} {'==' if fact.equality else '>='} 0")
+            else:
+                raise unsupported(f"cp.async of the elements where {fact}", "bounds above along a chunk")
+        bytes_, whole = _chunk_bytes(scope, rooms, self.each, self.far.dtype.itemsize)
+        tests += whole
+        guarded = f"({' && '.join(tests)}) ? {bytes_} : 0u" if tests else bytes_
+        # Of no bytes, nothing is read: the address may be anywhere.
+        address = self._at(self.source, self.stmt.src.index, env)
+        place = self.target.shared(self._offset(self.target, self.stmt.dst.index, env))
+        scope.line(f"{scope.use('copy_16')}(base + {place}, (const void*){address}, {guarded});")
+
+    def _offset(self, pointer: Pointer, index: Sequence[Expr], env: dict[str, Expr]) -> Expr:
+        there = [i.substitute(env) for i in index]
+        return self.scope.symbols.resolve(pointer.memory.offset(there, pointer.version))
+
+    def _at(self, pointer: Pointer, index: Sequence[Expr], env: dict[str, Expr]) -> str:
+        return pointer.at(self._offset(pointer, index, env))
