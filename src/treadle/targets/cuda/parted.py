@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf, isinf, prod
 
+from treadle.algebra.expr import Constraint
 from treadle.analysis.uses import PURE, Uses, flat_subs
 from treadle.base.errors import LimitError, UserError
 from treadle.ir.core import Program, Region, Value
-from treadle.ir.guard import Divisible, Fact, Guard
+from treadle.ir.guard import Bound, Divisible, Fact, Guard
 from treadle.ir.ops.access import Extract, Insert, Load
 from treadle.ir.ops.fold import Mma, Reduce
 from treadle.machine.form import MachineProgram
@@ -39,7 +40,7 @@ from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.rows import Along, along
 from treadle.targets.cuda.shape import Shape, remembered, shape_of
-from treadle.targets.cuda.stream_cost import taken_apart
+from treadle.targets.cuda.stream_cost import strided, taken_apart
 from treadle.targets.cuda.stream_facts import chained, copied, depth_of, fetched, holds, strongest
 from treadle.targets.cuda.streams import Streams
 
@@ -56,8 +57,8 @@ WARPS = 4
 AT_ONCE = 8
 """Parts that a thread asks for before it adds the first: one after the other each would take its latency."""
 
-IN_REGISTERS, BEFORE = "in registers", "before"
-"""Where computed operands are made."""
+IN_REGISTERS, BEFORE, TURNED = "in registers", "before", "before, columns turned"
+"""Where computed operands are made; numbers of columns that lie across memory may be turned by a launch before, too."""
 
 EACH = 0.2e-6
 """Seconds that a part more takes, whatever its size (measured: 0.35 us where parts are read one after the other)."""
@@ -94,26 +95,36 @@ class PartedStreams(Streams):
                 return found
         computed = self.computed(shape)
         sets = [tuple(computed)]
-        if len(computed) == 2:
-            # One of them may be made in registers.
-            sets += [(v,) for v in computed]
+        if len(computed) > 1:
+            # One of them may be made before, the others in registers.
+            sets += [(v,) for v in computed[:2]]
         found: list[tuple[str, Shape]] = []
         made: list[tuple[str, Shape]] = []
         for chosen in sets:
-            try:
-                one = self.made_first(shape, chosen)
-            except (UserError, LimitError):
-                one = None
+            one = self.tried_first(shape, chosen)
             if one is not None:
-                _prepared.append((remembered(one.shape), one))
                 name = BEFORE if len(chosen) == len(computed) else f"{chosen[0].name.lstrip('%')} {BEFORE}"
                 made.append((name, one.shape))
+        numbers = self.beside_columns(made[0][1] if made else shape)
+        one = self.tried_first(shape, [*computed, *numbers]) if numbers else None
+        if one is not None:
+            made.append((TURNED, one.shape))
         form = self.form(shape)
         if not made or not (isinstance(form, str) or fetched(form, shape.uses)):
             found.append((IN_REGISTERS, shape))
         found += made
         _ways.append((shape, found))
         del _ways[:-16], _prepared[:-48]
+        return found
+
+    def tried_first(self, shape: Shape, values: Sequence[Value]) -> Parts | None:
+        """The program with these values made first, remembered; None where it cannot be."""
+        try:
+            found = self.made_first(shape, values)
+        except (UserError, LimitError):
+            return None
+        if found is not None:
+            _prepared.append((remembered(found.shape), found))
         return found
 
     def way(self, shape: Shape, point: Point) -> Shape:
@@ -131,6 +142,13 @@ class PartedStreams(Streams):
             if at_places or not isinstance(op, Load | Extract):
                 found.append(value)
         return found
+
+    def beside_columns(self, shape: Shape) -> list[Value]:
+        """Numbers of columns that an iteration reads across memory, a sector each."""
+        form = self.stream(shape)
+        if isinstance(form, str) or form.loop is None:
+            return []
+        return [op.result for op in form.loop.body.ops if isinstance(op, Load) and strided(shape, form, op)]
 
     def made_first(self, shape: Shape, operands: Sequence[Value]) -> Parts | None:
         """The program with these operands made by launches of their own, where the contraction is a stream then; None
@@ -302,6 +320,7 @@ class PartedStreams(Streams):
         found: list[Fact] = [*guard.facts]
         for region in beside(shape, stream.nest[0]):
             found += self.stripe(shape, region)[1].facts
+        found += small(shape) if beside(shape, stream.nest[0]) else []
         for op in stream.region.body.ops:
             if isinstance(op, Insert):
                 extent = op.source.type.axes[-1].dim.extent
@@ -353,7 +372,7 @@ class PartedStreams(Streams):
                 memory += shape.elements(op, op.value.type.axes) * op.value.type.dtype.bits / 8
         for op in region.body.ops:
             if len(op.results) == 1:
-                work += shape.elements(op, op.result.type.axes) * (1.0 + taken_apart(op)) / 2
+                work += shape.elements(op, op.result.type.axes) * (2.0 + taken_apart(op)) / 3
         simple = work / (rate.lanes * rate.processors * rate.clock)
         cache = 2 * moved / rate.cache + simple + EACH * parts
         return CostVector(memory=memory / rate.memory, cache=cache, launch=FOLLOWS)
@@ -381,7 +400,11 @@ class PartedStreams(Streams):
     def stripe(self, shape: Shape, region: Region) -> tuple[Stripe, Along]:
         """How a region's contiguous dimension lies along the lanes of a warp: wide where that leaves enough warps."""
         one = along(shape)[shape.names[id(region)]]
-        vector = one.vector
+        # A store of a thread is one of 16 bytes at most, or parts of sectors are written.
+        wide = [op.value.type.dtype.bits for op in region.body.walk() if isinstance(op, Insert)]
+        vector = min([one.vector, *(128 // bits for bits in wide)])
+        while vector > 1 and 32 * vector > shape.facts.value(one.dim.extent):
+            vector //= 2
         while vector > 1 and self.warps_of(shape, region, Stripe(vector, 1)) < 8 * rates(shape.facts).processors:
             vector //= 2
         return Stripe(vector, 1), one
@@ -453,6 +476,15 @@ _prepared: list[tuple[Shape, Parts]] = []
 _ways: list[tuple[Shape, list[tuple[str, Shape]]]] = []
 _axes: list[tuple[Shape, list[Axis]]] = []
 _costed: list[tuple[Shape, CostVector | None]] = []
+
+
+def small(shape: Shape) -> list[Fact]:
+    """That coordinates fit 32 bits, factors of products too, where a call has no larger ones: tasks of a few elements
+    a thread are found by quotients."""
+    dims = [d for d in shape.program.dims if not d.factors and d.extent.constant is None]
+    factors = {f.name for d in shape.program.dims for f in d.factors}
+    bounds = [Bound(Constraint((1 << (24 if d.name in factors else 30)) - d.extent)) for d in dims]
+    return [b for b in bounds if holds(b, shape)]
 
 
 def contracting(shape: Shape) -> str:

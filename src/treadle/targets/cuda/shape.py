@@ -145,6 +145,8 @@ class Shape:
         if not isinstance(op, Load | Store | Insert | Extract) or not op.subs:
             return None
         sub = op.subs[-1]
+        if isinstance(sub, tuple) and len(sub) > 0:
+            sub = sub[-1]  # of a product the last factor
         if isinstance(op, Load | Store) and (op.tensor.name, len(op.subs) - 1) not in self.facts.unit:
             return None
         return sub.part if isinstance(sub, Sub) else None

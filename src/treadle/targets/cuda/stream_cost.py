@@ -13,7 +13,7 @@ from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint
 from treadle.analysis.uses import flat_subs
 from treadle.dtype.formats import DType
-from treadle.ir.core import Block, Op
+from treadle.ir.core import Block, Op, Sub
 from treadle.ir.guard import Bound
 from treadle.ir.ops.access import Load
 from treadle.ir.ops.elementwise import Cast, Elementwise
@@ -89,13 +89,30 @@ SHARING = 1.7
 CLEARING = 120.0
 """Cycles of an iteration in which a consumer puts zeros beyond the end of its blocks, and meets."""
 
+TAKEN, NEAR = 32.0, 56.0
+"""Bytes a cycle that one multiprocessor takes from memory (measured on 28 that read 18 MB together), and from the
+second cache (measured on 16 and 64 that contract to depths of 16384 and 8192)."""
+
+HELD_NEAR = 200e6
+"""Bytes of a call of which the second cache keeps enough for any order of tasks."""
+
 DRAWN = 1.015
 """What tasks take more that workgroups draw than heavy ones dealt out first, in turns (measured on causal chains)."""
 
 NARROW = 34.0
 """The fewest cycles of an instruction, however few its columns."""
 
-NARROW_FLOAT, NARROW_INT = 11.0, 8.0
+SECTORS = 8.0
+"""Cycles for each column and consumer of a number that a warp reads across memory: four warps read a quarter of the
+columns at a time, each from another line (measured on groups of weights of 4 bits)."""
+
+SCATTERED = 95.0
+"""Issue slots of an element that threads find by a computed place, between products (measured on scales of 32)."""
+
+UNDER_WAY = 0.25
+"""Part of the contractions' time in which operands made in registers cost nothing (measured on max(X, 0) W)."""
+
+NARROW_FLOAT, NARROW_INT = 14.0, 11.0
 """Issue slots of a conversion from a float, or an integer, of 8 bits or fewer, between products (measured on weights of
 4 and 8 bits that meet 16 and 4096 rows)."""
 
@@ -160,9 +177,15 @@ class StreamCost:
         """Columns of tiles that live through all iterations beside the accumulators."""
         across = any(t.inner != stream.step for c in stream.contractions for t in c.raw)
         self.gathered = GATHERED if across else 0
+        self.raw = any(c.raw for c in stream.contractions)
         self.beside = sum(ODD for op in stream.region.body.ops if isinstance(op, Load) and self.odd(op))
         self.inside = [] if stream.loop is None else self.simple(stream.loop.body)
         self.after = self.simple(stream.region.body)
+        body = [] if stream.loop is None else stream.loop.body.ops
+        self.strided = [
+            self.span(op.result.type.axes[0]) for op in body if isinstance(op, Load) and strided(shape, stream, op)
+        ]
+        """Spans of what an iteration reads number by number, a sector each."""
         self.args = [
             (self.span(a.part), max(1, shape.facts.value(a.domain.dim.extent)), a.kind)
             for r in stream.nest
@@ -179,6 +202,7 @@ class StreamCost:
         self.bytes = shape.bytes_in(stream.region)
         self.chained, self.varying = chained(stream), varying(stream)
         results = stored(stream, 16)
+        self.narrow_results = any(op.tensor.dtype.bits < 32 for op in stored(stream, 0))
         self.stages = bool(results) and all(holds(f, shape) for op in results for f in store_facts(op))
         self.stages = self.stages and not stream.all_rows
         self.stages = self.stages and not any(
@@ -237,7 +261,16 @@ class StreamCost:
                 value = op.source if isinstance(op, Reduce) else op.result
                 spans = [s if isinstance(s := self.span(p), str) else self.shape.extent(p) for p in value.type.axes]
                 found.append((max(self.shape.weight(op), taken_apart(op)), spans))
+            elif isinstance(op, Load) and self.scattered(op):
+                axes = op.result.type.axes
+                spans = [s if isinstance(s := self.span(p), str) else self.shape.extent(p) for p in axes]
+                found.append((SCATTERED, spans))
         return found
+
+    def scattered(self, op: Load) -> bool:
+        """Whether threads find each element of an operand by a computed place."""
+        places = any(s.tile is not None for s in flat_subs(op.subs))
+        return places and len(op.result.type.axes) == 2 and not any(t.load is op for t in self.stream.tiles)
 
     def odd(self, op: Load) -> bool:
         """Whether a tile is read beside the results, and not in pairs of neighbours."""
@@ -278,15 +311,20 @@ class StreamCost:
         if self.stream.loop is not None:
             # Consumers that contract at the same time compute at the same time too: without turns little hides.
             simple = total(self.inside, sizes) / rate.lanes
+            simple += sum(SECTORS * consumers * size(span, sizes) for span in self.strided)
             shown = 0.88 if point["turns"] else {1: 1.0, 2: 1.0, 3: 0.72}[consumers]
-            cycles = max(cycles, simple) + shown * min(cycles, simple) + (150.0 if self.chained else 0.0)
+            if self.raw:
+                # The next stretch of an operand is made while products of this one are under way.
+                cycles += max(0.0, simple - UNDER_WAY * cycles)
+            else:
+                cycles = max(cycles, simple) + shown * min(cycles, simple) + (150.0 if self.chained else 0.0)
         # Turns leave a ring of two full most of the time; more of them only take longer to come round (measured: 2 %).
         versions = int(point["versions"])
-        hidden = 1.02 - 0.01 * versions if point["turns"] else min(1.0, 0.55 + 0.15 * versions)
+        hidden = min(1.0, 0.4 + 0.2 * versions)
+        if self.chained:
+            hidden = 1.02 - 0.01 * versions if point["turns"] else min(1.0, 0.7 + 0.1 * versions)
         after = total(self.after, sizes) / rate.lanes
-        outputs = rows * (columns or 128)
-        # Turned results leave one element a lane.
-        after += outputs / (64.0 if point["staged"] else 8.0 if point.get("turned", False) else 24.0)
+        after += rows * (columns or 128) * self.leaving(point)
         resident = int(point.get("resident", 1))
         if resident > 1:
             # Two compute and contract in turn as they come; a task alone takes longer, both together less than twice.
@@ -310,6 +348,8 @@ class StreamCost:
         streamed = sum(slot_bytes(s, sizes) for s in self.slots if s.streamed)
         late = FETCHED if int(point.get("held", 1)) == 1 and self.chained and not point["turns"] else 0.0
         one, ends = cycles / hidden + (60 if self.chained else 0), after + 600 + late
+        # What comes and what contracts hold each other up a little, the more alike they are.
+        one = one if self.chained else together(one, resident * streamed / NEAR)
         whole = rounds * (iterations * one + ends) + company + found
         order, executors = str(point["raster"]), resident * rate.processors
         if loads:
@@ -318,7 +358,7 @@ class StreamCost:
             near = streamed / step * self.depth * self.times
             whole *= spread(order, len(loads), tasks // len(loads), executors, near)
         elif order == "row" and tasks > 2 * rate.processors:
-            whole *= 1.03
+            whole *= self.plain_order
         elif order == "drawn":
             whole *= DRAWN
         if int(point["flight"]):
@@ -332,12 +372,11 @@ class StreamCost:
         flying = min(tasks, resident * rate.processors) * (versions - int(point["flight"])) * streamed
         if point.get("turned", False):
             flying *= min(1.0, self.bytes / again)  # thin blocks: what several tasks ask for comes from memory once
-        flow = min(rate.memory, flying / ARRIVAL)
+        flow = min(rate.memory, flying / ARRIVAL, min(tasks, rate.processors) * TAKEN * rate.clock)
+        straight = self.bytes / flow + SLOW_START * self.bytes / flying + 0.05 * again / rate.cache
         return CostVector(
             compute=whole / rate.clock,
-            memory=max(self.bytes / flow + SLOW_START * self.bytes / flying, again / rate.cache / 1.6)
-            + 0.1 * whole / rate.clock / resident
-            + 0.05 * again / rate.cache,
+            memory=max(straight + 0.1 * whole / rate.clock / resident, 1.04 * again / rate.cache / 1.6),
             packing=self.packing,
             launch=rate.launch,
         )
@@ -356,6 +395,20 @@ class StreamCost:
         if key not in self._hands:
             self._hands[key] = hands(self.loads(rows, step) or [], others, executors, order)
         return self._hands[key]
+
+    def leaving(self, point: Point) -> float:
+        """Cycles of an element of the results on its way out, in which nothing is contracted: from registers a warp
+        writes halves of sectors of numbers of 16 bits; of a chain they leave while others are made."""
+        if self.chained:
+            return 1.0 / 64 if point["staged"] else 1.0 / 6.5
+        return 1.0 / 2.3 if self.narrow_results and not point["staged"] else 1.0 / 6
+
+    @property
+    def plain_order(self) -> float:
+        """How much longer tasks take in the order in which they are written."""
+        if len(self.args) != 2 and not self.varying:
+            return 1.0  # panels are of two arguments
+        return 1.03 if self.varying or self.bytes > HELD_NEAR else 1.008
 
     def cleared(self, rows: int, step: int) -> int:
         """How many slots of an iteration are cleared beyond an end."""
@@ -420,6 +473,22 @@ class StreamCost:
             ends = closing(self.stream, rows, step)
             self._closed[rows, step] = not isinstance(ends, str) and all(holds(f, self.shape) for f in ends)
         return self._closed[rows, step]
+
+
+def strided(shape: Shape, stream: Stream, op: Load) -> bool:
+    """Whether an iteration reads a number for each column that does not lie beside the next column's."""
+    kept = {id(t.load) for t in stream.tiles}
+    cols = [c.cols for c in stream.contractions]
+    if id(op) in kept or len(op.result.type.axes) != 1 or op.result.type.axes[0] not in cols or not op.subs:
+        return False
+    last = next((p for a, p in enumerate(op.subs) if (op.tensor.name, a) in shape.facts.unit), op.subs[-1])
+    return not isinstance(last, Sub) or last.part not in cols
+
+
+def together(first: float, second: float) -> float:
+    """The larger of two times where they differ, and a twelfth more where they are alike."""
+    most = max(first, second)
+    return most * ((first / most) ** 8 + (second / most) ** 8) ** 0.125
 
 
 def taken_apart(op: Op) -> float:
