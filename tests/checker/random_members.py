@@ -167,4 +167,11 @@ def sent_text(draw: Any) -> tuple[str, Sizes]:
     wait = draw.pick(WAIT, "", MEET, WAIT.replace(", cluster = 1", ""))
     last = draw.pick(MEET, "", "      sync barrier.sync (id = 0, threads = 64)\n")
     text = sends("".join(lines), slots=draw.one(1, 2), first=told, wait=wait, last=last)
-    return text.replace("2 * max(1, min(M, 2))", "2"), ({"M": 1, "N": 40}, {"M": 2, "N": 50})
+    for old, new in (
+        ("2 * max(1, min(M, 2))", "2"),
+        (", warp 2 axis - stride 0", ""),
+        ("threads 64", "threads 32"),
+        ("threads = 64", "threads = 32"),
+    ):
+        text = text.replace(old, new)
+    return text, ({"M": 1, "N": 40}, {"M": 2, "N": 50})
