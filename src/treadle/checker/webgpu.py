@@ -15,7 +15,22 @@ from treadle.checker.verdict import Refused, Unsure
 from treadle.dtype.formats import f16
 from treadle.hardware.memory_model import find_ordering
 from treadle.hardware.targets import Target, find_target
-from treadle.machine.form import Body, Copy, Fold, If, Kernel, Loop, MachineProgram, Mma, Stmt, Store, Sync, Tasks, walk
+from treadle.machine.form import (
+    Body,
+    Compute,
+    Copy,
+    Fold,
+    If,
+    Kernel,
+    Loop,
+    MachineProgram,
+    Mma,
+    Stmt,
+    Store,
+    Sync,
+    Tasks,
+    walk,
+)
 from treadle.machine.vocabulary import ATOMS
 
 WORD, WHOLE = 32, (f16,)
@@ -70,6 +85,8 @@ def _known(kernel: Kernel, s: object, target: Target, packed: set[str]) -> None:
         held = next((f for f in kernel.frags if f.name == s.src.name), None)
         if held is not None and any(m.who in ("lane", "warp") and m.axis in s.axes for m in held.dist):
             raise Unsure("J5", "a fold among lanes of a subgroup", missing="memory of the workgroup between them")
+    if isinstance(s, Compute) and s.fn == "pick":
+        raise Unsure("J5", "an element of another lane of a subgroup", missing="memory of the workgroup between them")
     if isinstance(s, If) and s.last is not None:
         raise Unsure("J3", f"arrivals at a counter on {target.name}", missing="a rule for them there")
     if isinstance(s, Stmt) and s.by == "warp":

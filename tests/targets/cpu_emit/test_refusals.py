@@ -18,6 +18,7 @@ from treadle.machine.form import (
     MachineProgram,
     MemRef,
     Mma,
+    Scan,
     Stmt,
     Store,
     Sync,
@@ -41,6 +42,7 @@ UNSUPPORTED: dict[str, Stmt | Tasks] = {
     "a synchronisation": Sync(kind="mbar.wait", object=X),
     "a grid": Tasks(vars=("g",), counts=(const(4),), over="grid"),
     "an unknown atom": Mma(dst="x", acc=None, a=FragRef("x", (S[0],)), b=FragRef("x", (S[0],)), atom="wgmma.m64n64k16"),
+    "a scan of registers": Scan(dst="x", monoid="add", src=FragRef("x"), axes=(0,)),
     "a tile from a tensor": Load(dst="t", src=MemRef("X", (S[0] + S[1],))),
 }
 

@@ -43,7 +43,7 @@ class Arith:
         args = [self.lanes.splat(a, n) for a in args]
         if name == "where":
             return self.select(args[0].text, args[1], args[2])
-        if name == "copy":
+        if name in ("copy", "pick"):
             return args[0]
         dtype = args[0].dtype
         if any(a.dtype != dtype for a in args):

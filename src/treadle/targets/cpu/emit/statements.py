@@ -17,6 +17,7 @@ from treadle.machine.form import (
     MemRef,
     Mma,
     Operand,
+    Scan,
     Stmt,
     Store,
     Sync,
@@ -88,6 +89,8 @@ class Statements:
                 self._store(stmt, where)
             case Compute():
                 self._compute(stmt, where)
+            case Scan():
+                raise unsupported("a scan of registers", "folds of registers, or a chain over elements")
             case Fold():
                 self.scope.folds.fold(stmt)
             case Mma():
