@@ -185,7 +185,7 @@ class WarpLowering(SlottedLowering):
             raise self.refusal(f"blocks of {self.feeding.step} by instructions of {each}")
         count = self.feeding.step // each
         # The tensor cores have work while threads start the next copies.
-        self.contract(made, const(0), each, atom, frame)
+        self.instruct(made, const(0), each, atom, frame)
         for tile in self.stream.tiles:
             self.bring(tile, at + self.ahead * self.feeding.step, (block + self.ahead) % slots, frame)
         frame.body.append(Sync(kind="cpasync.commit"))
@@ -196,10 +196,10 @@ class WarpLowering(SlottedLowering):
         inner.symbols.add(loop.var)
         done = each * sym(loop.var)
         loop.invariants = tuple(Invariant(m.acc, self.so_far(m.one, m.coords, m.slots, done, frame)) for m in made)
-        self.contract(made, done, each, atom, inner)
+        self.instruct(made, done, each, atom, inner)
         frame.body.append(loop)
 
-    def contract(self, made: list[Issued], done: Expr, each: int, atom: str, frame: Frame) -> None:
+    def instruct(self, made: list[Issued], done: Expr, each: int, atom: str, frame: Frame) -> None:
         """The instructions of all contractions at `done` of the block's depth."""
         held: dict[tuple[int, str], str] = {}
         for m in made:
