@@ -119,8 +119,8 @@ def texts(task: tuple[str, str]) -> list[tuple[str, str, str, int]]:
 
 
 def shapes_of(program: Program) -> list[dict[str, int]]:
-    """Small extents: few, primes, one symbol beyond common blocks, and multiples that a guard may ask for, of all symbols
-    or of the last ones only; those with least work first."""
+    """Small extents, those with least work first: few, primes, one symbol beyond common blocks, and multiples that a
+    guard may ask for, of all symbols or of the last ones only."""
     every = (s for d in program.dims for s in sorted(d.extent.symbols))
     symbols = [s for s in dict.fromkeys(every) if s not in program.lets]
     few = {s: (3, 2, 5, 4)[i % 4] for i, s in enumerate(symbols)}

@@ -132,7 +132,8 @@ def test_agents_synchronise_as_simulated_threads_do():
 
 
 def test_tasks_come_in_the_simulators_order():
-    for raster in (("row",), ("group", 3), ("group", 16), ("row", "reverse"), ("group", 2, "reverse"), ("slow", 3), ("slow", 64)):
+    grouped = [("group", 3), ("group", 16), ("group", 2, "reverse"), ("slow", 3), ("slow", 64)]
+    for raster in (("row",), ("row", "reverse"), *grouped):
         for counts in ((5, 7), (4, 3, 2), (6,)):
             total = int(np.prod(counts))
             found = [order_of_tasks(raster, counts, n) for n in range(total)]

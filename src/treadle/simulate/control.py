@@ -114,7 +114,7 @@ def order_of_tasks(raster: tuple[str | int, ...], counts: tuple[int, ...], numbe
         panel = min(height, counts[0] - first)
         row, left = first + within % panel, within // panel
         return (row, *(int(v) for v in np.unravel_index(left, counts[1:]))) if counts[1:] else (row,)
-    if raster and raster[0] == "slow" and len(counts) > 1:
+    if len(raster) > 1 and raster[0] == "slow" and len(counts) > 1:
         others = total // counts[-1]
         height = max(1, min(int(raster[1]), others))
         first = number // (height * counts[-1]) * height
