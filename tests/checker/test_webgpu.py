@@ -35,12 +35,13 @@ def test_invocations_that_meet_are_verified() -> None:
     assert not wrong(machine)
 
 
+PICKED = "y = pick y[63 - $0]\n      store Y[$0] = y"
 WRONG = {
     "not met": ((MEET, ""), "rejected", "J2", True),
     "met too early": ((STORE + MEET, MEET + STORE), "rejected", "J2", True),
     "another target's barrier": ((MEET, NAMED), "unknown", "J2", False),
     "one lane of each subgroup": (("store Y[$0] = y", "store Y[$0] = y by warp"), "unknown", "J5", False),
-    "an element of another lane": (("store Y[", "y = pick y[63 - $0]\n      store Y["), "unknown", "J5", False),
+    "an element of another lane": (("store Y[$0] = y", PICKED), "unknown", "J5", False),
     "an atomic store": (("store Y[$0] = y", "store Y[$0] = y effect add"), "unknown", "J2", False),
     "another target": (("target webgpu", "target cuda:sm_80"), "", "", False),
     "a cooperative launch": (("threads 64 shared 256", "threads 64 cooperative shared 256"), "unknown", "J7", False),
