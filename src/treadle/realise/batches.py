@@ -291,7 +291,9 @@ class Batches(Fed):
         row = self.row(tile)
         place = (outer, inner)
         if self.extent(tile.inner) != row:
-            chunk = inner.substitute(dict.fromkeys(slots, 0)) // row
+            # What is read lies in one row of the slot, or goes on in the next one.
+            first = dict.fromkeys((s for s in slots if frame.width(s) <= row), 0)
+            chunk = inner.substitute(first) // row
             place = (chunk, outer, inner - chunk * row)
         ring = next(r for r in self.rings if tile in r.tiles)
         dst = self.fragment(value.hint or value.name, value.type.dtype, slots, frame)

@@ -14,7 +14,10 @@ import treadle as td
 from treadle import bf16, f4e2m1, f8e4m3, f16, f32, i4, i8, lib, u4
 from treadle.checker import check
 from treadle.driver.plan import Plan
+from treadle.ir.expand import expand
 from treadle.machine.form import FragRef, Mma, Sync, nested
+from treadle.plan.facts import CallFacts
+from treadle.planner.enumerate import choose
 from treadle.targets.cuda.families import families
 from treadle.targets.cuda.parted import PartedStreams
 
@@ -158,6 +161,42 @@ def test_planned_verified_simulated_and_assembled(name: str) -> None:
     large = planned(kernel, left, right, {"M": 4096, "N": 4096, "K": 4096})
     assert large.decisions.family == "streams"
     clean(large.program)
+
+
+@pytest.mark.usefixtures("in_registers")
+def test_rows_of_a_slot_shorter_than_what_is_read() -> None:
+    """Rows of 32-bit elements across the depth come 32 at a time: 64 rows of a product lie in two of them."""
+
+    @td.kernel
+    def narrowed(X: td.Tensor[K, M], W: td.Tensor[N, K], Y: td.Out[M, N] = None):
+        for m, n in td.parallel(M, N):
+            s = td.zeros(m, n, dtype=f32)
+            for k in td.reduce(K):
+                s = td.mma(X[k, m].to(bf16), W[n, k], s)
+            Y[m, n] = s
+
+    given = td.like(f32, 144, 72, align=256), td.like(bf16, 40, 144, align=256), td.like(f32, 72, 40, align=256)
+    plan = narrowed.plan(*given, target=TARGET)
+    assert plan.decisions.family == "streams" and plan.check().status == "verified", plan.explain()
+    tried(plan.program, plan.program.program, SMALL)
+    clean(plan.program)
+
+
+def test_points_of_operands_that_are_streams_only_turned() -> None:
+    """One operand made before, the other in registers on the side that the rows do not take: such a way has points of
+    its own, or none."""
+    program = expand(lib.mxfp4_matmul.definition.capture({}, {"block": 32}))
+    facts = CallFacts(
+        TARGET,
+        extents={"G": 7, "M": 64, "N": 4096},
+        unit=frozenset({("X", 1), ("x_scale", 1), ("W", 0), ("Y", 1)}),
+        aligned=dict.fromkeys(("X", "W", "x_scale", "w_scale"), 16) | {"Y": 1},
+        features=frozenset(),
+        disjoint=True,
+    )
+    best = choose(program, facts, families()).best.plan
+    family = next(f for f in families() if f.name == best.family)
+    assert check(family.build(program, facts, best.point, best.guard)).status == "verified"
 
 
 @pytest.mark.usefixtures("in_registers")

@@ -94,8 +94,10 @@ class Streams:
     def form(self, shape: Shape) -> Stream | str:
         """The form as the program has its results, or with columns for rows, where an operand is made in registers."""
         plain = self.stream(shape)
-        other = self.stream(shape, turned=True) if isinstance(plain, str) else plain
-        return plain if isinstance(other, str) else other
+        if isinstance(plain, Stream):
+            return plain
+        other = self.stream(shape, turned=True)
+        return other if isinstance(other, Stream) and turnable(other) else plain
 
     def chosen(self, shape: Shape, point: Point) -> Stream:
         """The form of a point."""
@@ -169,13 +171,13 @@ class Streams:
         stream, plain = self.form(shape), self.stream(shape)
         assert isinstance(stream, Stream)
         other = self.stream(shape, turned=True)
-        turns = isinstance(other, Stream) and not chained(other) and stream.columns is not None
-        ways = (False,) if not turns else (False, True) if isinstance(plain, Stream) else (True,)
+        both = isinstance(other, Stream) and turnable(other) and turnable(stream)
+        ways = (False,) if not both else (False, True) if isinstance(plain, Stream) else (True,)
         wide = (256, 128, 64) if stream.columns is not None else (0,)
         uneven = varying(stream)
         return [
             Axis("consumers", (1,) if stream.all_rows else (2, 3, 1) if chained(stream) else (2, 1)),
-            Axis("columns", (*wide, 32, 16, 8) if turns else wide),
+            Axis("columns", (*wide, 32, 16, 8) if both else wide),
             Axis("step", self.steps(stream)),
             Axis("versions", (4, 3, 2) if chained(stream) else (4, 3, 2, 6, 8)),
             Axis("flight", (0,) if chained(stream) else (0, 1)),
@@ -286,6 +288,11 @@ class Streams:
 
 _found: list[tuple[Shape, bool, Stream | str]] = []
 _costs: list[StreamCost] = []
+
+
+def turnable(stream: Stream) -> bool:
+    """Whether its columns may lie along the rows of the tensor cores."""
+    return not chained(stream) and stream.columns is not None
 
 
 def raster(name: str, variables: int) -> tuple[str | int, ...]:
