@@ -12,6 +12,7 @@ import treadle as td
 from treadle.evaluate.cuts import Random
 from treadle.evaluate.interpreter import evaluate
 from treadle.ir.core import Program
+from treadle.ir.expand import expand
 from treadle.ir.parser import parse_program
 from treadle.ir.printer import print_program
 
@@ -219,8 +220,21 @@ def strides(X: td.Tensor[M, K], W: td.Tensor[K, N], a: td.Tensor[K], Y: td.Out[M
         Y[m, n] = acc
 
 
+@td.kernel
+def running(X: td.Tensor[M, N], Y: td.Out[M, N]):
+    for m in td.parallel(M):
+        Y[m, N] = td.scan(X[m, N], N, td.Add)
+
+
+def expanded(kernel) -> Program:
+    """The program as planners see it."""
+    return expand(program(kernel))
+
+
 def program(kernel, **extents) -> Program:
     """The program for contiguous f32 arguments."""
+    if isinstance(kernel, Program):
+        return kernel
     given = {"M": 8, "N": 9, "K": 10} | extents
     definition = kernel.definition
     shapes = [[given[d.name] for d in p.dims] for p in definition.parameters.values() if p.kind == "tensor"]

@@ -9,6 +9,7 @@ from treadle.rules import (
     factor,
     fuse,
     fuse_scopes,
+    gather,
     materialise,
     move,
     permute,
@@ -82,5 +83,6 @@ RIGHT = {
     ),
     "a contraction as a fold": (kernels.contract, [(products, ("%acc.3",)), (split, ("R1", "k", 4))]),
     "a contraction from zero": (kernels.contract, [(apart, ("%acc.3",)), (split, ("R1", "k", 4))]),
+    "a chain that keeps its states": (kernels.expanded(kernels.running), [(gather, ("scan_loop",))]),
     "a fold in two": (kernels.sums, [(regroup, ("%1", ["K"]))]),
 }

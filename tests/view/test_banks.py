@@ -7,6 +7,7 @@ import re
 import pytest
 from tests.view.plans import drawn, machine
 
+from treadle.driver.show import text_page
 from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
 from treadle.view.banks import Addresses, addresses, meetings
@@ -104,14 +105,18 @@ def test_swizzled_operands_of_tensor_cores_have_no_conflict_and_plain_ones_would
     assert {m.worst for m in found if m.way == "tensor cores"} == {8}
 
 
-def test_the_page_marks_conflicts():
-    program = machine("blocks")
-    worst = [m.worst for m in meetings(program.kernels[0], scene(program, {"M": 2048, "N": 2048, "K": 2048}))]
+def test_the_page_marks_conflicts(tmp_path):
+    program = parsed()
+    worst = [m.worst for m in meetings(program.kernels[0], scene(program, {"M": 32}))]
     assert max(worst) > 1
+    path = tmp_path / "columns.tdm"
+    path.write_text(print_machine(program))
+    page = text_page(path, {"M": 32})
     # Once in the table, once behind the line of the text.
-    assert drawn("blocks").count("badge clash") == 2 * sum(w > 1 for w in worst)
-    assert re.search(r"store _0s.*badge clash", drawn("blocks"))
-    assert drawn("linear").count("badge clash") == 0
+    assert page.count("badge clash") == 2 * sum(w > 1 for w in worst)
+    assert re.search(r"store a.*badge clash", page)
+    for name in ("linear", "blocks"):
+        assert drawn(name).count("badge clash") == 0
 
 
 def test_stretches_lie_apart_and_inside():
