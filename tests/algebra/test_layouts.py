@@ -193,16 +193,63 @@ def test_left_inverse_of_a_repeating_layout_is_refused() -> None:
         left_inverse(Layout((2, 2), (1, 0)))
 
 
-@given(compact_layouts(), compact_layouts())
+def longest(layout: Layout) -> int:
+    """How far a count gets whose digits are modes of the layout, cut short or whole, in any order."""
+
+    def reach(stride: int, left: tuple[tuple[int, int], ...]) -> int:
+        found = [stride]
+        for i, (extent, d) in enumerate(left):
+            if d == stride:
+                found += [reach(stride * n, left[:i] + left[i + 1 :]) for n in range(2, extent + 1)]
+        return max(found)
+
+    return reach(1, layout.modes)
+
+
+@given(flat_layouts)
+def test_right_inverses_are_as_long_as_can_be(layout: Layout) -> None:
+    inverse = right_inverse(layout)
+    assert all(layout(inverse(i)) == i for i in range(inverse.size))
+    assert inverse.size == longest(layout)
+
+
+def test_a_mode_is_cut_short_where_another_goes_on() -> None:
+    assert right_inverse(Layout((5, 6), (1, 3))) == Layout((3, 6), (1, 5))
+
+
+@given(flat_layouts, flat_layouts)
 def test_common_vector(a: Layout, b: Layout) -> None:
+    v = common_vector(a, b)
+    same = [x for x, y in zip(a.values(), b.values(), strict=False) if x == y]
+    assert all(i in same for i in range(v)) and v not in same
+
+
+def test_a_common_vector_ends_where_the_coordinates_differ() -> None:
+    assert common_vector(Layout((4, 3, 1), (1, 4, 1)), Layout((3, 4), (1, 1))) == 3
+
+
+@given(
+    st.lists(st.tuples(extents, st.integers(-6, 6)), min_size=1, max_size=3),
+    st.lists(st.tuples(extents, st.integers(-6, 6)), min_size=1, max_size=2),
+)
+def test_modes_that_count_down_are_refused_or_right(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
+    outer, inner = (Layout(tuple(s for s, _ in m), tuple(d for _, d in m)) for m in (a, b))
+    down = any(d < 0 for s, d in b if s > 1)
     try:
-        v = common_vector(a, b)
+        found = compose(outer, inner)
     except LayoutUndefined:
-        return
-    at_a = {x: i for i, x in enumerate(a.values())}
-    at_b = {x: i for i, x in enumerate(b.values())}
-    if v > 1:
-        assert all(at_a[i] == at_b[i] for i in range(v))
+        pass
+    else:
+        assert not down and [found(i) for i in range(inner.size)] == [outer(inner(i)) for i in range(inner.size)]
+    if down:
+        for operation in (
+            lambda: complement(inner, 64),
+            lambda: divide(row_major(8, 8), inner),
+            lambda: multiply(inner, Layout(4, 1)),
+            lambda: left_inverse(inner),
+        ):
+            with pytest.raises(LayoutUndefined):
+                operation()
 
 
 @given(st.integers(0, 3), st.integers(0, 4), st.integers(-4, 4))

@@ -118,10 +118,11 @@ def compose(outer: Layout, inner: Layout) -> Layout:
 
     *Ensures*: `compose(A, B)(i) == A(B(i))` for 0 <= i < size(B).
     *Errors*: `layout/undefined` when a mode of `inner` enters a mode of `outer` off its divisions, when modes of
-    `inner` carry into one another in `outer`'s digits, or when `inner` leaves the domain of `outer`."""
+    `inner` carry into one another in `outer`'s digits, or when `inner` leaves the domain of `outer`, below 0 too."""
     digits = coalesce(outer).modes
     used = [0] * len(digits)
     doing = f"composing {outer} with {inner}"
+    _counting_up(inner, doing)
     if inner.cosize > outer.size:
         raise _undefined(doing, f"values up to {inner.cosize - 1}", f"coordinates below {outer.size}")
 
@@ -178,7 +179,8 @@ def complement(layout: Layout, total: int) -> Layout:
     """What is missing to `total`: an ordered layout whose image meets that of `layout` in 0 only.
 
     *Ensures*: the sums `L(i) + C(j)` are distinct for distinct (image of L, j), and reach at least all of
-    0 .. total - 1. *Errors*: `layout/undefined` when the modes of `layout` overlap."""
+    0 .. total - 1. *Errors*: `layout/undefined` when the modes of `layout` overlap, or one of them counts down."""
+    _counting_up(layout, f"completing {layout} to {total}")
     modes = sorted((d, s) for s, d in layout.modes if s > 1 and d > 0)
     found: list[tuple[int, int]] = []
     reached = 1
@@ -231,24 +233,33 @@ def _zipped(block: Layout, tiler: Layout, inner_first: bool) -> Layout:
 
 
 def right_inverse(layout: Layout) -> Layout:
-    """The longest R with `L(R(i)) == i` for 0 <= i < size(R)."""
-    position: list[int] = []
-    step = 1
-    for extent, _ in layout.modes:
-        position.append(step)
-        step *= extent
-    by_stride = {d: (s, p) for (s, d), p in zip(layout.modes, position, strict=True) if s > 1}
+    """The longest R with `L(R(i)) == i` for 0 <= i < size(R) whose modes each count along a mode of L, from its start;
+    not to its end where another mode goes on."""
+    place = 1
+    by_stride: dict[int, tuple[int, int]] = {}
+    for extent, stride in layout.modes:
+        if extent > by_stride.get(stride, (1, 0))[0]:
+            by_stride[stride] = (extent, place)
+        place *= extent
+    # From the largest stride down: how far a count gets that goes on with this stride, and by which one then.
+    ways: dict[int, tuple[int, int]] = {}
+    for stride in sorted((d for d in by_stride if d > 0), reverse=True):
+        extent = by_stride[stride][0]
+        after = [(reach, d) for d, (reach, _) in ways.items() if d % stride == 0 and d <= stride * extent]
+        ways[stride] = max([(stride * extent, 0), *after])
     found: list[tuple[int, int]] = []
-    reached = 1
-    while reached in by_stride:
-        extent, place = by_stride.pop(reached)
-        found.append((extent, place))
-        reached *= extent
+    stride = 1 if 1 in ways else 0
+    while stride:
+        extent, place = by_stride[stride]
+        after = ways[stride][1]
+        found.append((after // stride if after else extent, place))
+        stride = after
     return coalesce(_from_modes(found))
 
 
 def left_inverse(layout: Layout) -> Layout:
-    """R with `R(L(i)) == i` for 0 <= i < size(L). *Errors*: `layout/undefined` where L repeats a value."""
+    """R with `R(L(i)) == i` for 0 <= i < size(L). *Errors*: `layout/undefined` where L repeats a value or a mode of it
+    counts down."""
     if len(set(layout.values())) != layout.size:
         raise _undefined(f"inverting {layout}", "a repeated value", "a one-to-one layout")
     rest = complement(layout, layout.cosize)
@@ -256,12 +267,11 @@ def left_inverse(layout: Layout) -> Layout:
 
 
 def common_vector(a: Layout, b: Layout) -> int:
-    """The largest v such that a and b both count `start .. start + v - 1` along one run of coordinates from 0.
+    """The largest v such that a and b both have 0 .. v - 1, each at the same coordinate.
 
-    *Ensures*: for i < v there is one coordinate c(i) with a(c(i)) == b(c(i)) == i."""
-    found = coalesce(compose(a, right_inverse(b))) if a.size == b.size else Layout(1, 0)
-    extent, stride = found.modes[0]
-    return extent if stride == 1 else 1
+    *Ensures*: for i < v there is a coordinate c(i) with a(c(i)) == b(c(i)) == i, and for i = v there is none."""
+    same = {x for x, y in zip(a.values(), b.values(), strict=False) if x == y}
+    return next(v for v in range(len(same) + 1) if v not in same)
 
 
 @dataclass(frozen=True)
@@ -284,6 +294,11 @@ class Swizzle:
         mask = ((1 << self.bits) - 1) << (self.base + max(self.shift, 0))
         moved = (x & mask) >> self.shift if self.shift >= 0 else (x & mask) << -self.shift
         return x ^ moved
+
+
+def _counting_up(layout: Layout, doing: str) -> None:
+    if any(d < 0 for s, d in layout.modes if s > 1):
+        raise _undefined(doing, f"a mode of {layout} that counts down", "strides of at least 0")
 
 
 def _congruent(a: IntTuple, b: IntTuple) -> bool:
