@@ -45,6 +45,18 @@ PROGRAM_KINDS = (
 PLAN_KINDS = ("bind", "distribute", "retime", "refine", "guard")
 """Kinds of steps that change the decisions of a plan."""
 
+DECIDES: dict[str, tuple[str, ...]] = {
+    "bind": ("workers", "warps", "consumers", "raster", "turns", "shared"),
+    "retime": ("versions", "flight", "ahead"),
+    "refine": ("atom", "exact"),
+}
+"""The axes of families by what they decide; every other axis says how data and work are laid out ("distribute")."""
+
+
+def decided_by(axis: str) -> str:
+    """The kind of step that changes an axis of a family."""
+    return next((kind for kind, axes in DECIDES.items() if axis in axes), "distribute")
+
 
 @dataclass(frozen=True)
 class Step:

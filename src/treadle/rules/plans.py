@@ -14,19 +14,9 @@ from treadle.base.errors import UserError
 from treadle.ir.guard import Bound
 from treadle.plan.family import Setting
 from treadle.plan.plan import Plan
-from treadle.plan.steps import PLAN_KINDS, Step
+from treadle.plan.steps import PLAN_KINDS, Step, decided_by
 
-DECIDES: dict[str, tuple[str, ...]] = {
-    "bind": ("workers", "warps", "consumers", "raster", "turns", "shared"),
-    "retime": ("versions", "flight", "ahead"),
-    "refine": ("atom", "exact"),
-}
-"""The axes of families by what they decide; every other axis says how data and work are laid out ("distribute")."""
-
-
-def decided_by(axis: str) -> str:
-    """The kind of step that changes an axis of a family."""
-    return next((kind for kind, axes in DECIDES.items() if axis in axes), "distribute")
+__all__ = ["AxisUnknown", "decided_by", "narrow", "replan"]
 
 
 class AxisUnknown(UserError):

@@ -1,0 +1,127 @@
+"""Steps on plans change what they name: right ones are verified, each wrong one is refused for what it changed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+import treadle as td
+from treadle.checker.derivation_plans import settings, validate_plan
+from treadle.driver.build import restore
+from treadle.driver.plan import Plan
+from treadle.driver.rewriting import redecide
+from treadle.ir.guard import Bound
+from treadle.machine.form import MachineProgram
+from treadle.plan.steps import Argument, Step
+from treadle.rules import narrow
+
+from . import kernels
+
+
+def planned(target: str, *where: object) -> Plan:
+    x, w = td.like(td.bf16, 4096, 4096, align=256), td.like(td.bf16, 4096, 4096, align=256)
+    return kernels.contract.plan(x, w, target=target, where=where)
+
+
+@pytest.fixture(scope="module")
+def stream() -> Plan:
+    return planned("cuda:sm_90a")
+
+
+@pytest.fixture(scope="module")
+def made(stream: Plan) -> Mapping[str, MachineProgram]:
+    """Machine programs of plans that are one right step away, which `redecide` validates."""
+    tiles = planned("cpu:amx")
+    point = stream.decisions.point
+    found = {
+        "stream": stream.program,
+        "tiles": tiles.program,
+        "consumers": redecide(stream, "bind", consumers=1)[0].program,
+        "raster": redecide(stream, "bind", raster="row")[0].program,
+        "columns": redecide(stream, "distribute", columns=128)[0].program,
+        "versions": redecide(stream, "retime", versions=3)[0].program,
+        "flight": redecide(stream, "retime", flight=1)[0].program,
+        "atom": redecide(tiles, "refine", atom="fma")[0].program,
+    }
+    assert (point["consumers"], point["columns"], point["versions"]) == (2, 256, 4)
+    return found
+
+
+def test_right_steps_change_what_they_name(made: Mapping[str, MachineProgram]) -> None:
+    base, tiles = settings(made["stream"]), settings(made["tiles"])
+    changed = {
+        name: {s for s, words in settings(machine).items() if words != (tiles if name == "atom" else base)[s]}
+        for name, machine in made.items()
+        if name not in ("stream", "tiles")
+    }
+    assert changed == {
+        "consumers": {"agents", "cuts"},
+        "raster": {"order"},
+        "columns": {"cuts", "distribution"},
+        "versions": {"versions"},
+        "flight": {"flight"},
+        "atom": {"atoms", "cuts", "distribution"},
+    }
+
+
+WRONG: list[tuple[str, dict[str, Argument], str, str]] = [
+    ("bind", {"workers": 1}, "atom", "changes the atoms: amx.tdpbf16ps before, fma after"),
+    ("bind", {"consumers": 1}, "versions", "changes the versions: main.Ws=4, main.Xs=4 before"),
+    ("bind", {"consumers": 3}, "consumers", "main.consumer has 1 agents"),
+    ("bind", {"turns": True}, "raster", "changes the order: group 16 before, row after"),
+    ("bind", {"columns": 128}, "columns", "columns is decided by distribute, the step is bind"),
+    ("retime", {"versions": 2}, "versions", "main.Ws has 3 versions"),
+    ("retime", {"flight": 1}, "versions", "changes the versions"),
+    ("retime", {"versions": 3}, "columns", "changes the cuts: R0.n:256 before, R0.n:128 after"),
+    ("retime", {"flight": 1}, "consumers", "changes the cuts"),
+    ("refine", {"atom": "avx"}, "atom", "and the atom is fma"),
+    ("refine", {"exact": True}, "atom", "changes the atoms"),
+    ("refine", {"atom": "fma"}, "consumers", "changes the agents"),
+    ("distribute", {"columns": 128}, "versions", "changes the versions"),
+    ("distribute", {"columns": 128}, "raster", "changes the order"),
+    ("distribute", {"columns": 32}, "atom", "changes the atoms"),
+    ("distribute", {}, "columns", "a step distribute that names nothing"),
+    ("guard", {"facts": ["M >= 8"]}, "stream", "lacks M - 8 >= 0"),
+    ("guard", {"facts": []}, "columns", "changes the cuts"),
+    ("guard", {"columns": 128}, "columns", "a guard's step names facts alone"),
+]
+
+
+@pytest.mark.parametrize(("kind", "args", "name", "reason"), WRONG)
+def test_wrong_steps(
+    made: Mapping[str, MachineProgram], kind: str, args: dict[str, Argument], name: str, reason: str
+) -> None:
+    before = made["tiles" if name == "atom" else "stream"]
+    verdict = validate_plan(before, Step(kind, args), made[name])
+    assert (verdict.status, verdict.judgement) == ("rejected", "step")
+    assert reason in verdict.reason
+
+
+def test_steps_back_are_steps(made: Mapping[str, MachineProgram]) -> None:
+    """Going back is a step of the same kind, to the value that was."""
+    for step, name in ((Step("retime", {"versions": 4}), "versions"), (Step("bind", {"consumers": 2}), "consumers")):
+        assert validate_plan(made[name], step, made["stream"]).status == "verified"
+    assert validate_plan(made["columns"], Step("bind", {"consumers": 1}), made["stream"]).status == "rejected"
+
+
+def test_guards(stream: Plan) -> None:
+    less, step = narrow(stream.decisions, "M >= 8")
+    machine = restore(less, stream.captured).machine
+    assert validate_plan(stream.program, step, machine).status == "verified"
+    back = validate_plan(machine, Step("guard", {"facts": ["K >= 8"]}), stream.program)
+    assert (back.status, back.judgement) == ("rejected", "step") and "lacks K - 8 >= 0" in back.reason
+    for kind, args in (("bind", {"consumers": 2}), ("retime", {"versions": 4}), ("distribute", {"columns": 256})):
+        verdict = validate_plan(stream.program, Step(kind, args), machine)
+        assert (verdict.status, verdict.judgement) == ("rejected", "step") and "changes the guard" in verdict.reason
+    unread = validate_plan(stream.program, Step("guard", {"facts": ["M >"]}), machine)
+    assert unread.status == "rejected" and "no fact" in unread.reason
+    more = copy.copy(machine)
+    (fact,) = [f for f in machine.guard.facts if f not in stream.program.guard.facts]
+    assert isinstance(fact, Bound)
+    more.guard = replace(
+        machine.guard, facts=(*machine.guard.facts, Bound(replace(fact.constraint, expr=fact.constraint.expr - 1)))
+    )
+    assert "has besides" in validate_plan(stream.program, step, more).reason
