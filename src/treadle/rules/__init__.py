@@ -3,8 +3,8 @@
 `nests` (split, fuse, permute, reindex, serialise), `folds` (factor, regroup, products), `scans` (gather), `copies`
 (dematerialise, distribute, recompute), `tiles` (materialise) and `scopes` (fuse_scopes, split_scopes, move, specialise)
 are the rules on programs, `plans` those on plans.
-A `Derivation` strings steps together; `schedules` are ordinary functions made of them. The checker validates what they
-give and knows none of them. Start at `derivation`, then `draft`.
+A `Derivation` strings steps together, a `Replanning` those on plans; `schedules` are ordinary functions made of them.
+The checker validates what they give and knows none of them. Start at `derivation`, then `draft`.
 """
 
 from treadle.rules.copies import dematerialise, distribute, recompute
@@ -12,6 +12,7 @@ from treadle.rules.derivation import RULES, Derivation, apply
 from treadle.rules.folds import apart, factor, products, regroup
 from treadle.rules.nests import fuse, permute, reindex, serialise, split
 from treadle.rules.plans import narrow, replan
+from treadle.rules.replanning import Replanning
 from treadle.rules.scans import gather
 from treadle.rules.schedules import fuse_siblings, inline, split_k, stage, tile
 from treadle.rules.scopes import fuse_scopes, move, specialise, split_scopes
@@ -20,6 +21,7 @@ from treadle.rules.tiles import materialise
 __all__ = [
     "RULES",
     "Derivation",
+    "Replanning",
     "apply",
     "dematerialise",
     "distribute",

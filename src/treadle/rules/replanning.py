@@ -1,0 +1,127 @@
+"""A derivation of plans: a plan, the steps taken from it, and the plan after each.
+
+It prints, is saved as JSON with the same bytes every time, and replays, as a derivation of programs does. Whether its
+plans are right is not its own affair: each is realised, and the checker validates the step and judges the machine
+program.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from treadle.base.errors import TreadleError, UserError
+from treadle.plan.plan import Plan
+from treadle.plan.steps import FORMAT, Step, StepUnreadable, unreadable
+from treadle.rules.plans import AxisUnknown, narrow, replan
+from treadle.rules.refusals import ReplayDiffers
+
+
+def apply_to(plan: Plan, step: Step) -> tuple[Plan, Step]:
+    """A recorded step on a plan done again. *Errors*: `rules/axis`; `rules/unreadable` for arguments that are none."""
+    facts = step.args.get("facts")
+    try:
+        if step.kind != "guard":
+            return replan(plan, step.kind, **cast("dict[str, Any]", dict(step.args)))
+        if isinstance(facts, list) and set(step.args) == {"facts"}:
+            return narrow(plan, *map(str, facts))
+        found = "no list of facts"
+    except AxisUnknown:
+        raise
+    except (TypeError, ValueError, UserError) as error:
+        found = str(error).splitlines()[0]
+    raise StepUnreadable(
+        doing=f"applying {step}",
+        found=found,
+        expected="settings of the plan's axes, or a list of facts for a guard",
+        hint="look at the step",
+    )
+
+
+@dataclass(frozen=True)
+class Replanning:
+    """`start`, and the steps from it with the plan after each. Immutable: `then` gives a longer one."""
+
+    start: Plan
+    taken: tuple[tuple[Step, Plan], ...] = ()
+
+    @property
+    def plan(self) -> Plan:
+        """The last plan."""
+        return self.taken[-1][1] if self.taken else self.start
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans: one more than steps."""
+        return (self.start, *(plan for _, plan in self.taken))
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps alone."""
+        return tuple(step for step, _ in self.taken)
+
+    def then(self, step: Step) -> Replanning:
+        """The derivation with one step more. *Errors*: those of `apply_to`; this one stays as it is."""
+        plan, done = apply_to(self.plan, step)
+        return replace(self, taken=(*self.taken, (done, plan)))
+
+    def to_json(self) -> str:
+        """The saved form: the first plan, and each step with the plan after it.
+
+        *Ensures*: `Replanning.from_json(r.to_json()) == r`, and equal ones have equal text.
+        """
+        steps = [{**step.data(), "plan": json.loads(plan.to_json())} for step, plan in self.taken]
+        data = {"format": list(FORMAT), "plan": json.loads(self.start.to_json()), "steps": steps}
+        return json.dumps(data, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Replanning:
+        """The derivation that was saved; nothing is replayed. *Errors*: `rules/unreadable`."""
+        try:
+            data = cast("dict[str, Any]", json.loads(text))
+            if data["format"][0] != FORMAT[0]:
+                raise unreadable(f"format {'.'.join(map(str, data['format']))}")
+            taken = tuple((Step.of(s), _plan(s["plan"])) for s in data["steps"])
+            return cls(_plan(data["plan"]), taken)
+        except StepUnreadable:
+            raise
+        except (AttributeError, LookupError, ValueError, TypeError, RecursionError, TreadleError) as error:
+            raise unreadable(str(error).splitlines()[0]) from error
+
+    def save(self, path: str | Path) -> None:
+        """Writes the saved form."""
+        Path(path).write_text(self.to_json())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Replanning:
+        """The derivation saved at `path`. *Errors*: `rules/unreadable`."""
+        try:
+            return cls.from_json(Path(path).read_text())
+        except OSError as error:
+            raise unreadable(f"{path}: {error.strerror}") from error
+
+    def replay(self) -> Replanning:
+        """Every step done again. *Ensures*: the same plans. *Errors*: `rules/replay` at the first that differs."""
+        again = Replanning(self.start)
+        for number, (step, plan) in enumerate(self.taken, 1):
+            again = again.then(step)
+            if again.steps[-1] != step or again.plan != plan:
+                raise ReplayDiffers(
+                    doing=f"replaying step {number}, {step}, of {self.start.line()}",
+                    found="another plan than the recorded one",
+                    expected="the same decisions",
+                    hint="it was recorded by another version, or edited",
+                )
+        return again
+
+    def __str__(self) -> str:
+        lines = [f"{self.start.line()}, {len(self.taken)} steps"]
+        lines += [f"  {i}. {step}" for i, step in enumerate(self.steps, 1)]
+        return "\n".join(lines)
+
+
+def _plan(data: Mapping[str, Any]) -> Plan:
+    return Plan.from_json(json.dumps(data))
