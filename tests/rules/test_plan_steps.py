@@ -15,10 +15,49 @@ from treadle.driver.plan import Plan
 from treadle.driver.rewriting import redecide
 from treadle.ir.guard import Bound
 from treadle.machine.form import MachineProgram
+from treadle.machine.parse import parse_machine
 from treadle.plan.steps import Argument, Step
 from treadle.rules import narrow
 
 from . import kernels
+
+STRIPS = """tdm 1
+target cpu:avx2
+program {
+  program absolute
+    dim M
+    dim N
+    tensor X: f32[M, N]
+    tensor Y: f32[M, N] out
+    body
+      region R0 parallel (m in M)
+        %x: f32[m, N] = load X[m, N]
+        %a: f32[m, N] = abs %x
+        store Y[m, N] = %a
+}
+guard {
+  unit(X, 1)
+  unit(Y, 1)
+  disjoint(X, Y)
+  injective(Y)
+}
+host {
+  launch main grid 1 threads 1
+}
+kernel main {
+  frag x f32[4]
+  frag a f32[4]
+  role worker agents 1 threads 1 {
+    tasks (t < M) over workers enters R0(m = t .. t + 1) {
+      loop i = 0 .. N step 4 {
+        x = load X[t, i + $0] where i + $0 < N ; %x[t, i + $0] where i + $0 < N
+        a = abs x where i + $0 < N ; %a[t, i + $0] where i + $0 < N
+        store Y[t, i + $0] = a where i + $0 < N ; store 0 [t, i + $0]
+      }
+    }
+  }
+}
+"""
 
 
 def planned(target: str, *where: object) -> Plan:
@@ -105,6 +144,17 @@ def test_steps_back_are_steps(made: Mapping[str, MachineProgram]) -> None:
     for step, name in ((Step("retime", {"versions": 4}), "versions"), (Step("bind", {"consumers": 2}), "consumers")):
         assert validate_plan(made[name], step, made["stream"]).status == "verified"
     assert validate_plan(made["columns"], Step("bind", {"consumers": 1}), made["stream"]).status == "rejected"
+
+
+def test_loops_that_enter_no_region_are_cuts() -> None:
+    """A text whose strips are cut otherwise is a distribution, whatever else is as before."""
+    strips = parse_machine(STRIPS, "strips")
+    other = parse_machine(STRIPS.replace("step 4", "step 8"), "strips")
+    verdict = validate_plan(strips, Step("bind", {"workers": 2}), other)
+    assert (verdict.status, verdict.reason) == ("rejected", "bind(workers=2) changes the cuts: by 4 before, by 8 after")
+    assert validate_plan(strips, Step("bind", {"workers": 2}), strips).status == "verified"
+    forged = validate_plan(strips, Step("distribute", {"vector": 8}), other)  # may be cut so, but drops elements
+    assert forged.status == "rejected" and forged.judgement != "step"
 
 
 def test_guards(stream: Plan) -> None:

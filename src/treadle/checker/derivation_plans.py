@@ -186,9 +186,14 @@ def _depths(machine: MachineProgram) -> dict[str, int]:
 
 
 def _cuts(machine: MachineProgram) -> frozenset[str]:
-    """Into blocks of what extent the arguments of regions are cut, where it is a number."""
-    enters = [e for s in machine.statements() if isinstance(s, Tasks | Loop | If) for e in s.enters]
-    return frozenset(f"{e.region}.{name}:{width}" for e in enters for name, width in _widths(e))
+    """Into blocks of what extent the arguments of regions are cut, where it is a number, and by how much loops that
+    enter none go on."""
+    found = list(machine.statements())
+    enters = [e for s in found if isinstance(s, Tasks | Loop | If) for e in s.enters]
+    steps = {s.step.constant for s in found if isinstance(s, Loop) and not s.enters} - {None, 1}
+    return frozenset(
+        {f"{e.region}.{name}:{width}" for e in enters for name, width in _widths(e)} | {f"by {n}" for n in steps}
+    )
 
 
 def _widths(enter: Enter) -> list[tuple[str, int]]:
