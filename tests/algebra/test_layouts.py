@@ -168,6 +168,51 @@ def test_multiply_gives_disjoint_copies(block: Layout, tiler: Layout) -> None:
     assert len({x for copy in copies for x in copy}) == block.size * tiler.size
 
 
+@st.composite
+def equal_ranks(draw: st.DrawFn) -> tuple[Layout, Layout]:
+    """A block and a tiler of as many modes; some of one mode are not in a tuple, some strides are 0."""
+    rank = draw(st.integers(1, 3))
+    steps = draw(st.permutations((0, 1, 2, 3, 4, 6, 8, 12, 24)))
+    made: list[Layout] = []
+    for part in range(2):
+        sizes = draw(st.lists(st.integers(1, 4), min_size=rank, max_size=rank))
+        if draw(st.booleans()):
+            strides = steps[part * rank : part * rank + rank]
+        else:
+            strides = [prod(sizes[:i]) for i in draw(st.permutations(range(rank)))]
+        bare = rank == 1 and draw(st.booleans())
+        made.append(Layout(sizes[0], strides[0]) if bare else Layout(tuple(sizes), tuple(strides)))
+    return made[0], made[1]
+
+
+@given(equal_ranks())
+def test_blocked_and_raked_products_are_their_definition(pair: tuple[Layout, Layout]) -> None:
+    block, tiler = pair
+    try:
+        copies = complement(block, block.size * tiler.cosize)
+        inside, between = blocked(block, tiler), raked(block, tiler)
+    except LayoutUndefined:
+        return
+    modes = range(block.rank)
+    assert inside.rank == between.rank == block.rank and inside.size == between.size == block.size * tiler.size
+    for b in product(*(range(block[i].size) for i in modes)):
+        for t in product(*(range(tiler[i].size) for i in modes)):
+            at = sum(block[i](b[i]) for i in modes) + copies(sum(tiler[i](t[i]) for i in modes))
+            assert inside(tuple(b[i] + t[i] * block[i].size for i in modes)) == at
+            assert between(tuple(t[i] + b[i] * tiler[i].size for i in modes)) == at
+
+
+def test_a_single_mode_that_comes_out_as_several_stays_whole() -> None:
+    assert blocked(Layout(2, 2), Layout(6, 1)) == Layout(((2, (2, 3)),), ((2, (1, 4)),))
+    assert raked(Layout(2, 2), Layout(6, 1)) == Layout((((2, 3), 2),), (((1, 4), 2),))
+
+
+def test_products_of_unlike_ranks_are_refused() -> None:
+    for operation in (blocked, raked):
+        with pytest.raises(LayoutUndefined):
+            operation(Layout((2, 2), (1, 2)), Layout((2,), (1,)))
+
+
 def test_published_divisions_and_products() -> None:
     assert str(divide(Layout((4, 2, 3), (2, 1, 8)), Layout(4, 2))) == "((2,2),(2,3)):((4,1),(2,8))"
     assert str(multiply(Layout((2, 2), (2, 1)), Layout(6, 1))) == "((2,2),6):((2,1),4)"
@@ -262,6 +307,12 @@ def test_swizzle(bits: int, base: int, shift: int) -> None:
     block = 1 << (base + bits + abs(shift))
     assert sorted(map(swizzle, range(block))) == list(range(block))
     assert all(swizzle(swizzle(x)) == x for x in range(block))
+    for x in range(block):
+        bit_by_bit = 0
+        for p in range(block.bit_length()):
+            taken = 0 <= p - base - max(-shift, 0) < bits
+            bit_by_bit |= (x >> p & 1 ^ (x >> (p + shift) & 1 if taken else 0)) << p
+        assert swizzle(x) == bit_by_bit
 
 
 def test_published_swizzle() -> None:
