@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from math import prod
 
@@ -51,6 +52,32 @@ def test_product_is_associative(f: TaskMapping, g: TaskMapping, h: TaskMapping) 
 @given(mappings)
 def test_every_point_once(f: TaskMapping) -> None:
     assert Counter(p for w in range(f.workers) for p in f(w)) == Counter(points(f.extents))
+
+
+def random_mapping(dice: random.Random, rank: int) -> TaskMapping:
+    """One atom or two, at most six points."""
+    while True:
+        atoms = [dice.choice((spatial, repeat))(*(dice.choice((1, 2, 3)) for _ in range(rank))) for _ in range(2)]
+        found = atoms[0] * atoms[1] if dice.random() < 0.3 else atoms[0]
+        if prod(found.extents) <= 6:
+            return found
+
+
+def test_a_thousand_products_of_three() -> None:
+    """Of one, two or three dimensions: both bracketings point by point, each point once, as defined."""
+    dice = random.Random(11)
+    for _ in range(1000):
+        rank = dice.randint(1, 3)
+        parts = [random_mapping(dice, rank) for _ in range(3)]
+        f, g, h = parts
+        left, right = (f * g) * h, f * (g * h)
+        assert left.workers == right.workers and left.extents == right.extents
+        done = [left(w) for w in range(left.workers)]
+        assert done == [right(w) for w in range(right.workers)]
+        assert done == [defined(f * g, h, w) for w in range(left.workers)]
+        assert Counter(p for mine in done for p in mine) == Counter(points(left.extents))
+        alone = spatial(*[1] * rank)
+        assert all((f * alone)(w) == (alone * f)(w) == f(w) for w in range(f.workers))
 
 
 def test_published_mapping() -> None:
