@@ -273,6 +273,43 @@ def test_a_common_vector_ends_where_the_coordinates_differ() -> None:
     assert common_vector(Layout((4, 3, 1), (1, 4, 1)), Layout((3, 4), (1, 1))) == 3
 
 
+def vector_width(a: Layout, b: Layout, most: int) -> int:
+    """The largest power of two of elements that both have side by side, from places that it divides."""
+    width = most
+    while common_vector(a, b) % width or any(d % width for x in (a, b) for s, d in x.modes if s > 1 and d != 1):
+        width //= 2
+    return width
+
+
+@pytest.mark.parametrize("pitch, kept, width", [(128, 32, 2), (64, 40, 2), (30, 30, 2), (31, 32, 1), (128, 33, 1)])
+def test_a_copy_of_61_rows_of_30_in_vectors_with_a_predicate(pitch: int, kept: int, width: int) -> None:
+    """A 61 x 30 corner of a matrix goes to a buffer by 128 threads that are made for 64 x 32: the width follows from
+    both layouts, and coordinates below (30, 61) are the predicate, which no vector of that width straddles."""
+    source, target = Layout((30, 61), (1, pitch)), Layout((30, 61), (1, kept))
+    assert common_vector(source, target) == (30 if (pitch, kept) != (30, 30) else 30 * 61)
+    assert vector_width(source, target, 8) == width
+    # (column, row) of the 64 x 32 tile: vectors across, eight rows or four at once, the rest in rounds
+    across, down = 32 // width, 128 * width // 32
+    deal = Layout((across * down, (width, 64 // down)), (width, (1, 32 * down)))
+    assert sorted(deal.values()) == list(range(64 * 32))
+    memory = {source((c, r)): (c, r) for c in range(30) for r in range(61)}
+    written: dict[int, tuple[int, int]] = {}
+    for thread in range(128):
+        for turn in range(64 // down):
+            points = [deal((thread, (v, turn))) for v in range(width)]
+            at = [(x % 32, x // 32) for x in points]
+            inside = {c < 30 and r < 61 for c, r in at}
+            assert len(inside) == 1
+            if not inside.pop():
+                continue
+            first, to = source(at[0]), target(at[0])
+            assert first % width == to % width == 0
+            for v in range(width):
+                assert to + v not in written
+                written[to + v] = memory[first + v]
+    assert written == {target((c, r)): (c, r) for c in range(30) for r in range(61)}
+
+
 @given(
     st.lists(st.tuples(extents, st.integers(-6, 6)), min_size=1, max_size=3),
     st.lists(st.tuples(extents, st.integers(-6, 6)), min_size=1, max_size=2),
