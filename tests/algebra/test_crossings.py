@@ -19,7 +19,8 @@ from treadle.algebra.crossings import (
     placement_of_layout,
 )
 from treadle.algebra.layouts import Layout, LayoutUndefined, coalesce
-from treadle.algebra.tasks import Placement, TaskMapping, repeat, spatial
+from treadle.algebra.placements import Placement
+from treadle.algebra.tasks import TaskMapping, repeat, spatial
 
 MODES = st.lists(
     st.tuples(st.sampled_from([1, 2, 4, 3]), st.sampled_from([0, 1, 2, 4, 8, 16, 3])), min_size=1, max_size=4

@@ -68,42 +68,57 @@ def right_operand() -> Row:
     return layout, formula, 16, 8
 
 
+def small_accumulator() -> Row:
+    """C of `mma.m16n8k16`: 16 x 8, four values a lane."""
+    layout = fragment(((4, 32), (8, 1)), ((2, 16), (2, 8)))
+
+    def formula(lane: int, value: int) -> tuple[int, int]:
+        return lane // 4 + 8 * (value // 2), 2 * (lane % 4) + value % 2
+
+    return layout, formula, 16, 8
+
+
 ROWS: dict[str, Row] = {
     **{f"ldmatrix.x{n}{'.trans' if t else ''}": matrices(n, t) for n in (1, 2, 4) for t in (False, True)},
     "mma.m16n8k16 a": left_operand(),
     "mma.m16n8k16 b": right_operand(),
+    "mma.m16n8k16 c": small_accumulator(),
     **{f"wgmma.m64n{n}k16": accumulator(n) for n in (8, 64, 256)},
 }
 
 
-def fits(layout: Layout, row: Row) -> bool:
-    """Whether a layout is that of a row's instruction: each element once, where the manual says."""
-    _, formula, rows, columns = row
+def dealt(layout: Layout) -> list[list[int]]:
+    """Thread by thread, the position of each value."""
     threads = layout[0].size
-    if sorted(layout.values()) != list(range(rows * columns)):
-        return False
-    for thread in range(threads):
-        for value in range(layout[1].size):
-            at = layout(thread + threads * value)
-            if (at % rows, at // rows) != formula(thread, value):
-                return False
-    return True
+    return [[layout(t + threads * v) for v in range(layout[1].size)] for t in range(threads)]
+
+
+def covers(deal: list[list[int]], row: Row) -> bool:
+    """Whether each element of a row's tile is held once."""
+    return sorted(at for mine in deal for at in mine) == list(range(row[2] * row[3]))
+
+
+def misplaced(deal: list[list[int]], row: Row) -> set[int]:
+    """The threads with a value that is not where the manual says."""
+    _, formula, rows, _ = row
+    return {t for t, mine in enumerate(deal) for v, at in enumerate(mine) if (at % rows, at // rows) != formula(t, v)}
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_cover_their_tiles(name: str) -> None:
-    assert fits(ROWS[name][0], ROWS[name])
+    deal = dealt(ROWS[name][0])
+    assert covers(deal, ROWS[name]) and not misplaced(deal, ROWS[name])
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_with_two_lanes_exchanged_do_not_fit(name: str) -> None:
-    layout = ROWS[name][0]
-    shape, stride = layout.shape, layout.stride
-    assert isinstance(shape, tuple) and isinstance(stride, tuple)
-    (four, eight, *warps), values = shape
-    (a, b, *rest), steps = stride
-    turned = Layout(((eight, four, *warps), values), ((b, a, *rest), steps))
-    assert sorted(turned.values()) == sorted(layout.values()) and not fits(turned, ROWS[name])
+    """Any two: the tile is covered all the same, and exactly these two lanes hold what they should not."""
+    deal = dealt(ROWS[name][0])
+    pairs = [(a, b) for b in range(32) for a in range(b)]
+    for a, b in pairs if len(deal) == 32 else [*pairs[::60], (0, len(deal) - 1), (31, 32)]:
+        turned = list(deal)
+        turned[a], turned[b] = deal[b], deal[a]
+        assert misplaced(turned, ROWS[name]) == {a, b} and covers(turned, ROWS[name])
 
 
 def test_a_matrix_load_decomposes_into_eight_by_eight_tiles() -> None:

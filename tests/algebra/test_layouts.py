@@ -168,6 +168,51 @@ def test_multiply_gives_disjoint_copies(block: Layout, tiler: Layout) -> None:
     assert len({x for copy in copies for x in copy}) == block.size * tiler.size
 
 
+@st.composite
+def equal_ranks(draw: st.DrawFn) -> tuple[Layout, Layout]:
+    """A block and a tiler of as many modes; some of one mode are not in a tuple, some strides are 0."""
+    rank = draw(st.integers(1, 3))
+    steps = draw(st.permutations((0, 1, 2, 3, 4, 6, 8, 12, 24)))
+    made: list[Layout] = []
+    for part in range(2):
+        sizes = draw(st.lists(st.integers(1, 4), min_size=rank, max_size=rank))
+        if draw(st.booleans()):
+            strides = steps[part * rank : part * rank + rank]
+        else:
+            strides = [prod(sizes[:i]) for i in draw(st.permutations(range(rank)))]
+        bare = rank == 1 and draw(st.booleans())
+        made.append(Layout(sizes[0], strides[0]) if bare else Layout(tuple(sizes), tuple(strides)))
+    return made[0], made[1]
+
+
+@given(equal_ranks())
+def test_blocked_and_raked_products_are_their_definition(pair: tuple[Layout, Layout]) -> None:
+    block, tiler = pair
+    try:
+        copies = complement(block, block.size * tiler.cosize)
+        inside, between = blocked(block, tiler), raked(block, tiler)
+    except LayoutUndefined:
+        return
+    modes = range(block.rank)
+    assert inside.rank == between.rank == block.rank and inside.size == between.size == block.size * tiler.size
+    for b in product(*(range(block[i].size) for i in modes)):
+        for t in product(*(range(tiler[i].size) for i in modes)):
+            at = sum(block[i](b[i]) for i in modes) + copies(sum(tiler[i](t[i]) for i in modes))
+            assert inside(tuple(b[i] + t[i] * block[i].size for i in modes)) == at
+            assert between(tuple(t[i] + b[i] * tiler[i].size for i in modes)) == at
+
+
+def test_a_single_mode_that_comes_out_as_several_stays_whole() -> None:
+    assert blocked(Layout(2, 2), Layout(6, 1)) == Layout(((2, (2, 3)),), ((2, (1, 4)),))
+    assert raked(Layout(2, 2), Layout(6, 1)) == Layout((((2, 3), 2),), (((1, 4), 2),))
+
+
+def test_products_of_unlike_ranks_are_refused() -> None:
+    for operation in (blocked, raked):
+        with pytest.raises(LayoutUndefined):
+            operation(Layout((2, 2), (1, 2)), Layout((2,), (1,)))
+
+
 def test_published_divisions_and_products() -> None:
     assert str(divide(Layout((4, 2, 3), (2, 1, 8)), Layout(4, 2))) == "((2,2),(2,3)):((4,1),(2,8))"
     assert str(multiply(Layout((2, 2), (2, 1)), Layout(6, 1))) == "((2,2),6):((2,1),4)"
@@ -228,6 +273,43 @@ def test_a_common_vector_ends_where_the_coordinates_differ() -> None:
     assert common_vector(Layout((4, 3, 1), (1, 4, 1)), Layout((3, 4), (1, 1))) == 3
 
 
+def vector_width(a: Layout, b: Layout, most: int) -> int:
+    """The largest power of two of elements that both have side by side, from places that it divides."""
+    width = most
+    while common_vector(a, b) % width or any(d % width for x in (a, b) for s, d in x.modes if s > 1 and d != 1):
+        width //= 2
+    return width
+
+
+@pytest.mark.parametrize("pitch, kept, width", [(128, 32, 2), (64, 40, 2), (30, 30, 2), (31, 32, 1), (128, 33, 1)])
+def test_a_copy_of_61_rows_of_30_in_vectors_with_a_predicate(pitch: int, kept: int, width: int) -> None:
+    """A 61 x 30 corner of a matrix goes to a buffer by 128 threads that are made for 64 x 32: the width follows from
+    both layouts, and coordinates below (30, 61) are the predicate, which no vector of that width straddles."""
+    source, target = Layout((30, 61), (1, pitch)), Layout((30, 61), (1, kept))
+    assert common_vector(source, target) == (30 if (pitch, kept) != (30, 30) else 30 * 61)
+    assert vector_width(source, target, 8) == width
+    # (column, row) of the 64 x 32 tile: vectors across, eight rows or four at once, the rest in rounds
+    across, down = 32 // width, 128 * width // 32
+    deal = Layout((across * down, (width, 64 // down)), (width, (1, 32 * down)))
+    assert sorted(deal.values()) == list(range(64 * 32))
+    memory = {source((c, r)): (c, r) for c in range(30) for r in range(61)}
+    written: dict[int, tuple[int, int]] = {}
+    for thread in range(128):
+        for turn in range(64 // down):
+            points = [deal((thread, (v, turn))) for v in range(width)]
+            at = [(x % 32, x // 32) for x in points]
+            inside = {c < 30 and r < 61 for c, r in at}
+            assert len(inside) == 1
+            if not inside.pop():
+                continue
+            first, to = source(at[0]), target(at[0])
+            assert first % width == to % width == 0
+            for v in range(width):
+                assert to + v not in written
+                written[to + v] = memory[first + v]
+    assert written == {target((c, r)): (c, r) for c in range(30) for r in range(61)}
+
+
 @given(
     st.lists(st.tuples(extents, st.integers(-6, 6)), min_size=1, max_size=3),
     st.lists(st.tuples(extents, st.integers(-6, 6)), min_size=1, max_size=2),
@@ -262,6 +344,12 @@ def test_swizzle(bits: int, base: int, shift: int) -> None:
     block = 1 << (base + bits + abs(shift))
     assert sorted(map(swizzle, range(block))) == list(range(block))
     assert all(swizzle(swizzle(x)) == x for x in range(block))
+    for x in range(block):
+        bit_by_bit = 0
+        for p in range(block.bit_length()):
+            taken = 0 <= p - base - max(-shift, 0) < bits
+            bit_by_bit |= (x >> p & 1 ^ (x >> (p + shift) & 1 if taken else 0)) << p
+        assert swizzle(x) == bit_by_bit
 
 
 def test_published_swizzle() -> None:

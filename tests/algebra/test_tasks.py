@@ -1,7 +1,8 @@
-"""Task mappings and placements against enumeration."""
+"""Task mappings against enumeration."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from math import prod
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.algebra.layouts import LayoutUndefined
-from treadle.algebra.tasks import Placement, TaskMapping, points, repeat, spatial
+from treadle.algebra.tasks import TaskMapping, points, repeat, spatial
 
 factors = st.tuples(st.sampled_from((spatial, repeat)), st.integers(1, 3), st.integers(1, 3)).map(
     lambda f: f[0](f[1], f[2])
@@ -53,6 +54,32 @@ def test_every_point_once(f: TaskMapping) -> None:
     assert Counter(p for w in range(f.workers) for p in f(w)) == Counter(points(f.extents))
 
 
+def random_mapping(dice: random.Random, rank: int) -> TaskMapping:
+    """One atom or two, at most six points."""
+    while True:
+        atoms = [dice.choice((spatial, repeat))(*(dice.choice((1, 2, 3)) for _ in range(rank))) for _ in range(2)]
+        found = atoms[0] * atoms[1] if dice.random() < 0.3 else atoms[0]
+        if prod(found.extents) <= 6:
+            return found
+
+
+def test_a_thousand_products_of_three() -> None:
+    """Of one, two or three dimensions: both bracketings point by point, each point once, as defined."""
+    dice = random.Random(11)
+    for _ in range(1000):
+        rank = dice.randint(1, 3)
+        parts = [random_mapping(dice, rank) for _ in range(3)]
+        f, g, h = parts
+        left, right = (f * g) * h, f * (g * h)
+        assert left.workers == right.workers and left.extents == right.extents
+        done = [left(w) for w in range(left.workers)]
+        assert done == [right(w) for w in range(right.workers)]
+        assert done == [defined(f * g, h, w) for w in range(left.workers)]
+        assert Counter(p for mine in done for p in mine) == Counter(points(left.extents))
+        alone = spatial(*[1] * rank)
+        assert all((f * alone)(w) == (alone * f)(w) == f(w) for w in range(f.workers))
+
+
 def test_published_mapping() -> None:
     f = (spatial(2, 2) * repeat(3, 1)) * spatial(4, 8)
     assert (f.workers, f.extents) == (128, (24, 16))
@@ -65,57 +92,3 @@ def test_published_mapping() -> None:
 def test_refusals(wrong: object) -> None:
     with pytest.raises(LayoutUndefined):
         wrong()
-
-
-digits = st.tuples(st.integers(1, 4), st.integers(0, 6), st.sampled_from(("lane", "warp", "m")))
-placements = st.builds(
-    Placement,
-    st.lists(digits, min_size=1, max_size=3).map(tuple),
-    st.lists(digits, max_size=2).map(tuple),
-    st.dictionaries(st.sampled_from(("lane", "warp")), st.integers(0, 5), max_size=2),
-)
-
-
-def test_published_placement() -> None:
-    p = Placement(((8, 4, "lane"), (2, 1, "warp"), (4, 1, "lane"), (2, 1, "m")), ((2, 4, "warp"),), {"warp": 5})
-    assert {tuple(n for _, n in place) for place in p.places(3 * 16 + 13)} == {(14, 1, 6), (14, 1, 10)}
-
-
-@given(placements)
-def test_inverse_is_set_valued_and_exact(p: Placement) -> None:
-    holders = p.holders()
-    assert all(x in holders[place] for x in range(p.size) for place in p.places(x))
-    assert sum(map(len, holders.values())) == sum(len(p.places(x)) for x in range(p.size))
-
-
-def bare(place: tuple[tuple[str, int], ...]) -> dict[str, int]:
-    """A place without the axes at which it is 0."""
-    return {axis: n for axis, n in place if n}
-
-
-@given(placements)
-def test_canonical(p: Placement) -> None:
-    short = p.canonical()
-    assert short.size == p.size or prod(e for e, _, _ in short.shard) == p.size
-    for x in range(p.size):
-        assert sorted(map(bare, short.places(x)), key=str) == sorted(map(bare, p.places(x)), key=str)
-    assert short.canonical() == short
-
-
-@given(placements, placements)
-def test_tiled(outer: Placement, inner: Placement) -> None:
-    both = outer.tiled(inner)
-    assert both.size == outer.size * inner.size
-    for i in range(outer.size):
-        for j in range(inner.size):
-            want = {
-                tuple(sorted((a, n) for a, n in added(outer, inner, dict(p), dict(q)).items() if n))
-                for p in outer.places(i)
-                for q in inner.places(j)
-            }
-            assert {tuple(sorted(bare(p).items())) for p in both.places(i * inner.size + j)} == want
-
-
-def added(outer: Placement, inner: Placement, p: dict[str, int], q: dict[str, int]) -> dict[str, int]:
-    """A place of the outer tile, scaled by the inner span, and a place of the inner tile."""
-    return {a: p.get(a, 0) * inner.span(a) + q.get(a, 0) for a in {*p, *q}}

@@ -11,7 +11,8 @@ from math import prod
 
 from treadle.algebra.bits import BitLayout, Space, width
 from treadle.algebra.layouts import Layout, LayoutUndefined, coalesce
-from treadle.algebra.tasks import Placement, TaskMapping
+from treadle.algebra.placements import Placement
+from treadle.algebra.tasks import TaskMapping
 
 
 def bits_of_layout(layout: Layout, outs: Space | None = None, label: str = "index") -> BitLayout:

@@ -214,18 +214,25 @@ def multiply(block: Layout, tiler: Layout) -> Layout:
 
 
 def blocked(block: Layout, tiler: Layout) -> Layout:
-    """`multiply`, mode by mode: inside the block fastest."""
+    """`multiply`, mode by mode: inside the block fastest.
+
+    *Ensures*: mode i at `b_i + t_i * size(block[i])`, for all i, is `block(b) + C(tiler(t))` with `C =
+    complement(block, size(block) * cosize(tiler))`. *Errors*: `layout/undefined` for unlike ranks and as `multiply`."""
     return _zipped(block, tiler, inner_first=True)
 
 
 def raked(block: Layout, tiler: Layout) -> Layout:
-    """`multiply`, mode by mode: the copies fastest."""
+    """`multiply`, mode by mode: the copies fastest.
+
+    *Ensures*: as `blocked`, with mode i at `t_i + b_i * size(tiler[i])`. *Errors*: as `blocked`."""
     return _zipped(block, tiler, inner_first=False)
 
 
 def _zipped(block: Layout, tiler: Layout, inner_first: bool) -> Layout:
     if block.rank != tiler.rank:
         raise _undefined(f"repeating {block} by {tiler}", f"{block.rank} and {tiler.rank} modes", "equal ranks")
+    # One mode may come out as several: inside a tuple they stay one mode.
+    block, tiler = (x if isinstance(x.shape, tuple) else Layout((x.shape,), (x.stride,)) for x in (block, tiler))
     whole = multiply(block, tiler)
     pairs = [(whole[0][i], whole[1][i]) for i in range(block.rank)]
     ordered = pairs if inner_first else [(b, a) for a, b in pairs]
@@ -278,7 +285,9 @@ def common_vector(a: Layout, b: Layout) -> int:
 class Swizzle:
     """`x ^ ((x & mask) >> shift)`, mask = `bits` ones from position `base + max(shift, 0)`; negative `shift` goes up.
 
-    *Ensures*: a bijection of every block of 2^(base + bits + |shift|), its own inverse when |shift| >= bits."""
+    *Ensures*: bit p of the result is bit p of x, xor bit `p + shift` where `0 <= p - base - max(-shift, 0) < bits`; a
+    bijection of every block of 2^(base + bits + |shift|), its own inverse. *Errors*: `layout/undefined` unless
+    |shift| >= bits."""
 
     bits: int
     base: int
