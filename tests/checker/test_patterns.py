@@ -10,6 +10,7 @@ from tests.checker.pattern_files import PAGE, Pattern, page, patterns
 
 from treadle.algebra.expr import const
 from treadle.checker import check
+from treadle.driver.check import judge_text
 from treadle.driver.trial import try_machine
 from treadle.machine.form import MachineProgram
 from treadle.machine.parse import parse_machine
@@ -35,8 +36,63 @@ def test_the_wrong_one_is_refused_and_the_right_one_verified(p: Pattern) -> None
     bad = check(wrong)
     assert (bad.status, bad.judgement) == (p.status, p.judgement), str(bad)
     assert said(wrong, bad.statement) == p.at, str(bad)
+    other = bad.partner
+    assert ("" if other is None else said(wrong, other.statement)) == p.against, str(bad)
+    assert other is None or (other.text == p.against and str(bad).splitlines()[-1].startswith("  against "))
     changed = [d for d in difflib.ndiff(body(right), body(wrong)) if d[0] in "+-"]
     assert 0 < len(changed) <= 10
+
+
+# Of one statement, or of the protocol: how often, in what order and by whom barriers are used, set up and counted.
+ALONE = """
+arrival_of_one_thread
+barriers_not_fenced
+barriers_set_up_behind_the_meeting
+bytes_counted_twice
+bytes_of_one_operand
+bytes_of_the_own_slice
+cluster_begins_apart
+cluster_ends_apart
+count_of_one_consumer
+dependent_launch_without_a_wait
+empty_counts_own_consumers
+ends_before_its_boxes
+given_back_to_the_peer_alone
+named_barrier_counts_one_side
+no_step_at_all
+parity_from_the_loop
+parity_of_the_turn_before
+partials_read_by_another_workgroup
+peer_ends_before_it_is_read
+peer_written_before_it_has_begun
+phases_begin_again_with_each_tile
+producer_runs_ahead
+released_by_one_of_two_readers
+ring_of_another_length
+roles_deal_tasks_differently
+staging_slot_begins_again
+updates_in_any_order
+waits_behind_its_first_read
+"""
+
+
+def test_a_report_of_two_accesses_names_both() -> None:
+    """Every refused race or protocol names its statement; its partner too, but where no second access is at fault."""
+    races = [p for p in ALL if p.judgement in ("J2", "J3")]
+    assert [p.name for p in races if p.at == "-"] == ["partials_read_by_another_workgroup"]  # two nests of tasks
+    assert sum(bool(p.against) for p in races) >= 28
+    assert [p.name for p in races if not p.against] == ALONE.split()
+
+
+@pytest.mark.parametrize("p", [p for p in ALL if p.against][:3], ids=lambda p: p.name)
+def test_the_partner_is_shown_with_its_line(p: Pattern) -> None:
+    judged = judge_text(p.wrong, p.name)
+    shown = judged.as_json()["partner"]
+    assert print_machine(judged.machine).splitlines()[shown["line"] - 1].strip().startswith(p.against)
+    assert shown["text"] == p.against
+    itself = shown["statement"] == judged.verdict.statement
+    line = "itself, executed elsewhere or again" if itself else f"statement {shown['statement']}: {p.against}"
+    assert str(judged.verdict).splitlines()[-1] == f"  against {line}"
 
 
 def said(program: MachineProgram, number: int | None) -> str:

@@ -89,7 +89,7 @@ def test_check(capsys: Capture, file: Path, text: Path) -> None:
     status, out, _ = run(capsys, "check", text, "--source", where, "--absent", "bias", "--json")
     shown = json.loads(out)
     assert status == 0 and shown["status"] == "verified" and shown["source"] == "recaptured"
-    names = "status judgement line reason counterexample missing seconds source target permissions".split()
+    names = "status judgement line reason counterexample missing seconds source target permissions partner".split()
     assert list(shown) == names
     status, _, err = run(capsys, "check", text, "--source", where, "--absent", "bias", "--set", "twice=True")
     assert status == BAD_INPUT and err.startswith("machine/source-differs: ")

@@ -45,12 +45,13 @@ class Pending:
     read: bool = False
     written: bool = False
     older: bool = False  # written, and a new version begun since
-    readers: set[Any] = field(default_factory=set[Any])
-    writers: set[Any] = field(default_factory=set[Any])
+    # Who read and wrote, as a judge tells them apart, each with its last statement.
+    readers: dict[Any, object] = field(default_factory=dict[Any, object])
+    writers: dict[Any, object] = field(default_factory=dict[Any, object])
 
     def copy(self) -> Pending:
         """A state of its own."""
-        return Pending(self.read, self.written, self.older, set(self.readers), set(self.writers))
+        return Pending(self.read, self.written, self.older, dict(self.readers), dict(self.writers))
 
 
 @dataclass
@@ -155,7 +156,7 @@ class Between:
             return
         if isinstance(stmt, Sync) and stmt.kind == LANDED:  # each thread has waited for all that was sent here
             for p in (self.state[name] for name in stmt.tags if name in self.state):
-                p.written, p.older, p.writers = False, False, set()
+                p.written, p.older, p.writers = False, False, {}
             return
         if isinstance(stmt, Version):
             p = self.state.get(stmt.buffer)
@@ -179,15 +180,18 @@ class Between:
         # The same index, mask and distribution: the same element by the same thread, if elements tell threads.
         own = (ref.index, where, dist) if name in self.source.stored and self._settled(ref, where, dist) else None
         if writes:
-            if p.older or (p.read and (own is None or p.readers != {own})):
-                raise Refused("J2", f"{name} is overwritten with no barrier after other threads' accesses", {})
+            if p.older or (p.read and (own is None or p.readers.keys() != {own})):
+                other = another(p.readers, own) or another(p.writers, own)
+                reason = f"{name} is overwritten with no barrier after other threads' accesses"
+                raise Refused("J2", reason, {}, partner=other)
             p.written = True
-            p.writers.add(own)
+            p.writers[own] = self.at
         else:
-            if p.written and (own is None or p.writers != {own}):
-                raise Refused("J2", f"{name} is read with no barrier after other threads wrote it", {})
+            if p.written and (own is None or p.writers.keys() != {own}):
+                reason = f"{name} is read with no barrier after other threads wrote it"
+                raise Refused("J2", reason, {}, partner=another(p.writers, own))
             p.read = True
-            p.readers.add(own)
+            p.readers[own] = self.at
 
     def _settled(self, ref: MemRef, where: tuple[Constraint, ...], dist: tuple[Mode, ...]) -> bool:
         """Whether an element is one thread's alone, whichever iteration of the loops around accesses it.
@@ -219,3 +223,8 @@ class Between:
                 if monomial != (Sym(name),) or c * step % span or not self._moved(start * c, span):
                     return False
         return True
+
+
+def another(found: dict[Any, object], own: Any) -> object:
+    """The statement of an access that is not known to be the same threads' as `own`, None where there is none."""
+    return next((stmt for who, stmt in found.items() if who is None or who != own), None)

@@ -10,7 +10,7 @@ What other tasks touch are other elements, or accesses that nothing orders anywa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from treadle.checker.gpu import joins_whole
 from treadle.checker.inflight import STORES
@@ -49,6 +49,7 @@ class Boxed:
     role: Role
     everyone: int
     at: Stmt | Control | None = None
+    users: dict[tuple[str, str], Stmt] = field(default_factory=dict[tuple[str, str], Stmt])  # the last loads and boxes
 
     def run(self) -> None:
         """*Errors*: findings of J2."""
@@ -69,12 +70,21 @@ class Boxed:
             self.at = stmt
             match stmt:
                 case Loop():
+                    before = dict(self.users)
                     once = under.join(self.body(stmt.body, under))
+                    self.users = before | self.users
                     under = once.join(self.body(stmt.body, once))
+                    self.users = before | self.users
                 case Tasks():
+                    before = dict(self.users)
                     self.body(stmt.body, under)
+                    self.users = before
                 case If():
-                    under = self.body(stmt.then, under).join(self.body(stmt.orelse, under))
+                    before = dict(self.users)
+                    then = self.body(stmt.then, under)
+                    self.users, after = before, self.users
+                    under = then.join(self.body(stmt.orelse, under))
+                    self.users = after | self.users
                 case Stmt():
                     under = self.statement(stmt, under)
                 case _:
@@ -85,14 +95,22 @@ class Boxed:
         match stmt:
             case Load() if stmt.src.name in self.boxed:
                 if stmt.src.name in under.started | under.landed:
-                    raise Refused("J2", f"{stmt.src.name} is read while boxes may be on their way into it", {})
+                    reason = f"{stmt.src.name} is read while boxes may be on their way into it"
+                    raise Refused("J2", reason, {}, partner=self.users.get(("box", stmt.src.name)))
+                self.users["load", stmt.src.name] = stmt
                 return replace(under, read=under.read | {stmt.src.name})
             case Copy() if stmt.engine in STORES:
                 if stmt.dst.name in under.read | under.fenced:
-                    raise Refused("J2", f"a box overwrites {stmt.dst.name} while threads may still read it", {})
+                    reason = f"a box overwrites {stmt.dst.name} while threads may still read it"
+                    raise Refused("J2", reason, {}, partner=self.users.get(("load", stmt.dst.name)))
+                self.users["box", stmt.dst.name] = stmt
                 return replace(under, started=under.started | {stmt.dst.name})
             case Sync():
-                return self.sync(stmt, under)
+                under = self.sync(stmt, under)
+                pending = {("box", n) for n in under.started | under.landed}
+                pending |= {("load", n) for n in under.read | under.fenced}
+                self.users = {key: s for key, s in self.users.items() if key in pending}
+                return under
             case _:
                 return under
 

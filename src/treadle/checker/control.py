@@ -86,10 +86,12 @@ class Walk(Invariants):
         single = all(r.threads == 1 for r in place.kernel.roles) or nests[-1:] == ["threads"]
         event = StoreEvent(op, place.frames, stored, shape, self.position, not single, isinstance(self.at, Copy))
         self.coverage.add(claim.store, event)
+        self.accesses.at = self.at
         self.accesses.store(event)
 
     def loaded(self, place: Place, op: access.Load, loaded: Loaded) -> None:
         """Notes a load of a tensor that the program stores to."""
+        self.accesses.at = self.at
         self.accesses.load(op, loaded, place.frames, self.position)
 
     position = 0

@@ -12,7 +12,7 @@ Conditions and subscripts that isl cannot hold are left out: more executions see
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from treadle.algebra.expr import Atom, Constraint, Expr, Floor, Fn, Max, Min, eq, ge, sym
 from treadle.algebra.maps import IndexMap, box
@@ -46,6 +46,7 @@ class Access:
     launch: int
     now: bool  # whether that is the instance which the controls around it execute
     old: bool = False  # whether the elements' old values are handed back
+    stmt: object = field(default=None, compare=False)  # for a report
 
     @property
     def variables(self) -> list[str]:

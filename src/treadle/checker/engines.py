@@ -368,24 +368,25 @@ class Engines:
         names = tuple(f"${i}" for i in range(len(stmt.box)))
         map_ = IndexMap(names, here, (*box(names, stmt.box), *where))
         if stmt.multicast:
-            map_ = self._from_all(place, buffer, contents.layers[0].pieces, map_, stmt.multicast)
+            map_ = self._from_all(place, buffer, contents.layers[0].pieces, map_, stmt)
         written = Written(map_)
         place.contents[buffer.name] = contents.stored(written)
 
-    def _from_all(self, place: Place, buffer: Buffer, pieces: Pieces, mine: IndexMap, receivers: int) -> IndexMap:
+    def _from_all(self, place: Place, buffer: Buffer, pieces: Pieces, mine: IndexMap, stmt: Copy) -> IndexMap:
         """Where boxes of all workgroups of the cluster come to rest in each of them: what the version says is the same
         in all, and no two workgroups' boxes meet."""
         if substituted(pieces, {RANK: sym("another")}) != pieces:
             raise Unsure(
                 "J1", f"{buffer.name} differs from workgroup to workgroup", missing="a version without the rank"
             )
-        all_ = from_all(mine, receivers)
+        all_ = from_all(mine, stmt.multicast)
         try:
             relation = Relation.of(all_, place.facts)
         except Inexpressible as term:
             raise Unsure("J2", f"boxes of {buffer.name} have the term {term}", missing="an affine index") from None
         if not relation.is_injective:
-            raise Refused("J2", f"two workgroups send to one place of {buffer.name}", relation.collision())
+            reason = f"two workgroups send to one place of {buffer.name}"
+            raise Refused("J2", reason, relation.collision(), partner=stmt)
         return all_
 
     def _store(self, place: Place, stmt: Copy) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.algebra.expr import Constraint, Expr, sym
-from treadle.checker.between import Between, Pending
+from treadle.checker.between import Between, Pending, another
 from treadle.checker.source import Source
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
@@ -147,13 +147,15 @@ class Meets(Between):
         number = sym(self.role.index)
         own = next((i for i, e in enumerate(ref.index) if self._now(e) == number), None)
         if writes:
-            others = (p.readers | p.writers) if p.older else p.readers
+            others = (p.writers | p.readers) if p.older else p.readers
             if any(o is None or o != own for o in others):
-                raise Refused("J2", f"{ref.name} is overwritten, and the gang has not met since others used it", {})
+                reason = f"{ref.name} is overwritten, and the gang has not met since others used it"
+                raise Refused("J2", reason, {}, partner=another(others, own))
             p.written = True
-            p.writers.add(own)
+            p.writers[own] = self.at
         else:
             if any(o is None or o != own for o in p.writers):
-                raise Refused("J2", f"{ref.name} is read, and the gang has not met since others stored it", {})
+                reason = f"{ref.name} is read, and the gang has not met since others stored it"
+                raise Refused("J2", reason, {}, partner=another(p.writers, own))
             p.read = True
-            p.readers.add(own)
+            p.readers[own] = self.at

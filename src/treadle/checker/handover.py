@@ -269,9 +269,8 @@ class Handover:
                     theirs = (other.role.name, other.uses[number])
                     distance = 1 + self._ahead(other, number) - self._ahead(part, number)
                     if not self.before(theirs, mine, distance):
-                        raise Refused(
-                            "J3", f"{part.role.name} may arrive at barrier {number} twice before {other.role.name}", {}
-                        )
+                        reason = f"{part.role.name} may arrive at barrier {number} twice before {other.role.name}"
+                        raise Refused("J3", reason, {}, partner=other.body[other.uses[number]])
 
     # ---- memory
 
@@ -313,14 +312,16 @@ class Handover:
                 near = isinstance(s, Load | Store) and all(r.rank is None for r, _ in accesses(s) if r.name == name)
                 if not near or (writes and part.role.agents != 1):
                     raise Unsure("J2", f"{name} is handed over", missing="loads, and stores of one agent")
-                for other, j, _, other_writes in touches:
+                for other, j, there, other_writes in touches:
                     if not writes:
                         continue
                     mine, theirs = (part.role.name, i), (other.role.name, j)
                     if not other_writes and not self.before(mine, theirs, 0):
-                        raise Refused("J2", f"{name} is not stored before {other.role.name} loads it", {})
+                        reason = f"{name} is not stored before {other.role.name} loads it"
+                        raise Refused("J2", reason, {}, partner=there)
                     if not self.before(theirs, mine, 1):
-                        raise Refused("J2", f"{name} is stored again before {other.role.name} is done with it", {})
+                        reason = f"{name} is stored again before {other.role.name} is done with it"
+                        raise Refused("J2", reason, {}, partner=there)
             owner = writers.pop()
             part = self.parts[owner]
             last = max(i for p, i, _, writes in touches if writes and p is part)

@@ -101,6 +101,8 @@ class InFlight:
     rings: Rings
     at: Stmt | Control | None = None
     counters: dict[str, str] = field(default_factory=dict[str, str])  # ring buffer or `empty` barrier -> own counter
+    users: dict[tuple[str, str], Stmt] = field(default_factory=dict[tuple[str, str], Stmt])
+    """The last statement on the way here that uses what an item names, while it may be in use; for reports."""
 
     def check(self) -> None:
         """*Errors*: findings of J2."""
@@ -111,7 +113,18 @@ class InFlight:
                     self.counters[name] = step.counter
         end = self.body(self.role.body, Flight())
         if end.pending:
-            raise Refused("J2", "the kernel may end with a product on its way", {})
+            raise Refused("J2", "the kernel may end with a product on its way", {}, partner=self.user("acc"))
+
+    def user(self, *kinds: str, name: str | None = None) -> Stmt | None:
+        """Who uses what `name` names (anything) in one of these ways."""
+        return next((s for (k, n), s in self.users.items() if k in kinds and name in (n, None)), None)
+
+    def _left(self, flight: Flight) -> Flight:
+        """The same, and the users of what is not in use any more are forgotten."""
+        used = {(k, n) for k, n, _ in flight.pending | flight.unmet | flight.loads}
+        used |= {("stored", n) for n in flight.dirty | flight.apart}
+        self.users = {key: s for key, s in self.users.items() if key in used}
+        return flight
 
     def body(self, body: Body, flight: Flight) -> Flight:
         for stmt in body:
@@ -120,11 +133,17 @@ class InFlight:
             if isinstance(stmt, Control) and busy:
                 asked = {n for e in expressions(stmt) for n in e.functions} | {getattr(stmt, "cond", None)}
                 if busy & asked:
-                    raise Refused("J2", f"{min(busy & asked)} decides while a product is writing it", {})
+                    name = min(busy & asked)
+                    other = self.user("acc", "reg", name=name)
+                    raise Refused("J2", f"{name} decides while a product is writing it", {}, partner=other)
             if isinstance(stmt, Loop | Tasks):
                 flight = self.loop(stmt, flight)
             elif isinstance(stmt, If):
-                flight = self.body(stmt.then, flight).join(self.body(stmt.orelse, flight))
+                before = dict(self.users)
+                then = self.body(stmt.then, flight)
+                self.users, after = before, self.users
+                flight = then.join(self.body(stmt.orelse, flight))
+                self.users = after | self.users
             elif isinstance(stmt, Stmt):
                 flight = self.statement(stmt, flight)
         return flight
@@ -132,7 +151,9 @@ class InFlight:
     def loop(self, stmt: Loop | Tasks, flight: Flight) -> Flight:
         head = flight
         for _ in range(12):
+            before = dict(self.users)
             end = self.body(stmt.body, head)
+            self.users = before | self.users
             grown = head.join(end)
             if grown == head:
                 return flight.join(end)
@@ -143,32 +164,42 @@ class InFlight:
 
     def statement(self, stmt: Stmt, flight: Flight) -> Flight:
         if isinstance(stmt, Sync):
-            return self.sync(stmt, flight)
+            return self._left(self.sync(stmt, flight))
         if isinstance(stmt, Advance):
             return flight.aged(stmt.counter)
         if isinstance(stmt, Version) and stmt.buffer in self.counters.keys() & (flight.dirty | flight.apart):
-            raise Refused("J2", f"{stmt.buffer} gets other contents with no barrier after stores to it", {})
+            other = self.user("stored", name=stmt.buffer)
+            reason = f"{stmt.buffer} gets other contents with no barrier after stores to it"
+            raise Refused("J2", reason, {}, partner=other)
         if isinstance(stmt, Mma) and stmt.atom.startswith("wgmma"):
             return self.issue(stmt, flight)
         busy = {n for k, n, _ in flight.pending if k in ("acc", "reg")}
         touched = fragments(stmt)
         if busy & touched:
-            raise Refused("J2", f"{min(busy & touched)} is in use by a product that no wait covers", {})
+            name = min(busy & touched)
+            other = self.user("acc", "reg", name=name)
+            raise Refused("J2", f"{name} is in use by a product that no wait covers", {}, partner=other)
         memory = {n for k, n, _ in flight.pending if k == "memory"}
         for ref, writes in accesses(stmt):
             if writes and ref.name in memory:
-                raise Refused("J2", f"{ref.name} is overwritten while a product reads it", {})
+                other = self.user("memory", name=ref.name)
+                raise Refused("J2", f"{ref.name} is overwritten while a product reads it", {}, partner=other)
             if writes and ("memory", ref.name, 0) in flight.unmet:
-                raise Refused("J2", f"{ref.name} is overwritten while another warp's product may read it", {})
+                other = self.user("memory", name=ref.name)
+                reason = f"{ref.name} is overwritten while another warp's product may read it"
+                raise Refused("J2", reason, {}, partner=other)
             if ref.name in self.counters:
                 self.slot(flight, ref.name, self.counters[ref.name], writes)
             if writes and isinstance(stmt, Store):
                 flight = replace(flight, dirty=flight.dirty | {ref.name})
+                self.users["stored", ref.name] = stmt
             if not writes and ref.name in self.counters:
                 counter = self.counters[ref.name]
                 flight = replace(flight, unmet=flight.unmet | {("load", counter, 0)})
+                self.users["load", counter] = stmt
                 if not self.rings.of_buffer[ref.name].copied:  # an engine heeds a fence alone
                     flight = replace(flight, loads=flight.loads | {("ring", counter, 0)})
+                    self.users["ring", counter] = stmt
         flight = replace(flight, held=flight.held | touched)
         assigns = isinstance(getattr(stmt, "dst", None), str) or getattr(stmt, "old", None) is not None
         return replace(flight, fenced=False) if assigns else flight
@@ -176,11 +207,15 @@ class InFlight:
     def slot(self, flight: Flight, name: str, counter: str, writes: bool) -> None:
         """A plain access to the slot of a step: stored to while nobody reads it, read when stores to it have met."""
         if writes and ("ring", counter, 0) in flight.pending:
-            raise Refused("J2", f"{name} is overwritten while a product reads it", {})
+            other = self.user("ring", name=counter)
+            raise Refused("J2", f"{name} is overwritten while a product reads it", {}, partner=other)
         if writes and flight.unmet & {("ring", counter, 0), ("load", counter, 0)}:
-            raise Refused("J2", f"{name} is overwritten with no barrier after other threads' reads", {})
+            other = self.user("ring", "load", name=counter)
+            reason = f"{name} is overwritten with no barrier after other threads' reads"
+            raise Refused("J2", reason, {}, partner=other)
         if not writes and name in flight.dirty | flight.apart:
-            raise Refused("J2", f"{name} is read with no barrier after other threads wrote it", {})
+            other = self.user("stored", name=name)
+            raise Refused("J2", f"{name} is read with no barrier after other threads wrote it", {}, partner=other)
 
     def whole(self, stmt: Sync) -> bool:
         """Whether a named barrier joins all threads of the agent."""
@@ -193,20 +228,25 @@ class InFlight:
         busy = {(k, n) for k, n, _ in flight.pending}
         items: set[Item] = {("acc", stmt.dst, 0)}
         if ("reg", stmt.dst) in busy:
-            raise Refused("J2", f"{stmt.dst} is read by a product that no wait covers", {})
+            other = self.user("reg", name=stmt.dst)
+            raise Refused("J2", f"{stmt.dst} is read by a product that no wait covers", {}, partner=other)
         if stmt.acc is not None and stmt.acc.name != stmt.dst:
             raise Refused("J2", "a product accumulates where it is told to", {})
         for x in (stmt.a, stmt.b):
             if isinstance(x, FragRef):
                 if ("acc", x.name) in busy:
-                    raise Refused("J2", f"{x.name} is in use by a product that no wait covers", {})
+                    other = self.user("acc", name=x.name)
+                    raise Refused("J2", f"{x.name} is in use by a product that no wait covers", {}, partner=other)
                 items.add(("reg", x.name, 0))
             elif x.name in flight.dirty | flight.apart:
-                raise Refused("J2", f"{x.name} was written by threads: a fence, then a barrier, then the product", {})
+                other = self.user("stored", name=x.name)
+                reason = f"{x.name} was written by threads: a fence, then a barrier, then the product"
+                raise Refused("J2", reason, {}, partner=other)
             elif x.name in self.counters:
                 items.add(("ring", self.counters[x.name], 0))
             else:
                 items.add(("memory", x.name, 0))
+        self.users |= {(kind, name): stmt for kind, name, _ in items}
         shared = {i for i in items if i[0] in ("ring", "memory")}
         return replace(flight, open=flight.open | items, unmet=flight.unmet | shared)
 
@@ -229,18 +269,20 @@ class InFlight:
             case "mbar.arrive" if stmt.object is not None and stmt.object.version is not None:
                 counter = self.counters.get(stmt.object.name)
                 if any(self.counters.get(n) == counter for n in flight.dirty | flight.apart):
-                    raise Refused(
-                        "J2", f"{stmt.object.name}: given back while stores to the slot are not fenced and met", {}
-                    )
+                    stores = (n for n in sorted(flight.dirty | flight.apart) if self.counters.get(n) == counter)
+                    reason = f"{stmt.object.name}: given back while stores to the slot are not fenced and met"
+                    raise Refused("J2", reason, {}, partner=self.user("stored", name=next(stores)))
                 if counter is not None:
                     behind = (sym(counter) - stmt.object.version).constant
                     late = [i for i in flight.pending | flight.loads if i[:2] == ("ring", counter) and i[2] == behind]
                     if behind is None or late:
-                        raise Refused("J2", f"{stmt.object.name}: given back while the slot may still be read", {})
+                        reason = f"{stmt.object.name}: given back while the slot may still be read"
+                        raise Refused("J2", reason, {}, partner=self.user("ring", name=counter))
                     # A thread's arrival speaks for itself, and for the products of its warp.
                     others = {"elect": ("ring", "load"), "warp": ("load",)}.get(stmt.by, ())
                     if any(i[0] in others and i[1:] == (counter, behind) for i in flight.unmet):
-                        raise Refused("J2", f"{stmt.object.name}: given back for threads that have not met", {})
+                        reason = f"{stmt.object.name}: given back for threads that have not met"
+                        raise Refused("J2", reason, {}, partner=self.user(*others, name=counter))
                 return flight
             case _:
                 return flight
@@ -303,9 +345,9 @@ def check_staging(kernel: Kernel, role: Role, rings: Rings) -> set[str]:
             if dict(free.args).get("read", sym("?")).constant not in (None, 0, 1):
                 raise Refused("J2", "a wait for boxes reads 0 or 1", {})
             if depth is None or depth > max(slots, 1) - 1:
-                raise Refused(
-                    "J2", f"{name}: the slot may still be read by the box of {slots} steps ago", {"depth": depth or 0}
-                )
+                reason = f"{name}: the slot may still be read by the box of {slots} steps ago"
+                box = next(s for s in mine if s.src.name == name)
+                raise Refused("J2", reason, {"depth": depth or 0}, partner=box)
     last = next((s for s in reversed(role.body) if isinstance(s, Sync) and s.kind == "bulk.wait"), None)
     body = without_farewell(role.body)
     if last is None or dict(last.args)["depth"].constant != 0 or last.by != "elect" or body[-1] is not last:
@@ -339,7 +381,8 @@ def _staged_in_order(words: list[tuple[str, Stmt | Control]]) -> Sync:
     fence = next((i for i in range(filled, ready) if order[i] == "fence"), len(order))
     if "fill" not in order or not frees or "join" not in order[fence:ready] or "commit" not in order[last:]:
         seen = " ".join(word for i, word in enumerate(order) if not i or order[i - 1] != word)
-        raise Refused("J2", f"a staging step goes {seen}, not free join fill fence join box commit", {})
+        reason = f"a staging step goes {seen}, not free join fill fence join box commit"
+        raise Refused("J2", reason, {}, partner=words[filled][1] if "fill" in order else None)
     found = words[frees[-1]][1]
     assert isinstance(found, Sync)
     return found

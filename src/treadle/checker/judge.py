@@ -47,7 +47,7 @@ from treadle.checker.statements import Statements
 from treadle.checker.storage import Contents
 from treadle.checker.threads import Locality
 from treadle.checker.turns import check_turns, erased
-from treadle.checker.verdict import Finding, Refused, Spent, Unsure, Verdict
+from treadle.checker.verdict import Finding, Partner, Refused, Spent, Unsure, Verdict
 from treadle.checker.webgpu import of_webgpu
 from treadle.hardware.targets import Target, find_target
 from treadle.ir.core import Program
@@ -56,6 +56,7 @@ from treadle.ir.ops.debug import Check, Print
 from treadle.ir.printer import print_program
 from treadle.ir.verifier import verify
 from treadle.machine.form import Buffer, Control, Kernel, Launch, MachineProgram, Role, Stmt, Store, Tasks, walk
+from treadle.machine.text import statement_text
 from treadle.machine.verify import form_problems
 from treadle.machine.vocabulary import RANK
 
@@ -118,8 +119,17 @@ def check(program: MachineProgram) -> Verdict:
             no.counterexample or None,
             no.missing,
             time.perf_counter() - begun,
+            partner=_partner(no, numbers),
         )
     return Verdict("verified", seconds=time.perf_counter() - begun, permissions=tuple(sorted(spent.names)))
+
+
+def _partner(no: Finding, numbers: dict[int, int]) -> Partner | None:
+    """The statement of the other access, where the finding has one and the text holds it."""
+    stmt, number = no.partner, numbers.get(id(no.partner))
+    if number is None or not isinstance(stmt, Stmt):
+        return None
+    return Partner(number, statement_text(stmt).split(" ; ")[0])
 
 
 def _malformed(source: Program) -> str | None:
@@ -202,7 +212,11 @@ class Judge:
         self.coverage.check()
         for number, op in enumerate(self.source.stores):
             check_sequence(self.source, op, self.coverage.events.get(number, []), self.facts)
-        self.accesses.check()
+        try:
+            self.accesses.check()
+        except Finding:
+            self.walk.at = self.accesses.at if isinstance(self.accesses.at, Stmt | Control) else None
+            raise
 
     def _launches(self, target: Target) -> None:
         """Dependent launches wait; those whose workgroups count or meet are taken apart."""

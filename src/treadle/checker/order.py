@@ -21,7 +21,7 @@ from treadle.checker.reading import Loaded
 from treadle.checker.scopes import argument_symbols
 from treadle.checker.source import Source
 from treadle.checker.state import Frame
-from treadle.checker.verdict import Refused, Unsure
+from treadle.checker.verdict import Finding, Refused, Unsure
 from treadle.ir.core import Op, Region
 from treadle.ir.ops import access
 
@@ -38,6 +38,7 @@ class Accesses:
     cuda: bool = False
     single: set[int] = field(default_factory=set[int])  # launches of one thread
     met: set[int] = field(default_factory=set[int])  # launches whose nests of tasks are apart in time
+    at: object = None  # the statement in question
 
     def store(self, event: StoreEvent) -> None:
         """A store statement."""
@@ -57,6 +58,7 @@ class Accesses:
                 self.launch,
                 self.source.in_force(event.op, s.inst, s.bindings),
                 s.old,
+                stmt=self.at,
             )
         )
 
@@ -76,6 +78,7 @@ class Accesses:
                 self.role,
                 self.launch,
                 True,
+                stmt=self.at,
             )
         )
 
@@ -86,7 +89,12 @@ class Accesses:
                 meet = self.source.meet(a.tensor, b.tensor)
                 if meet != "never" and (self._repeats(a, b) if a.op is b.op else a.stores or b.stores):
                     first, second = (a, b) if self.source.order[id(a.op)] <= self.source.order[id(b.op)] else (b, a)
-                    self._pair(first, second, meet == "same")
+                    self.at = b.stmt
+                    try:
+                        self._pair(first, second, meet == "same")
+                    except Finding as no:
+                        no.partner = a.stmt
+                        raise
 
     def _repeats(self, a: Access, b: Access) -> bool:
         """Whether instances of one store follow one another in the source, and which comes first can be told."""

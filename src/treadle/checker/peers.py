@@ -17,6 +17,7 @@ One role does so; others, beside rings too, meet the cluster as often, in the sa
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from treadle.algebra.expr import Constraint, Expr, const, sym
 from treadle.checker.between import Between, Pending
@@ -158,7 +159,7 @@ class Apart(Between):
         if isinstance(stmt, Sync) and stmt.kind == LANDED:
             for name in stmt.tags:  # what others sent here has come; what was sent elsewhere may not
                 p = self.state.setdefault(name, Pending())
-                p.written, p.older, p.writers = False, False, {"sent"}
+                p.written, p.older, p.writers = False, False, {"sent": stmt}
             return
         super().statement(stmt)
 
@@ -166,16 +167,24 @@ class Apart(Between):
         p = self.state.setdefault(ref.name, Pending())
         far = ref.index[0] != sym(RANK)
         if "sent" in p.writers and (writes or far):
-            raise Refused("J2", f"{ref.name}, into which others send, is touched before the cluster has met", {})
+            reason = f"{ref.name}, into which others send, is touched before the cluster has met"
+            raise Refused("J2", reason, {}, partner=p.writers["sent"])
         if writes:
             if (far and p.read) or "far" in p.readers:
-                raise Refused("J2", f"{ref.name} is overwritten, and nothing says that others have read it", {})
+                reason = f"{ref.name} is overwritten, and nothing says that others have read it"
+                raise Refused("J2", reason, {}, partner=self._of_other(p.readers, far))
             if p.older and (far or "far" in p.writers):
-                raise Refused("J2", f"{ref.name} is overwritten by another workgroup, in no order", {})
+                reason = f"{ref.name} is overwritten by another workgroup, in no order"
+                raise Refused("J2", reason, {}, partner=self._of_other(p.writers, far))
             p.written = True
-            p.writers.add("far" if far else "near")
+            p.writers["far" if far else "near"] = self.at
         else:
             if (far and p.written) or "far" in p.writers:
-                raise Refused("J2", f"{ref.name} is read, and the cluster has not met since it was written", {})
+                reason = f"{ref.name} is read, and the cluster has not met since it was written"
+                raise Refused("J2", reason, {}, partner=self._of_other(p.writers, far))
             p.read = True
-            p.readers.add("far" if far else "near")
+            p.readers["far" if far else "near"] = self.at
+
+    def _of_other(self, found: dict[Any, object], far: bool) -> object:
+        """The statement of an access on another side, if there is one; two that reach out may meet as well."""
+        return found.get("near" if far else "far") or found.get("far")

@@ -193,11 +193,12 @@ class Phases:
                 for s in moved:
                     stores = s.engine in ENGINE_STORES
                     name = (s.dst if stores else s.src).name
-                    if any(ref.name == name and (stores or writes) for ref, writes in _touched(other)):
+                    found = (x for x, ref, writes in _touched(other) if ref.name == name and (stores or writes))
+                    done = next(found, None)
+                    if done is not None:
                         self.at = s
-                        raise Refused(
-                            "J2", f"an engine touches {name}, and no fence makes known what was done there", {}
-                        )
+                        reason = f"an engine touches {name}, and no fence makes known what was done there"
+                        raise Refused("J2", reason, {}, partner=done)
 
 
 def _meets(kernel: Kernel) -> bool:
@@ -219,12 +220,12 @@ def _barriers(kernel: Kernel, roles: Iterable[Role]) -> list[Barrier]:
     return [b for b in kernel.barriers if b.name in named]
 
 
-def _touched(body: Body) -> Iterable[tuple[MemRef, bool]]:
-    """Memory that a body accesses, and whether it writes it; engines' loads are over behind a meeting."""
+def _touched(body: Body) -> Iterable[tuple[Stmt, MemRef, bool]]:
+    """Statements with memory that they access, and whether they write it; engines' loads are over behind a meeting."""
     for s in (s for s in walk(body) if isinstance(s, Stmt)):
-        yield from ((ref, writes) for ref, writes in accesses(s) if writes or not isinstance(s, Copy))
+        yield from ((s, ref, writes) for ref, writes in accesses(s) if writes or not isinstance(s, Copy))
         if isinstance(s, Compute):
-            yield from ((x, False) for x in s.args if isinstance(x, MemRef))
+            yield from ((s, x, False) for x in s.args if isinstance(x, MemRef))
 
 
 def _fence(stmt: object) -> bool:

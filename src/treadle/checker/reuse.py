@@ -50,12 +50,13 @@ ROUNDS = 16
 @dataclass(frozen=True)
 class Access:
     """Elements of a buffer that one statement touches, in terms of the controls around the walk's present place.
-    `sure`: exactly these, not some of these."""
+    `sure`: exactly these, not some of these. `stmt` is that statement, for a report: one of those that touch them."""
 
     buffer: str
     map: IndexMap
     writes: bool
     sure: bool = True
+    stmt: Stmt | None = field(default=None, compare=False)
 
     def when(self, *conds: Constraint) -> Access:
         """Where these hold too."""
@@ -195,6 +196,7 @@ class Reuse:
     around: list[Constraint] = field(default_factory=list[Constraint])  # of the controls around the place
     moving: set[str] = field(default_factory=set[str])  # names that stand for run-time values
     fresh: Iterator[int] = field(default_factory=count)
+    places: dict[int, int] = field(default_factory=dict[int, int])  # of statements in the text
 
     def run(self) -> frozenset[str]:
         """The buffers that were judged here. *Errors*: findings of J2."""
@@ -212,6 +214,7 @@ class Reuse:
         if not self.watched:
             return frozenset()
         self.moving = set(self.role.counters)
+        self.places = {id(s): i for i, s in enumerate(walk(self.role.body))}
         self._kept()
         end = self.body(self.role.body, Pending())
         if end.flying:
@@ -430,16 +433,20 @@ class Reuse:
         """An access that must meet no pending one of which either writes."""
         mine = self.made(stmt, ref, writes)
         copies = isinstance(stmt, Copy)
-        for other in state.flying:
+        for other in self._sorted(state.flying):
             self._apart(mine, other, "is touched while a copy into it may be on its way")
-        for other in state.landed:
+        for other in self._sorted(state.landed):
             self._apart(mine, other, "is touched before all threads have met whose copies have landed")
-        for other in state.plain:
+        for other in self._sorted(state.plain):
             if writes or other.writes:
                 self._apart(mine, other, "is touched by other threads with no meeting in between")
         if copies:
             return replace(state, open=state.open | {mine})
         return replace(state, plain=state.plain | {mine})
+
+    def _sorted(self, found: Accesses) -> list[Access]:
+        """As their statements stand in the text: the partner in a report is the same in every run."""
+        return sorted(found, key=lambda a: self.places.get(id(a.stmt), 0))
 
     def made(self, stmt: Stmt, ref: MemRef, writes: bool) -> Access:
         """The access as a set. Of a copy all elements of the box are written, zeros where it brings nothing."""
@@ -461,7 +468,7 @@ class Reuse:
         self._plain(where, outs)
         bounds = box(names, list(shape))
         around = tuple(c for c in self.around if c.symbols)
-        return Access(ref.name, IndexMap((*names, *free), tuple(outs), (*bounds, *where, *around)), writes, sure)
+        return Access(ref.name, IndexMap((*names, *free), tuple(outs), (*bounds, *where, *around)), writes, sure, stmt)
 
     def _plain(self, where: tuple[Constraint, ...], outs: list[Expr]) -> None:
         for e in (*outs, *(c.expr for c in where)):
@@ -483,8 +490,9 @@ class Reuse:
         if meet.is_empty:
             return
         if mine.sure and other.sure:
-            raise Refused("J2", f"{mine.buffer} {what}", meet.sample() or {})
-        raise Unsure("J2", f"{mine.buffer} {what}", meet.sample(), missing="indices that are no values of the run")
+            raise Refused("J2", f"{mine.buffer} {what}", meet.sample() or {}, partner=other.stmt)
+        missing = "indices that are no values of the run"
+        raise Unsure("J2", f"{mine.buffer} {what}", meet.sample(), missing=missing, partner=other.stmt)
 
     def sync(self, stmt: Sync, state: Pending) -> Pending:
         match stmt.kind:

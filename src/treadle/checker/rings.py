@@ -274,7 +274,8 @@ class Rings:
                 for ref, _ in accesses(s):
                     ring = self.of_buffer.get(ref.name)
                     if ring is not None and (role.name, ring.full.name) not in self.taken:
-                        raise Refused("J2", f"{ref.name} is touched and never waited for", {})
+                        other = self._filling(ref.name)
+                        raise Refused("J2", f"{ref.name} is touched and never waited for", {}, partner=other)
             if kind(s) == "mbar.arrive":
                 assert isinstance(s, Sync)
                 name = None if s.object is None else s.object.name
@@ -299,12 +300,19 @@ class Rings:
                 if writes and not (plain and self._alone(role, ring)):
                     raise Refused("J2", f"a consumer writes {ref.name}", {})
                 if ref.version != sym(step.counter):
-                    raise Refused("J2", f"{ref.name} is read in another slot than the step's", {})
+                    reason = f"{ref.name} is read in another slot than the step's"
+                    raise Refused("J2", reason, {}, partner=self._filling(ref.name))
                 if ring.copied and isinstance(s, Mma | Copy):
                     reason = f"{ref.name}, which threads copy into, is read by an engine"
                     raise Unsure("J2", reason, missing="loads of threads")
                 if id(s) not in inside:
-                    raise Refused("J2", f"{ref.name} is read before its slot is full, or after the step", {})
+                    reason = f"{ref.name} is read before its slot is full, or after the step"
+                    raise Refused("J2", reason, {}, partner=self._filling(ref.name))
+
+    def _filling(self, name: str) -> Stmt | None:
+        """A copy into a buffer of a ring."""
+        every = (s for role in self.kernel.roles for s in walk(role.body))
+        return next((s for s in every if isinstance(s, Copy) and s.dst.name == name), None)
 
     def _alone(self, role: Role, ring: Ring) -> bool:
         """Whether one agent of one workgroup is all that takes a ring."""
@@ -353,7 +361,8 @@ class Rings:
             for x, _ in flat(body[i:] if not late else [], everything=True):
                 if any(ref.name in ring.buffers for ref, _ in accesses(x)):
                     self.at = x
-                    raise Refused("J2", f"the slot is read after it was given back to {ring.full.name}", {})
+                    reason = f"the slot is read after it was given back to {ring.full.name}"
+                    raise Refused("J2", reason, {}, partner=s)
             return
         if len(found) != 2 or ring.slots < 2:
             raise Refused("J3", f"{ring.empty.name}: not every step is given back once", {"arrivals": len(found)})

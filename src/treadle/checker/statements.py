@@ -10,6 +10,7 @@ from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import Facts, is_opaque
 from treadle.checker.compare import split
 from treadle.checker.computing import Computing
+from treadle.checker.gpu import accesses
 from treadle.checker.reading import Stored, as_claim, is_promised
 from treadle.checker.scatter import computed
 from treadle.checker.state import Place
@@ -34,10 +35,12 @@ from treadle.machine.form import (
     Copy,
     Let,
     MemRef,
+    Stmt,
     Store,
     StoreClaim,
     Tasks,
     Version,
+    walk,
 )
 from treadle.machine.vocabulary import BOX_EFFECTS
 
@@ -109,7 +112,7 @@ class Statements(Computing):
         wanted = substituted(contents.layers[0].pieces, {f"${i}": e for i, e in enumerate(index)})
         if self._scattered(place, stmt, contents, index, wanted, inside, held):
             return
-        self._race(place, buffer.name, index, inside)
+        self._race(place, stmt, index, inside)
         for facts, want in split(inside, wanted):
             if not isinstance(want, Undef):
                 self.prove(place, facts, held, want)
@@ -144,7 +147,7 @@ class Statements(Computing):
                 raise Unsure(
                     "J2", f"tasks scatter into {stmt.dst.name}", missing="tasks that are the regions' instances"
                 )
-            self._race(place, stmt.dst.name, index, inside)
+            self._race(place, stmt, index, inside)
         if scattered:
             free = tuple(f"{a}'" for a in slots(len(index)))
             event = Written(IndexMap(free, tuple(map(sym, free))), sure=False)
@@ -154,14 +157,19 @@ class Statements(Computing):
         place.contents[stmt.dst.name] = contents.stored(event)
         return True
 
-    def _race(self, place: Place, name: str, index: tuple[Expr, ...], inside: Facts) -> None:
+    def _race(self, place: Place, stmt: Store, index: tuple[Expr, ...], inside: Facts) -> None:
+        name = stmt.dst.name
         contents = place.contents[name]
         if contents.elsewhere:
             clash = clash_elsewhere(contents, index, inside)
             if clash is not None and is_opaque(clash):
                 raise Unsure("J2", f"two tasks may write one element of {name}", clash, missing="indices that differ")
             if clash is not None:
-                raise Refused("J2", f"two tasks write the same element of {name}", clash)
+                # Which statement the other task executes is known where there is but one.
+                body = (s for role in place.kernel.roles for s in walk(role.body) if isinstance(s, Stmt))
+                writers = [s for s in body if any(ref.name == name for ref, writes in accesses(s) if writes)]
+                only = stmt if len(writers) == 1 and writers[0] is stmt else None
+                raise Refused("J2", f"two tasks write the same element of {name}", clash, partner=only)
 
     def store_elements(
         self,

@@ -15,13 +15,26 @@ VERSION = 65
 
 
 @dataclass(frozen=True)
+class Partner:
+    """The other statement of an offending pair: its number, as `Verdict.statement`, and what it says. The pair may be
+    one statement with itself: of another iteration, or of other threads."""
+
+    statement: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"statement {self.statement}: {self.text}"
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the judge says of a machine program, for all sizes that its guard admits.
 
     `judgement` is the rule family ("J1" .. "J7") and `statement` the number (in `MachineProgram.statements()` order) of
     the statement where it failed; `line` its source line, if recorded. `counterexample` is a valuation of
     dimensions, loop
-    variables, tasks and slot coordinates (`$0`) for a rejection; `missing` the fact without which nothing can be said.
+    variables, tasks and slot coordinates (`$0`) for a rejection; `missing` the fact without which nothing can be said;
+    `partner` the other access, where two accesses together are the fault.
     """
 
     status: Status
@@ -33,6 +46,7 @@ class Verdict:
     missing: str | None = None
     seconds: float = 0.0
     permissions: tuple[str, ...] = ()
+    partner: Partner | None = None
 
     def __str__(self) -> str:
         if self.status == "verified":
@@ -43,11 +57,14 @@ class Verdict:
             text += "\n  for instance " + ", ".join(f"{k} = {v}" for k, v in sorted(self.counterexample.items()))
         if self.missing:
             text += f"\n  missing: {self.missing}"
+        if self.partner:
+            own = self.partner.statement == self.statement
+            text += "\n  against itself, executed elsewhere or again" if own else f"\n  against {self.partner}"
         return text
 
 
 class Finding(Exception):
-    """A rule's no. It ends the judgement and never leaves the room."""
+    """A rule's no. It ends the judgement and never leaves the room. `partner` is the statement of the other access."""
 
     status: Status = "unknown"
 
@@ -57,12 +74,14 @@ class Finding(Exception):
         reason: str,
         counterexample: Mapping[str, int] | None = None,
         missing: str | None = None,
+        partner: object = None,
     ) -> None:
         super().__init__(reason)
         self.judgement = judgement
         self.reason = reason
         self.counterexample = None if counterexample is None else dict(counterexample)
         self.missing = missing
+        self.partner = partner
 
 
 class Refused(Finding):

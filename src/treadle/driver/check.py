@@ -51,7 +51,15 @@ class Judged:
             "source": self.source,
             "target": self.machine.target,
             "permissions": list(v.permissions),
+            "partner": self._partner(),
         }
+
+    def _partner(self) -> dict[str, Any] | None:
+        """The other statement of an offending pair: its line in the text and what it says."""
+        other = self.verdict.partner
+        if other is None:
+            return None
+        return {"statement": other.statement, "line": line_of(self.machine, other.statement), "text": other.text}
 
 
 def judge_text(text: str, file: str, source: Program | Callable[[Program], Program] | None = None) -> Judged:
@@ -67,7 +75,7 @@ def judge_text(text: str, file: str, source: Program | Callable[[Program], Progr
     if source is not None:
         same_program(machine.captured or machine.program, source, file)
     verdict = check(machine)
-    return Judged(machine, verdict, "embedded" if source is None else "recaptured", line_of(machine, verdict))
+    return Judged(machine, verdict, "embedded" if source is None else "recaptured", line_of(machine, verdict.statement))
 
 
 def same_program(embedded: Program, source: Program, file: str) -> None:
@@ -120,13 +128,13 @@ def judge_derivation(text: str) -> Derived:
     return Derived(programs[0], programs[-1], tuple(steps), tuple(validate_derivation(programs, steps)))
 
 
-def line_of(machine: MachineProgram, verdict: Verdict) -> int | None:
-    """The line of the printed text that a verdict speaks of."""
-    if verdict.statement is None:
+def line_of(machine: MachineProgram, wanted: int | None) -> int | None:
+    """The line of the printed text on which the statement of that number stands."""
+    if wanted is None:
         return None
     lines: Mapping[int, int] = statement_lines(machine)
     for number, statement in enumerate(machine.statements()):
-        if number == verdict.statement:
+        if number == wanted:
             return lines.get(id(statement))
     return None
 

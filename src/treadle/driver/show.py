@@ -58,6 +58,7 @@ def _opinion(judged: Judged) -> Opinion:
         verdict.seconds,
         tuple(verdict.permissions),
         source,
+        "" if verdict.partner is None else str(verdict.partner),
     )
 
 

@@ -39,6 +39,7 @@ def verdict_section(sheet: Sheet, lines: Lines) -> Markup:
             ("verdict", badge(opinion.status)),
             ("reason", opinion.reason),
             ("at", where),
+            ("against", opinion.partner),
             ("counterexample", case),
             ("missing", opinion.missing),
             ("judged in", f"{opinion.seconds:.3f} s, for all sizes that the guard admits" if opinion.seconds else None),

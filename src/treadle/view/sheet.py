@@ -37,6 +37,7 @@ class Opinion:
     seconds: float | None = None
     permissions: tuple[str, ...] = ()
     source: str = ""
+    partner: str = ""  # the other statement of an offending pair
 
 
 State = Literal["taken", "dearer", "not taken", "refused"]
