@@ -53,16 +53,19 @@ def test_classes_of_functions_have_their_own_bits() -> None:
 
 @pytest.mark.parametrize("dtype", [f32, bf16], ids=str)
 def test_no_contraction_means_no_fused_step(dtype: Any) -> None:
-    """a b + acc where the product's rounding shows: 1 + 2^-12 squared, less 1 + 2^-11."""
+    """a b + acc where the product's rounding shows: 1 + 2^-12 squared, less 1 + 2^-11. Rows and columns are many enough
+    that lanes do not lie along the sum, where each product would have an acc of its own."""
     one = 1 + 2.0**-12 if dtype == f32 else 1.0
-    x = np.array([[1.0, one]], np.float32).astype(dtype.numpy)
-    w = np.array([[-(1 + 2.0**-11)], [one]], np.float32).astype(dtype.numpy)
-    fused = product(x, w)
-    apart = product(x, w, numerics=td.Numerics(contract=False))
+    x = np.array([[1.0, one]] * 128, np.float32).astype(dtype.numpy)
+    w = np.array([[-(1 + 2.0**-11)] * 128, [one] * 128], np.float32).astype(dtype.numpy)
+    fresh = td.kernel(product.definition.fn)  # no plan made for other shapes is as good
+    fused = fresh(x, w)
+    apart = fresh(x, w, numerics=td.Numerics(contract=False))
     if dtype == f32:
         assert float(fused[0, 0]) == 2.0**-24 and float(apart[0, 0]) == 0.0
-    want = product.reference(x, w, numerics=td.Numerics(contract=False))
-    assert apart.tobytes() == want.tobytes()
+    # One element: the library that multiplies large arrays for the reference interpreter fuses.
+    want = product.reference(x[:1], w[:, :1], numerics=td.Numerics(contract=False))
+    assert (apart == want).all()
 
 
 def test_plans_without_contraction_have_none() -> None:

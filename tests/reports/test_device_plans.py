@@ -18,6 +18,7 @@ import treadle as td
 from treadle import bf16, f16, f32, i32, i64, like
 from treadle.algebra.expr import const
 from treadle.checker import check
+from treadle.ir.expand import expand
 from treadle.lib import matmul
 from treadle.plan.facts import contiguous
 from treadle.simulate.run import simulate
@@ -122,7 +123,7 @@ def test_u60_few_rows_are_planned_with_the_depth_in_parts() -> None:
     """One text is judged for every number of rows; each of 1 to 16 is a call of it."""
     plan = matmul.plan(like(f16, 1, 5120), like(f16, 5120, 1792), target=TARGET)
     assert plan.check().status == "verified"
-    source, family = plan.program.program, PartedStreams()
+    source, family = expand(matmul.program(like(f16, 1, 5120), like(f16, 5120, 1792))), PartedStreams()
     facts = contiguous(source, TARGET, {"M": 16, "N": 1792, "K": 5120})
     few = {"columns": 16, "step": 256, "versions": 3, "turned": True, "parts": 4, "staged": False, "raster": "row"}
     point = {a.name: a.values[0] for a in family.axes(source, facts)} | few
@@ -140,7 +141,7 @@ def test_u60_few_rows_are_planned_with_the_depth_in_parts() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 16])
 def test_u60_parts_of_the_depth_are_exact(rows: int) -> None:
-    source = matmul.plan(like(f16, 1, 512), like(f16, 512, 72), target=TARGET).program.program
+    source = expand(matmul.program(like(f16, 1, 512), like(f16, 512, 72)))
     family, sizes = PartedStreams(), {"M": rows, "N": 72, "K": 520}
     facts = contiguous(source, TARGET, sizes)
     few = {"columns": 16, "step": 128, "versions": 2, "turned": True, "parts": 2, "staged": False, "raster": "row"}

@@ -12,7 +12,6 @@ import treadle as td
 from treadle.evaluate.cuts import Random
 from treadle.evaluate.interpreter import evaluate
 from treadle.ir.core import Program
-from treadle.ir.expand import expand
 from treadle.ir.parser import parse_program
 from treadle.ir.printer import print_program
 
@@ -218,17 +217,6 @@ def strides(X: td.Tensor[M, K], W: td.Tensor[K, N], a: td.Tensor[K], Y: td.Out[M
             at = k.coords // 4
             acc = td.mma(X[m, k] * a.at(at, fill=0.0), W[k, n] + a.at(at, fill=0.0), acc)
         Y[m, n] = acc
-
-
-@td.kernel
-def running(X: td.Tensor[M, N], Y: td.Out[M, N]):
-    for m in td.parallel(M):
-        Y[m, N] = td.scan(X[m, N], N, td.Add)
-
-
-def expanded(kernel) -> Program:
-    """The program as planners see it."""
-    return expand(program(kernel))
 
 
 def program(kernel, **extents) -> Program:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import treadle as td
+from treadle.ir.expand import expand
 from treadle.rules import (
     apart,
     dematerialise,
@@ -24,6 +26,15 @@ from treadle.rules import (
 )
 
 from . import kernels
+
+M, N = td.dims("M N")
+
+
+@td.kernel
+def running(X: td.Tensor[M, N], Y: td.Out[M, N]):
+    for m in td.parallel(M):
+        Y[m, N] = td.scan(X[m, N], N, td.Add)
+
 
 FLAT = [[{"name": "f", "dim": "F", "extent": "M*N"}]], {"i": "f // N", "j": "f - N*(f // N)"}, {"f": "N*i + j"}
 TURNED = (
@@ -83,6 +94,6 @@ RIGHT = {
     ),
     "a contraction as a fold": (kernels.contract, [(products, ("%acc.3",)), (split, ("R1", "k", 4))]),
     "a contraction from zero": (kernels.contract, [(apart, ("%acc.3",)), (split, ("R1", "k", 4))]),
-    "a chain that keeps its states": (kernels.expanded(kernels.running), [(gather, ("scan_loop",))]),
+    "a chain that keeps its states": (expand(kernels.program(running)), [(gather, ("scan_loop",))]),
     "a fold in two": (kernels.sums, [(regroup, ("%1", ["K"]))]),
 }

@@ -37,13 +37,6 @@ def fastest(variants: Sequence[Variant], program: Program, facts: CallFacts, tar
     return min(variants, key=lambda v: predicted(v.record, program, facts, target))
 
 
-def faster(own: Variant, others: Sequence[Variant], program: Program, facts: CallFacts, target: str) -> Variant:
-    """The variant of a call's class, but for another that is predicted to be clearly faster."""
-    one = fastest(others, program, facts, target)
-    times = [predicted(v.record, program, facts, target) for v in (own, one)]
-    return one if NEAR * times[1] < times[0] else own
-
-
 def good_enough(variants: Sequence[Variant], program: Program, facts: CallFacts, target: str) -> Variant | None:
     """The fastest variant, where no plan is predicted to be worth a compilation beside it."""
     if not variants:

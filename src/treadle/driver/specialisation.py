@@ -254,10 +254,7 @@ class Specialisation:
         admitting = [v for v in variants if v.admits(facts)]
         for variant in admitting:
             if cls in variant.classes:
-                others = [v for v in admitting if v is not variant]
-                if not others or place.kind != "cpu" or self.program.numerics.get("repeatable") is not None:
-                    return variant
-                return room("predicted").faster(variant, others, self.expanded, facts, place.target)
+                return variant
         # A repeatable kernel must not depend on which calls came first: it has a plan for each way axes can lie.
         full = len(variants) >= self.limit and self.program.numerics.get("repeatable") is None
         if full and not any(v.lies(cls) for v in admitting):
@@ -311,6 +308,7 @@ class Specialisation:
         if record is None or not holds(record.guard, facts):
             near = self._near(facts, cls, family, place)
             if near is not None:
+                keep(key, near.record)  # another process neither plans nor predicts
                 return near
             record = self._record(facts, family, place)
             keep(key, record)
