@@ -73,17 +73,34 @@ def mma(m: Machine, op: Mma) -> None:
     wide_a = convert(a, op.a.type.dtype, dtype) if op.a.type.dtype != dtype else a
     wide_b = convert(b, op.b.type.dtype, dtype) if op.b.type.dtype != dtype else b
     acc = m.operand(op.acc, dims, op)
+    have = tuple(d for d in dims if d in (*op.a.type.dims, *op.b.type.dims))
     with np.errstate(all="ignore"):
-        product = np.einsum(
-            wide_a,
-            [letters[d] for d in op.a.type.dims],
-            wide_b,
-            [letters[d] for d in op.b.type.dims],
-            [letters[d] for d in dims if d in (*op.a.type.dims, *op.b.type.dims)],
-            optimize=True,
-        )
-        have = tuple(d for d in dims if d in (*op.a.type.dims, *op.b.type.dims))
+        if dtype.is_float and not m.program.numerics.get("contract"):
+            apart = [
+                spread(np.asarray(x), v.type.dims, (*op.contracted, *have)) for x, v in ((wide_a, op.a), (wide_b, op.b))
+            ]
+            product = _unfused(*apart, len(op.contracted))
+        else:
+            product = np.einsum(
+                wide_a,
+                [letters[d] for d in op.a.type.dims],
+                wide_b,
+                [letters[d] for d in op.b.type.dims],
+                [letters[d] for d in have],
+                optimize=True,
+            )
         m.tile(op.result, acc + spread(np.asarray(product), have, dims))
+
+
+def _unfused(a: NDArray[Any], b: NDArray[Any], summed: int) -> NDArray[Any]:
+    """The sum over the first axes of products that are rounded before they are added: what multiplies large arrays
+    fast fuses both."""
+    extents = np.broadcast_shapes(a.shape, b.shape)
+    total = np.zeros(extents[summed:], np.result_type(a, b))
+    wide = [np.broadcast_to(x, (*extents[:summed], *x.shape[summed:])) for x in (a, b)]
+    for at in np.ndindex(extents[:summed]):
+        total = total + wide[0][at] * wide[1][at]
+    return total
 
 
 # ---- folds and scans with a user's monoid
