@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from math import prod
 
 import pytest
@@ -22,7 +23,7 @@ SIZES = {"B": 3, "H": 9, "V": 10, "KH": 3, "KV": 3, "Ho": 9, "Vo": 10, "G": 1, "
 
 def windows(channels: int, out: int) -> tuple[str, Program]:
     """The library's convolution: how it is planned, its program."""
-    like = lambda *s: td.like(td.bf16, *s, align=256)  # noqa: E731  # a shorthand of this test
+    like = functools.partial(td.like, td.bf16, align=256)
     given = like(4, 28, 28, channels), like(3, 3, channels, out), None, like(4, 28, 28, out)
     plan = lib.conv2d_nhwc.plan(*given, pad=1, target="cuda:sm_90a")
     return plan.explain().splitlines()[0], parse_program(plan.source_program().strip("\n"))

@@ -20,7 +20,10 @@ from treadle.machine.parse import parse_machine
 @cache
 def decode() -> tuple[Any, Program, str]:
     """The library's kernel at 64 columns: its plan, its program, the machine text."""
-    like = lambda *s, dtype=td.bf16: td.like(dtype, *s, align=256)  # noqa: E731  # a shorthand of this test
+
+    def like(*s, dtype=td.bf16):
+        return td.like(dtype, *s, align=256)
+
     keys = like(4, 2, 512, 64)
     plan = lib.decode_attention.plan(like(4, 8, 64), keys, keys, like(4, dtype=td.i32), target="cuda:sm_90a")
     return plan, parse_program(plan.source_program().strip("\n")), plan.machine()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from re import sub
 from typing import Any
@@ -163,7 +164,7 @@ def scaled(X: td.Tensor[M, K], W: td.Tensor[N, K], a: td.Tensor[N], Y: td.Out[M,
 
 def narrow(rows: int, size: int) -> tuple[Any, Any]:
     """A kernel with computed operands and its arguments: both microscaled, or groups of half bytes, or bytes."""
-    like = lambda dtype, *shape: td.like(dtype, *shape, align=256)  # noqa: E731  # a shorthand
+    like = functools.partial(td.like, align=256)
     if size == 32:
         scales = like(td.f8e8m0, rows, 3), like(td.f8e8m0, 40, 3)
         both = like(td.f8e4m3, rows, 96), like(td.f8e5m2, 40, 96)
@@ -197,7 +198,7 @@ def test_computed_operands_are_made_by_a_launch_before(size: int, way: str, monk
 
 @pytest.mark.parametrize(("rows", "before"), [(4096, True), (16, False)])
 def test_where_operands_are_made_hangs_on_how_often_they_are_needed(rows: int, before: bool) -> None:
-    like = lambda dtype, *shape: td.like(dtype, *shape, align=256)  # noqa: E731  # a shorthand
+    like = functools.partial(td.like, align=256)
     size = 4096
     given = like(td.bf16, rows, size), like(td.i8, size, size), like(td.f32, size), like(td.bf16, rows, size)
     plan = scaled.plan(*given, target="cuda:sm_90a")
