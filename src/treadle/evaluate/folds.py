@@ -75,11 +75,10 @@ def mma(m: Machine, op: Mma) -> None:
     acc = m.operand(op.acc, dims, op)
     have = tuple(d for d in dims if d in (*op.a.type.dims, *op.b.type.dims))
     with np.errstate(all="ignore"):
-        if dtype.is_float and not m.program.numerics.get("contract"):
-            apart = [
-                spread(np.asarray(x), v.type.dims, (*op.contracted, *have)) for x, v in ((wide_a, op.a), (wide_b, op.b))
-            ]
-            product = _unfused(*apart, len(op.contracted))
+        if dtype.is_float and m.program.numerics.get("contract", True) is False:
+            order = (*op.contracted, *have)
+            left, right = spread(wide_a, op.a.type.dims, order), spread(wide_b, op.b.type.dims, order)
+            product = _unfused(left, right, len(op.contracted))
         else:
             product = np.einsum(
                 wide_a,
