@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 from tests.checker.machine_text import judged, refused, verified
+from tests.marks import assembled
 
 from treadle.driver.trial import try_machine
 from treadle.machine.parse import parse_machine
@@ -107,7 +106,7 @@ def test_threads_and_engines_do_not_both_update() -> None:
     assert judged(both).status != "verified"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 @pytest.mark.parametrize("effect", ["add", "max", "min"])
 def test_they_assemble(effect: str) -> None:
     text = TEXT.replace("] add %x", f"] {effect} %x").replace("tma.add", f"tma.{effect}").replace("f32", "i32")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 from tests.checker.copied_ring_text import ALONE, BOTH, ring
+from tests.marks import assembled
 
 from treadle.checker import check
 from treadle.driver.mutation import executed, judged
@@ -96,7 +95,7 @@ def test_no_mutant_is_accepted_and_wrong() -> None:
     assert count
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("arrive", [ALONE, BOTH], ids=["alone", "both"])
 def test_they_assemble(arch: str, arrive: str) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import numpy as np
 import pytest
 from tests.checker.counter_text import LAST, OWNER, RINGS, counted, of_two_consumers
+from tests.marks import assembled
 
 from treadle.checker import check
 from treadle.driver.mutation import executed, judged
@@ -212,7 +211,7 @@ def test_words_are_cleared_and_told_apart() -> None:
     assert words["counted"].address == end - 48 and words["arrivals"].address == end - 16
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 @pytest.mark.parametrize("name", ["last of a grid", "owner of tickets", "consumers of a ring, by tickets"])
 def test_counters_assemble(name: str) -> None:
     emitted = emit(parse_machine(RIGHT[name]))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 
 import pytest
 from test_phases import apart, trials
+from tests.marks import assembled
 
 from treadle.checker import check
 from treadle.driver.mutation import executed, judged
@@ -99,7 +99,7 @@ def test_no_mutant_is_accepted_and_wrong() -> None:
     assert count
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 def test_chains_assemble() -> None:
     emitted = emit(chained(plain("rows")))
     assert [x.dependent for x in emitted.launches] == [False, True]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 
 import pytest
 from tests.checker.meeting_text import JOIN, MEET, STORES, WAIT, copied, text
+from tests.marks import assembled
 
 from treadle.checker import check
 from treadle.driver.mutation import executed, judged
@@ -97,7 +97,7 @@ def test_no_mutant_is_accepted_and_wrong() -> None:
     assert count
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_they_assemble(arch: str) -> None:
     emitted = emit(replace(parse_machine(copied()), target=f"cuda:{arch}"))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 from tests.checker.peer_ring_text import BEGIN, MEET, READ, RIGHT, STEP, TAKE, TELL, text
+from tests.marks import assembled
 
 from treadle.checker import check
 from treadle.driver.mutation import executed, judged
@@ -71,7 +70,7 @@ def test_no_mutant_is_accepted_and_wrong() -> None:
     assert count
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 def test_they_assemble() -> None:
     emitted = emit(parse_machine(RIGHT))
     compiled = compile_cuda(emitted.source, arch=emitted.arch, name="sums")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import numpy as np
 import pytest
 from tests.checker.peer_text import MEET, READ, WRITE
+from tests.marks import assembled
 
 from treadle.checker import check
 from treadle.driver.mutation import executed, judged
@@ -109,7 +108,7 @@ def test_no_mutant_is_accepted_and_wrong(text: str) -> None:
     assert count
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 @pytest.mark.parametrize("text", [READ, WRITE], ids=["read", "write"])
 def test_they_assemble(text: str) -> None:
     emitted = emit(parse_machine(text))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.marks import assembled
 
 import treadle as td
 from treadle.algebra.expr import const
@@ -155,7 +155,7 @@ def test_meetings_are_emitted(arch: str) -> None:
     assert emitted.cleared == 16 and int(emitted.workspace.evaluate({"M": 3, "N": 5})) % 16 == 0
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_meetings_assemble(arch: str) -> None:
     emitted = emit(replace(together(apart(family="rows")), target=f"cuda:{arch}"))

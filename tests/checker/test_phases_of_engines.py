@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 from tests.checker.phase_text import FENCE, MEET, clusters, copies, ring
+from tests.marks import assembled
 
 from treadle.checker import check
 from treadle.driver.mutation import executed, judged
@@ -88,7 +87,7 @@ def test_no_mutant_is_accepted_and_wrong(name: str) -> None:
     assert count
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 @pytest.mark.parametrize("text", [ring(), copies(), copies(arch="sm_90a"), clusters()])
 def test_they_assemble(text: str) -> None:
     emitted = emit(parse_machine(text))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 from tests.checker.peer_text import FOLD, MEET
 from tests.checker.send_text import ADVANCE, EXPECT, IN_A_LOOP, TO_BOTH, VERSION, WAIT, text
 from tests.checker.test_peers import BARRIER, trials
+from tests.marks import assembled
 
 from treadle.checker import check
 from treadle.driver.mutation import executed, judged
@@ -106,7 +105,7 @@ def test_no_mutant_is_accepted_and_wrong(name: str) -> None:
     assert count
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 def test_they_assemble() -> None:
     for one in (text(), text(IN_A_LOOP, slots=2)):
         emitted = emit(parse_machine(one))

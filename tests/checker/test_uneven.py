@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 from tests.checker.test_counters import trials
 from tests.checker.uneven_text import COUNT, LAST, uneven
+from tests.marks import assembled
 
 from treadle.checker import check
 from treadle.driver.mutation import executed, judged
@@ -78,7 +77,7 @@ def test_no_mutant_is_accepted_and_wrong() -> None:
     assert count
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 def test_they_assemble() -> None:
     emitted = emit(parse_machine(RIGHT["workgroups that stay"]))
     compiled = compile_cuda(emitted.source, arch=emitted.arch, name="sums")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 
 import numpy as np
 import pytest
+from tests.marks import assembled
 
 import treadle as td
 from treadle import f16, f32, i32, i64
@@ -139,7 +139,7 @@ def test_operands_that_differ_are_refused_by_the_judge() -> None:
     assert check(parse_machine(plan.machine().replace(line, swapped))).status != "verified"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 def test_cuda_text_is_assembled() -> None:
     plan = rows.plan(td.like(f32, 64, 256), target="cuda:sm_90a")
     assert plan.check().status == "verified" and "clipped(" in plan.source()
@@ -219,7 +219,7 @@ def test_texts_that_only_clash_with_one_another() -> None:
         both(numbers(0, 9))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 @pytest.mark.parametrize("body, words", [("return 3.0f * x", "expected a"), ('asm("foo.f32;"); return x;', "foo")])
 def test_a_cuda_text_that_its_compiler_refuses(body: str, words: str) -> None:
     def thrice(x):

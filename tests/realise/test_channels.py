@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.marks import assembled
 
 import treadle as td
 from treadle.algebra.expr import Constraint, sym
@@ -108,7 +108,7 @@ def test_facts_that_engines_need_are_asked_for() -> None:
             built(SOFTMAX, False, Channels(2, 0), fact)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 def test_the_text_is_assembled_without_spills() -> None:
     for exact in (True, False):
         emitted = emit(built(SOFTMAX, exact, Channels(2, 2)))

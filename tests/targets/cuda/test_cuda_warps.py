@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import pytest
+from tests.marks import assembled
 from tests.realise.texts import linear as transposed
 from tests.realise.texts import program
 from tests.targets.cuda.cuda_kit import clean, tried
@@ -118,7 +118,7 @@ def across(X: td.Tensor[M, K], W: td.Tensor[N, K], Y: td.Out[M, N] = None, *, ac
         Y[m, n] = s
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="the extra treadle[cuda] is not installed")
+@assembled
 @pytest.mark.parametrize("target", [SM_80, "cuda:sm_90a"])
 @pytest.mark.parametrize("turned", [False, True])
 def test_f64_on_the_tensor_cores(target: str, turned: bool) -> None:
