@@ -169,6 +169,13 @@ def tracked() -> list[Path]:
     return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
 
 
+def test_tracked_files_are_plain_files() -> None:
+    """Mode 120000 is a link and 160000 another repository: what either leads to is not in a clean clone."""
+    listed = subprocess.run(["git", "ls-files", "-z", "-s"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    modes = {line.split("\t", 1)[1]: line.split()[0] for line in listed.split("\0") if line}
+    assert modes and {name: mode for name, mode in modes.items() if mode not in ("100644", "100755")} == {}
+
+
 def test_no_machine_paths_in_tracked_files() -> None:
     # Written in two parts, so that this file does not hold them.
     pattern = re.compile("|".join(["/wo" + "rk/", "/ro" + "ot/", "/ho" + r"me/\w", "index" + "-url", "/opt/py" + "pi"]))
