@@ -599,3 +599,45 @@ def test_a_task_that_is_nested_runs_in_its_worker() -> None:
             x = np.zeros(shape, np.int32)
             run(X=x, workers=workers)
             assert (x == 11).all()
+
+
+def test_what_a_let_makes_a_number_is_one() -> None:
+    """A list as long as a let says is in the frame of its task; one as long as an axis, in the workspace."""
+    i, j, size = sym("i"), sym("j"), sym("L")
+    body: list[Any] = [
+        Tasks(
+            vars=("t",),
+            counts=(const(1),),
+            over="workers",
+            body=[
+                loop(
+                    "i",
+                    size,
+                    1,
+                    Load(dst="x", src=MemRef("X", (i,))),
+                    Store(dst=MemRef("list", (size - 1 - i,)), src=FragRef("x")),
+                ),
+                loop(
+                    "j",
+                    size,
+                    1,
+                    Load(dst="y", src=MemRef("list", (j,))),
+                    Store(dst=MemRef("X", (j,)), src=FragRef("y")),
+                ),
+            ],
+        )
+    ]
+    for lets, need in (({"L": const(8)}, 0), ({"L": sym("H") * 2, "H": const(4)}, 0), ({"L": M}, 2 * 256)):
+        made = program(
+            [("X", f32, "M")],
+            body,
+            [Frag("x", f32, ()), Frag("y", f32, ())],
+            level=LEVEL,
+            buffers=[Buffer("list", f32, (size,), "local")],
+            lets=lets,
+        )
+        run = Compiled(made)
+        assert run.emitted.workspace.bytes({"M": 8}, 2) == need
+        x = np.arange(8, dtype=np.float32)
+        run(X=x)
+        assert (x == np.arange(8)[::-1]).all()

@@ -27,7 +27,7 @@ from treadle.targets.cpu.emit.places import Memory
 from treadle.targets.cpu.emit.scope import Pool, Scope, Setting
 from treadle.targets.cpu.emit.text import Function, Module
 from treadle.targets.cpu.emit.tiles import grids
-from treadle.targets.cpu.emit.workspace import Workspace, plan_buffers
+from treadle.targets.cpu.emit.workspace import Workspace, numbers, plan_buffers
 from treadle.toolchain.features import LEVELS
 
 WIDTHS = {"avx2": 8, "avx512": 16, "amx": 16}
@@ -90,6 +90,7 @@ class _Program:
         absent = {f.tensor for f in program.guard.facts if isinstance(f, Absent)}
         self.tensors = [t for t in self.source.tensors if t.name not in absent]
         self.lets = {**self.source.lets, **program.host.lets}
+        self.numbers = numbers(self.lets)
         self.plan = plan_buffers(program, self.lets)
 
     def emit(self) -> EmittedText:
@@ -117,7 +118,8 @@ class _Program:
         return fn.value(f"load {kind}, ptr {pointer}, align 8")
 
     def _extents(self, scope: Scope) -> None:
-        """Symbols of extents, as the axes of the arguments and `td.let` tell them."""
+        """Symbols of extents, as the axes of arguments and `td.let` tell them: numbers where a let says so."""
+        scope.symbols.update(self.numbers)
         starts: dict[str, int] = {}
         number = 0
         for tensor in self.tensors:
@@ -127,6 +129,8 @@ class _Program:
         exact_first = sorted(self.tensors, key=lambda t: t.dtype.packed)
         packed = {t.name: len(t.dims) - 1 for t in self.tensors if t.dtype.packed}
         for source in extent_sources(self.source, exact_first):
+            if source.symbol in self.numbers:
+                continue
             if source.tensor is None:
                 assert source.expr is not None
                 scope.symbols[source.symbol] = source.expr

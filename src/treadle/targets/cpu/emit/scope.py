@@ -102,7 +102,9 @@ class Scope:
             buffer = self.setting.plan.buffers[name]
             count = max(1, buffer.versions)
             for n in buffer.shape:
-                count *= n.constant or 0
+                extent = self.value(n)
+                assert isinstance(extent, int), "a buffer in the frame has an extent that is no number"
+                count *= extent
             self.add_buffer(
                 buffer, self.fn.alloca(f"[{count * memory_bytes(buffer.dtype)} x i8]", max(64, buffer.align))
             )

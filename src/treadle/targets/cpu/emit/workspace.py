@@ -82,7 +82,7 @@ def plan_buffers(program: MachineProgram, lets: Mapping[str, Expr]) -> BufferPla
         local = buffer.place == "local"
         # A launch by itself leaves nothing in its workspace for another: small pieces of it can be in registers.
         alone = len(program.host.launches) == 1 and buffer.name not in inside
-        if (local or alone) and _in_frame(buffer):
+        if (local or alone) and _in_frame(buffer, lets):
             plan.frame.add(buffer.name)
             continue
         if not local or buffer.name in outside:
@@ -93,8 +93,14 @@ def plan_buffers(program: MachineProgram, lets: Mapping[str, Expr]) -> BufferPla
     return plan
 
 
-def _in_frame(buffer: Buffer) -> bool:
-    size = buffer_bytes(buffer).constant
+def numbers(lets: Mapping[str, Expr]) -> dict[str, int]:
+    """The lets that are numbers: their loops can be unrolled, their buffers be in registers."""
+    found = {name: _in_extents(expr, lets).constant for name, expr in lets.items() if not expr.functions}
+    return {name: number for name, number in found.items() if number is not None}
+
+
+def _in_frame(buffer: Buffer, lets: Mapping[str, Expr]) -> bool:
+    size = _in_extents(buffer_bytes(buffer), lets).constant
     return size is not None and size <= FRAME_BYTES and buffer.offset is None
 
 
