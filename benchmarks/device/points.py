@@ -1,8 +1,9 @@
 """Random points of the CUDA families over random region graphs: built, judged, simulated, assembled.
 
 `python benchmarks/device/points.py OUT.json [--family NAME ...] [--count 300] [--seed 0] [--shard 0/1] [--jobs 1]
-[--seconds S]`; no GPU is needed. A draw is a seed: shard i of n takes every n-th; `--jobs` processes share them, and no
-draw begins after `--seconds`. Each row says what was wrong: a point that is not built or not verified, a finding of the
+[--seconds S] [--again]`; no GPU is needed. A draw is a seed: shard i of n takes every n-th; `--jobs` processes share
+them, and no draw begins after `--seconds`. Rows that OUT.json has already are kept and not drawn again (`--again`:
+those that were wrong are). Each row says what was wrong: a point that is not built or not verified, a finding of the
 simulator or another value than the interpreter's, a spill, a stack frame or a message.
 """
 
@@ -66,26 +67,36 @@ def main() -> None:
     read.add_argument("--count", type=int, default=300)
     read.add_argument("--seed", type=int, default=0)
     read.add_argument("--shard", default="0/1")
+    read.add_argument("--again", action="store_true")
     read.add_argument("--jobs", type=int, default=1)
     read.add_argument("--seconds", type=float, default=1e9)
     asked = read.parse_args()
     until = time.time() + asked.seconds
     mine, shards = map(int, asked.shard.split("/"))
     names = [n for n in FAMILIES if n in (asked.family or GRAPHS)]
+    rows = kept(pathlib.Path(asked.out), asked.again)
+    have = {(r["family"], r["seed"]) for r in rows}
     draws = [(n, s, until) for s in range(asked.seed + mine, asked.seed + asked.count, shards) for n in names]
-    rows: list[dict[str, Any]] = []
+    draws = [d for d in draws if d[:2] not in have]
+    drawn = 0
     with multiprocessing.Pool(asked.jobs) as pool:
         for row in pool.imap_unordered(row_of, draws):
             if row is not None:
                 rows.append(row)
+                drawn += 1
             if row is not None and row["wrong"]:
                 print(row, flush=True)
     for name in names:
         same = [r for r in rows if r["family"] == name]
         print(name, len(same), "points,", sum(bool(r["wrong"]) for r in same), "wrong", flush=True)
-    left = len(draws) - len(rows)
     rows.sort(key=lambda r: (r["family"], r["seed"]))
-    pathlib.Path(asked.out).write_text(json.dumps({"method": __doc__, "left": left, "rows": rows}))
+    pathlib.Path(asked.out).write_text(json.dumps({"method": __doc__, "left": len(draws) - drawn, "rows": rows}))
+
+
+def kept(path: pathlib.Path, again: bool) -> list[dict[str, Any]]:
+    """The rows of an earlier run, without those that were wrong where they are drawn again."""
+    rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
+    return [r for r in rows if not (again and r["wrong"])]
 
 
 if __name__ == "__main__":
