@@ -11,7 +11,10 @@ from typing import Any
 
 from tests.checker.primitives import Primitive, primitives
 
+from treadle.hardware.atoms import ATOMS, Atom, find_atom
+from treadle.hardware.layouts import LAYOUTS
 from treadle.hardware.memory_model import FAMILIES, ROWS, Ordering
+from treadle.hardware.targets import TARGETS, Target
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "memory_model.md"
 RESULTS = FILE.parents[1] / "benchmarks" / "results"
@@ -45,6 +48,49 @@ is an observation, never a permission. *Stuck*: waits that did not end.
 
 | test | what it tries | kept | left out |
 |---|---|---|---|"""
+
+
+INSTRUCTIONS = """## Instructions that contract
+
+What the judge takes an instruction to compute; the weakest of what a row says gives its status. Products that are
+*fused* are not rounded before they are added.
+
+| atom | targets | formats | tile | order of contributions | source | status |
+|---|---|---|---|---|---|---|"""
+
+FRAGMENTS = """## How their fragments lie on threads
+
+| atoms | layout | source | status |
+|---|---|---|---|"""
+
+CAPACITIES = """## Capacities of targets
+
+| target | capacities | source | status |
+|---|---|---|---|"""
+
+WARPGROUPS = ("wgmma.m64n64k16", "wgmma.m64n64k8.tf32", "wgmma.m64n64k32.i8", "wgmma.m64n64k32.fp8")
+
+
+def atoms() -> list[Atom]:
+    """Every row of an atom, those with a number of columns for 64 of them."""
+    made = [find_atom("cuda:sm_90a", name) for name in WARPGROUPS]
+    return [*ATOMS, *(row for row in made if row is not None)]
+
+
+def atom(row: Atom) -> str:
+    """A row of the table of instructions."""
+    formats = ", ".join(f"{d} += {a} * {b}" for d, a, b in row.operands)
+    tile = " x ".join(map(str, row.tile)) if any(row.tile) else "any"
+    order = row.order + (", fused" if row.fused else "") + (", flushes subnormals" if row.flushes else "")
+    status = row.status + (f" {row.assumes}" if row.assumes else "")
+    return f"| `{row.name}` | {' '.join(row.targets)} | {formats} | {tile} | {order} | {row.source} | {status} |"
+
+
+def capacities(row: Target) -> str:
+    """A row of the table of capacities."""
+    said = ("name", "kind", "source", "status")
+    told = {k: v for k, v in vars(row).items() if k not in said and v not in (0, False)}
+    return f"| `{row.name}` | {', '.join(f'{k} {v}' for k, v in told.items())} | {row.source} | {row.status} |"
 
 
 def results() -> dict[str, dict[str, Any]]:
@@ -100,6 +146,10 @@ def page() -> str:
     out.append(PRIMITIVES)
     out += [primitive(p) for p in primitives()]
     out.append("")
+    out.append(INSTRUCTIONS)
+    out += [*map(atom, atoms()), "", FRAGMENTS]
+    out += [f"| `{x.atoms}` | {x.holds} | {x.source} | {x.status} |" for x in LAYOUTS]
+    out += ["", CAPACITIES, *map(capacities, TARGETS.values()), ""]
     out.append(TAIL)
     out += [outcome(name, found) for name, found in results().items()]
     return "\n".join([*out, ""])

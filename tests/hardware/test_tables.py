@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.docs.memory_model_page import FILE, page, results
+from tests.docs.memory_model_page import FILE, atoms, page, results
 
 from treadle.hardware.atoms import ATOMS, Atom, find_atom
+from treadle.hardware.layouts import LAYOUTS
 from treadle.hardware.memory_model import ROWS, Ordering, find_ordering
 from treadle.hardware.targets import TARGETS, find_target
 from treadle.machine.vocabulary import ASYNC_ATOMS, EFFECTS, ENGINES, OVER, SYNC
@@ -63,6 +64,34 @@ def test_contracts(
 def test_targets() -> None:
     assert find_target("cpu") is TARGETS["cpu:avx2"] and find_target("vax") is None
     assert TARGETS["cuda:sm_90a"].shared_bytes == 227 * 1024 and TARGETS["cpu:amx"].tiles == 8
+
+
+DOCUMENTS = (
+    *("Intel SDM", "Intel 64 and IA-32", "PTX ISA 9.0, ", "CUDA C++ Programming Guide 13.0, "),
+    *("LLVM Language Reference, ", "WGSL (", "WebGPU ("),
+)
+
+
+def test_every_row_has_a_source_and_a_status() -> None:
+    """Of every table of the room: a row is documented where it names a document, and says what it assumes otherwise;
+    one that was observed names the runs."""
+    rows = [*atoms(), *LAYOUTS, *TARGETS.values(), *ROWS]
+    assert len({type(row) for row in rows}) == 4
+    for row in rows:
+        assert row.status in ("documented", "observed", "assumed"), row
+        assert len(row.source) > 10, row
+        if row.status == "documented":
+            assert row.source.startswith(DOCUMENTS) and not getattr(row, "assumes", ""), row
+        if row.status == "observed":
+            assert row.measured or row.litmus, row
+        if row.status == "assumed" and isinstance(row, Atom):
+            assert row.assumes, row
+
+
+def test_every_atom_of_a_warp_or_warpgroup_has_its_layout() -> None:
+    for row in atoms():
+        laid = [x for x in LAYOUTS if row.name.startswith(x.atoms)]
+        assert len(laid) == row.name.startswith(("wgmma", "mma.sync")), row.name
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.kind)

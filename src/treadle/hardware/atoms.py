@@ -1,12 +1,15 @@
 """Contracts of atoms: what an instruction computes, on which shapes and formats, and how it associates and rounds.
 
 Emission and simulation use the same rows under the same `emit` key. `refuses` is the whole of an atom's shape contract.
+`status` is that of the weakest thing that a row says: `assumes` names what its document leaves open.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from treadle.hardware.orderings import Status
 
 Shape = tuple[int, ...]
 
@@ -15,12 +18,12 @@ Shape = tuple[int, ...]
 class Atom:
     """`dst += a * b`.
 
-    `operands` maps (dtype of dst, a, b) that are admitted; `tile` is the (rows, columns, depth) of one
-    instruction, 0 for
-    any; the destination and the contracted extents must be multiples. `fused`: products are not rounded before they are
-    added. `order` is how contributions of one instruction associate. `flushes`: subnormal operands and results of the
-    operand formats become zero. `place`: where the destination lives. `spends`: the numerical permission without which
-    a program may not be given it ("": none beside those that the other fields tell).
+    `operands` maps (dtype of dst, a, b) that are admitted; `tile` is the (rows, columns, depth) of one instruction, 0
+    for any; the destination and the contracted extents must be multiples. `fused`: products are not rounded before
+    they are added. `order` is how contributions of one instruction associate. `flushes`: subnormal operands and results
+    of the operand formats become zero. `place`: where the destination lives. `status`: "assumed" where the document
+    leaves open what `assumes` names. `spends`: the numerical permission without which a program may not be given it
+    ("": none beside those that the other fields tell).
     """
 
     name: str
@@ -33,6 +36,8 @@ class Atom:
     place: str
     emit: str
     source: str
+    status: Status
+    assumes: str = ""
     spends: str = ""
 
     def refuses(self, dst: str, have: tuple[str, ...], shape: Shape, contracted: Shape, place: str) -> str | None:
@@ -59,6 +64,8 @@ class Atom:
         return None
 
 
+KEPT = "that subnormal operands keep their values: the document says nothing of them"
+
 _AMX = "Intel SDM volume 2, {}; flushing and rounding: volume 1, chapter on AMX"
 _FLOATS = (("f32", "f32", "f32"), ("f64", "f64", "f64"))
 _INTS = (("i32", "i32", "i32"), ("i64", "i64", "i64"), ("u32", "u32", "u32"), ("u64", "u64", "u64"))
@@ -77,6 +84,7 @@ ATOMS: tuple[Atom, ...] = (
         "register",
         "fma",
         "Intel SDM volume 2, VFMADD132PS: one rounding of a*b+c",
+        "documented",
     ),
     Atom(
         "muladd",
@@ -89,6 +97,7 @@ ATOMS: tuple[Atom, ...] = (
         "register",
         "mul, add",
         "Intel SDM volume 2, MULPS and ADDPS; PTX ISA 9.0, mul.rn and add.rn: the product is rounded, then the sum",
+        "documented",
     ),
     Atom(
         "amx.tdpbf16ps",
@@ -101,6 +110,7 @@ ATOMS: tuple[Atom, ...] = (
         "tile",
         "amx.tdpbf16ps",
         _AMX.format("TDPBF16PS"),
+        "documented",
     ),
     Atom(
         "amx.tdpbssd",
@@ -113,6 +123,7 @@ ATOMS: tuple[Atom, ...] = (
         "tile",
         "amx.tdpbssd",
         _AMX.format("TDPBSSD/TDPBSUD/TDPBUSD/TDPBUUD"),
+        "documented",
     ),
     Atom(
         "dpbf16",
@@ -125,6 +136,7 @@ ATOMS: tuple[Atom, ...] = (
         "register",
         "vdpbf16ps",
         "Intel SDM volume 2, VDPBF16PS",
+        "documented",
     ),
     Atom(
         "dpbssd",
@@ -137,6 +149,7 @@ ATOMS: tuple[Atom, ...] = (
         "register",
         "vpdpbusd",
         "Intel SDM volume 2, VPDPBUSD: a b = (a + 128) b - 128 b, the first factor unsigned, all of it modulo 2^32",
+        "documented",
     ),
     Atom(
         "ffma",
@@ -149,6 +162,7 @@ ATOMS: tuple[Atom, ...] = (
         "register",
         "fma.rn",
         "PTX ISA 9.0, instruction fma",
+        "documented",
     ),
     Atom(
         "mma.sync.m16n8k16.bf16",
@@ -161,6 +175,8 @@ ATOMS: tuple[Atom, ...] = (
         "register",
         "mma.sync.aligned.m16n8k16",
         "PTX ISA 9.0, instruction mma.sync",
+        "assumed",
+        KEPT,
     ),
     Atom(
         "mma.sync.m16n8k8.tf32",
@@ -173,6 +189,8 @@ ATOMS: tuple[Atom, ...] = (
         "register",
         "mma.sync.aligned.m16n8k8",
         "PTX ISA 9.0, instruction mma.sync; .tf32: of f32 operands the 13 lowest bits are ignored",
+        "assumed",
+        KEPT,
         "tf32",
     ),
     Atom(
@@ -186,6 +204,7 @@ ATOMS: tuple[Atom, ...] = (
         "register",
         "mma.sync.aligned.m8n8k4",
         "PTX ISA 9.0, instruction mma.sync; four of m8n8k4: both halves of the rows, both halves of the depth",
+        "documented",
     ),
 )
 """Rows without a free number in the name."""
@@ -197,33 +216,37 @@ _PTX_WGMMA = "PTX ISA 9.0, instruction wgmma.mma_async"
 
 def _wgmma(columns: int, depth: int, kind: str) -> Atom | None:
     """The contraction of a warpgroup: 32 bytes of the depth an instruction."""
-    pairs: tuple[tuple[str, str, str], ...]
-    rules = "unspecified", True, ""
-    source = _PTX_WGMMA
-    match depth, kind:
-        case 16, ("" | "bf16" | "f16"):
-            pairs = tuple(("f32", k, k) for k in ("bf16", "f16") if kind in ("", k))
-        case 8, "tf32":
-            pairs = (("f32", "f32", "f32"),)
-            rules = "unspecified", True, "tf32"
-            source = f"{_PTX_WGMMA}; .tf32: of f32 operands the 13 lowest bits are ignored"
-        case 32, "i8":
-            pairs = tuple(("i32", a, b) for a in ("i8", "u8") for b in ("i8", "u8"))
-            rules = "exact", False, ""
-        case 32, "fp8":
-            pairs = tuple(("f32", a, b) for a in ("f8e4m3", "f8e5m2") for b in ("f8e4m3", "f8e5m2"))
-            rules = "unspecified", True, "fp8_accumulate"
-            source = f"{_PTX_WGMMA}; sums of .e4m3 and .e5m2 products: precision not stated"
-        case _:
-            return None
     if kind == "i8" and columns > 32 and columns % 16:
         return None
-    order, fused, spends = rules
-    name = f"wgmma.m64n{columns}k{depth}" + (f".{kind}" if kind else "")
-    emit = "wgmma.mma_async.sync.aligned"
-    return Atom(
-        name, ("cuda:sm_90a",), pairs, (64, columns, depth), order, fused, False, "register", emit, source, spends
+    row = Atom(
+        name=f"wgmma.m64n{columns}k{depth}" + (f".{kind}" if kind else ""),
+        targets=("cuda:sm_90a",),
+        operands=(),
+        tile=(64, columns, depth),
+        order="unspecified",
+        fused=True,
+        flushes=False,
+        place="register",
+        emit="wgmma.mma_async.sync.aligned",
+        source=_PTX_WGMMA,
+        status="assumed",
+        assumes=KEPT,
     )
+    match depth, kind:
+        case 16, ("" | "bf16" | "f16"):
+            return replace(row, operands=tuple(("f32", k, k) for k in ("bf16", "f16") if kind in ("", k)))
+        case 8, "tf32":
+            source = f"{_PTX_WGMMA}; .tf32: of f32 operands the 13 lowest bits are ignored"
+            return replace(row, operands=(("f32", "f32", "f32"),), source=source, spends="tf32")
+        case 32, "i8":
+            pairs = tuple(("i32", a, b) for a in ("i8", "u8") for b in ("i8", "u8"))
+            return replace(row, operands=pairs, order="exact", fused=False, status="documented", assumes="")
+        case 32, "fp8":
+            pairs = tuple(("f32", a, b) for a in ("f8e4m3", "f8e5m2") for b in ("f8e4m3", "f8e5m2"))
+            source = f"{_PTX_WGMMA}; sums of .e4m3 and .e5m2 products: precision not stated"
+            return replace(row, operands=pairs, source=source, spends="fp8_accumulate")
+        case _:
+            return None
 
 
 def warpgroup_atom(a: str, b: str, columns: int) -> Atom | None:

@@ -1,17 +1,41 @@
-"""How an atom's fragments lie on the threads of a warpgroup, as modes of a distribution.
-
-*Source*: PTX ISA 9.0, instruction wgmma.mma_async, "Register fragments and shared memory matrix layouts";
-run on
-the H200 by the hand experiments.
-"""
+"""How an atom's fragments lie on the threads of a warp or a warpgroup, as modes of a distribution."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+from treadle.hardware.orderings import PTX, Status
 
 Digit = tuple[str, int, int | None, int]
 """who, size, axis, stride."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What stands behind the layout of an atom's fragments; `atoms` is how the names of those atoms begin."""
+
+    atoms: str
+    holds: str
+    source: str
+    status: Status
+
+
+_MMA = PTX.format("Matrix multiply-accumulate operation using mma instruction: fragments of {}")
+
+LAYOUTS: tuple[Layout, ...] = (
+    Layout(
+        "wgmma",
+        "16 rows a warp, pairs of columns a lane, four lanes a row (accumulators and register operands)",
+        PTX.format("wgmma.mma_async: Register Fragments and Shared Memory Matrix Layouts"),
+        "documented",
+    ),
+    Layout("mma.sync.m16n8k16", "rows r, r + 8; pairs of the depth, 8 further", _MMA.format("m16n8k16"), "documented"),
+    Layout("mma.sync.m16n8k8.tf32", "rows r, r + 8; one of the depth, 4 further", _MMA.format("m16n8k8"), "documented"),
+    Layout("mma.sync.m16n8k8.f64", "four fragments, rows r; one of the depth", _MMA.format("m8n8k4"), "documented"),
+)
+"""One for each way that fragments lie: every atom of a warp or a warpgroup has one."""
 
 
 class _Mode(Protocol):
@@ -53,7 +77,6 @@ def matches(dist: tuple[_Mode, ...], columns: int) -> bool:
 WARP_ATOMS = {"mma.sync.m16n8k16.bf16": 2, "mma.sync.m16n8k8.tf32": 1, "mma.sync.m16n8k8.f64": 1}
 """Contractions of one warp on 16 rows and 8 columns, and how many neighbours along the depth a register has.
 
-*Source*: PTX ISA 9.0, "Matrix multiply-accumulate operation using mma instruction", fragments of m16n8k16 and m16n8k8.
 A lane holds rows `lane // 4` and 8 further of the left operand and the result, column `lane // 4` of the right one,
 `2 * (lane % 4)` and the next of the result's columns, and of the depth `pair * (lane % 4)`, its `pair - 1` followers
 and those `4 * pair` further."""

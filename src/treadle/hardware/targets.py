@@ -1,24 +1,21 @@
-"""Targets: their names and the capacities that a machine program must respect.
-
-*Source* of the x86 rows: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapters
-on AVX2, AVX-512 and AMX. Of the WebGPU row: WebGPU (W3C Candidate Recommendation), Limits: the defaults that every
-device grants. Of the CUDA rows: CUDA C++ Programming Guide 13.0, "Compute Capabilities", table "Technical
-Specifications per Compute Capability".
-"""
+"""Targets: their names and the capacities that a machine program must respect."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from treadle.hardware.orderings import GUIDE, Status
+
 
 @dataclass(frozen=True)
 class Target:
     """Capacities. Bytes for memories; `dependent_launches`: one may begin before the launch before it is over;
-    `vector_bits` is the widest vector; `registers` a thread (CUDA) or vectors
-    (CPU)."""
+    `vector_bits` is the widest vector; `registers` are those of a workgroup, `registers_a_thread` of one thread."""
 
     name: str
     kind: str
+    source: str
+    status: Status
     vector_bits: int = 0
     vector_registers: int = 0
     tiles: int = 0
@@ -33,15 +30,31 @@ class Target:
     dependent_launches: bool = False
 
 
+_SDM = "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, {}"
+_CAPABILITIES = GUIDE.format("Compute Capabilities: Technical Specifications per Compute Capability")
+
 TARGETS: dict[str, Target] = {
     t.name: t
     for t in (
-        Target("cpu:avx2", "cpu", vector_bits=256, vector_registers=16),
-        Target("cpu:avx512", "cpu", vector_bits=512, vector_registers=32),
-        Target("cpu:amx", "cpu", vector_bits=512, vector_registers=32, tiles=8, tile_bytes=1024),
+        Target("cpu:avx2", "cpu", _SDM.format("chapter on AVX2"), "documented", vector_bits=256, vector_registers=16),
+        Target(
+            "cpu:avx512", "cpu", _SDM.format("chapter on AVX-512"), "documented", vector_bits=512, vector_registers=32
+        ),
+        Target(
+            "cpu:amx",
+            "cpu",
+            _SDM.format("chapters on AVX-512 and AMX"),
+            "documented",
+            vector_bits=512,
+            vector_registers=32,
+            tiles=8,
+            tile_bytes=1024,
+        ),
         Target(
             "cuda:sm_80",
             "cuda",
+            _CAPABILITIES,
+            "documented",
             shared_bytes=163 * 1024,
             registers=65536,
             registers_a_thread=255,
@@ -52,6 +65,8 @@ TARGETS: dict[str, Target] = {
         Target(
             "cuda:sm_90a",
             "cuda",
+            f"{_CAPABILITIES}; Thread Block Clusters; Programmatic Dependent Launch",
+            "documented",
             shared_bytes=227 * 1024,
             registers=65536,
             registers_a_thread=255,
@@ -61,7 +76,14 @@ TARGETS: dict[str, Target] = {
             cluster=16,
             dependent_launches=True,
         ),
-        Target("webgpu", "webgpu", shared_bytes=16 * 1024, threads_a_workgroup=256),
+        Target(
+            "webgpu",
+            "webgpu",
+            "WebGPU (W3C Candidate Recommendation), Limits: the defaults that every device grants",
+            "documented",
+            shared_bytes=16 * 1024,
+            threads_a_workgroup=256,
+        ),
     )
 }
 """By the name that a machine program states."""
