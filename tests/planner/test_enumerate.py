@@ -14,8 +14,8 @@ from treadle.ir.core import Program
 from treadle.ir.guard import Guard, Unit
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
-from treadle.plan.family import Axis, Point
-from treadle.plan.pins import NoPlan, Pin, PinRefused, tile
+from treadle.plan.family import Axis, Need, Point
+from treadle.plan.pins import NoPlan, Pin, PinRefused, SharedExceeded, tile
 from treadle.planner.enumerate import choose, realised
 
 FACTS = CallFacts("cpu:avx2")
@@ -87,6 +87,27 @@ def test_a_pin_that_nothing_meets(snapshot: SnapshotAssertion) -> None:
     with pytest.raises(PinRefused) as caught:
         choose(program("swap"), FACTS, [NEAR, CLOSED], [tile(m=3)])
     assert str(caught.value) == snapshot
+
+
+@dataclass
+class Accounting(Made):
+    """One whose points take as many bytes as their size says, of 6."""
+
+    def needs(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[Need]:
+        size = int(point["size"])
+        return [Need("shared memory", " bytes", 6, [("A", 3 * size), ("B", size)]), Need("names", "", 9, [("m", size)])]
+
+
+def test_what_does_not_fit_is_listed_part_by_part(snapshot: SnapshotAssertion) -> None:
+    large = Accounting("large", {4: inf, 2: inf, 8: inf})
+    choice = choose(program("swap"), FACTS, [NEAR, large])
+    (why,) = choice.rejected[0].reasons
+    assert why.endswith("size=2 takes 8 bytes of shared memory, there are 6: A 6, B 2")
+    with pytest.raises(SharedExceeded) as caught:
+        choose(program("swap"), FACTS, [CLOSED, large], [tile(m=4)])
+    assert str(caught.value) == snapshot
+    with pytest.raises(PinRefused):  # a pin that leaves no point is no lack of memory
+        choose(program("swap"), FACTS, [NEAR, large], [tile(m=3)])
 
 
 def test_nothing_admits(snapshot: SnapshotAssertion) -> None:

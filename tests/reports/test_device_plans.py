@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from math import inf
 from typing import Any
 
 import ml_dtypes
@@ -19,10 +20,13 @@ from treadle import bf16, f16, f32, i32, i64, like
 from treadle.algebra.expr import const
 from treadle.checker import check
 from treadle.ir.expand import expand
-from treadle.lib import matmul
+from treadle.lib import attention, matmul
 from treadle.plan.facts import contiguous
+from treadle.planner.space import Space
 from treadle.simulate.run import simulate
 from treadle.targets.cuda.parted import PartedStreams
+from treadle.targets.cuda.streams import Streams
+from treadle.targets.cuda.warps import Warps
 from treadle.toolchain.nvrtc import compile_cuda
 
 TARGET = "cuda:sm_90a"
@@ -110,10 +114,45 @@ def test_u48_buffers_that_do_not_fit_are_refused_with_their_sizes() -> None:
     a, b = like(bf16, 4096, 4096, align=256), like(bf16, 4096, 4096, align=256)
     with pytest.raises(td.TreadleError) as caught:
         tiled.plan(a, b, target=TARGET, where=[td.versions("A", 64)])
-    assert caught.value.code in ("plan/pin-refused", "plan/none", "plan/shared-exceeded")
-    assert "A" in caught.value.found and "64" in caught.value.found
+    assert caught.value.code == "plan/shared-exceeded" and caught.value.span is not None
+    assert "A: 2, 3, 4, 6 or 8, not 64" in caught.value.found
+    assert "warps: versions of blocks of A: 2, 3 or 4, not 64; every point exceeds" in caught.value.found
+    assert "there are 232,448: alignment 16, B 9,216, A 327,680" in caught.value.found
+    large = [td.versions("A", 8), td.tile(m=128, n=256, k=256)]
+    with pytest.raises(td.TreadleError) as caught:
+        tiled.plan(a, b, target=TARGET, where=large)
+    assert caught.value.code == "plan/shared-exceeded"
+    assert "525,824 bytes of shared memory, there are 232,448" in caught.value.found
+    assert "barriers and alignment 1,536, B 262,144, A 262,144" in caught.value.found
     plan = tiled.plan(a, b, target=TARGET, where=[td.atom("acc", "wgmma")])
     assert plan.check().status == "verified"
+
+
+def test_u48_heads_of_512_are_planned_otherwise_and_told_why() -> None:
+    heads = like(bf16, 1, 16, 4096, 512)
+    plan = attention.plan(heads, heads, heads, target=TARGET)
+    assert plan.check().status == "verified"
+    (why,) = [line for line in plan.explain().splitlines() if line.startswith("  not streams: ")]
+    assert "329,216 bytes of shared memory, there are 232,448" in why and "K 131,072, Q 65,536, V 131,072" in why
+
+
+def test_u48_what_is_counted_is_what_the_launch_has() -> None:
+    """Of every point that is offered: the buffers counted are those of the machine program, and all fit."""
+    source = expand(tiled.program(like(bf16, 512, 512), like(bf16, 512, 512)))
+    facts = contiguous(source, TARGET, {"M": 4096, "N": 4096, "K": 4096})
+    for family in (Streams(), Warps()):
+        space = Space(source, facts, family)
+        seen = list(space.indices())
+        for index in np.random.default_rng(0).choice(len(seen), 200):
+            point = space.point(seen[index])
+            needs = {n.resource: n for n in family.needs(source, facts, point, ())}
+            short = any(n.total > n.limit for n in needs.values())
+            fits = family.cost(source, facts, point).total < inf
+            assert not (fits and short)
+            if fits and index % 8 == 0:
+                machine = family.build(source, facts, point, family.guard(source, facts, point))
+                launch = max(x.shared_bytes for x in machine.host.launches)
+                assert needs["shared memory"].total * 0.95 <= launch <= needs["shared memory"].total
 
 
 # U60: few rows times a matrix of 5120 x 1792, with the depth cut into parts for all multiprocessors.

@@ -103,6 +103,37 @@ class Composed(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Need:
+    """What a point takes of a resource: `parts` by name, in `unit`; `limit` is all there is of it."""
+
+    resource: str
+    unit: str
+    limit: int
+    parts: Sequence[tuple[str, int]]
+
+    @property
+    def total(self) -> int:
+        """All parts together."""
+        return sum(n for _, n in self.parts)
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {n:,}" for name, n in self.parts)
+        return f"{self.total:,}{self.unit} of {self.resource}, there are {self.limit:,}: {parts}"
+
+
+@runtime_checkable
+class Accounted(Protocol):
+    """A family that tells what its points take of the target's resources.
+
+    *Ensures*: a point of which a need exceeds its limit has an infinite cost.
+    """
+
+    def needs(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[Need]:
+        """The needs of a point, with as many versions of a block as `pins` ask for."""
+        ...
+
+
 @runtime_checkable
 class Bounded(Protocol):
     """A family that knows what none of its points can undercut."""

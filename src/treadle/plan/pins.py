@@ -81,6 +81,12 @@ class PinRefused(LimitError):
     code = "plan/pin-refused"
 
 
+class SharedExceeded(LimitError):
+    """Whatever meets the constraints needs more shared memory than the target has."""
+
+    code = "plan/shared-exceeded"
+
+
 class NoPlan(LimitError):
     """No family admits the program under these facts."""
 

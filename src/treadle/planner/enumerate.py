@@ -17,11 +17,12 @@ from treadle.ir.core import Program
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
 from treadle.plan.family import Family, Point, Setting
-from treadle.plan.pins import NoPlan, Pin, PinRefused, in_short
+from treadle.plan.pins import NoPlan, Pin, PinRefused, SharedExceeded, in_short
 from treadle.plan.plan import Plan
 from treadle.planner.ablation import staged_points, stages, worth
 from treadle.planner.certificate import Certificate, together
 from treadle.planner.compose import compose
+from treadle.planner.shortage import Shortage, shortage
 from treadle.planner.solve import solve
 from treadle.planner.space import Clock, Found, Space
 from treadle.planner.walk import anneal, beam, walk_all
@@ -153,7 +154,9 @@ def choose(
 
     `search` is one of `SEARCHES`; with a `clock` it ends when that does, with what it has found.
     *Errors*: `plan/pin-refused` when a family admits the program but no point meets the pins, with the fact that
-    refuses; `plan/none` when no family admits it; `plan/unfinished` when the clock ended before either was known;
+    refuses; `plan/shared-exceeded` when points that would meet them take more shared memory than there is, with the
+    bytes of each buffer; `plan/none` when no family admits it; `plan/unfinished` when the clock ended before either was
+    known;
     `plan/search`, `plan/no-solver`.
     """
     if search not in SEARCHES:
@@ -167,6 +170,7 @@ def choose(
     rejected: list[Rejected] = []
     refused: dict[str, list[str]] = {}
     certificates: list[Certificate] = []
+    exceeded = False
     clock = clock or Clock()
     for family in families:
         reasons = family.admits(program, facts)
@@ -178,14 +182,16 @@ def choose(
         else:
             space = Space(program, facts, family, pins, clock)
             best = _searched(space, search, certificates)
-            why = _why_none(space)
+            short = shortage(space) if best is None and space.covered == space.size else None
+            why = _why_none(space, short) if best is None else []
+            exceeded = exceeded or (short is not None and short.shared)
         if best is None:
             refused[family.name] = why
             rejected.append(Rejected(family.name, tuple(why)))
         else:
             found.append(best)
     if not found:
-        raise _nothing(program, rejected, refused, pins, certificates)
+        raise _nothing(program, rejected, refused, pins, certificates, exceeded)
     found.sort(key=lambda c: c.cost.total)
     return Choice(found[0], found[1:], rejected, together(certificates) if certificates else None)
 
@@ -202,9 +208,11 @@ def _searched(space: Space, search: str, certificates: list[Certificate]) -> Can
     return Candidate(first, ranking[0].cost, space.asked, certificate, tuple(others))
 
 
-def _why_none(space: Space) -> list[str]:
+def _why_none(space: Space, short: Shortage | None) -> list[str]:
     if space.covered < space.size:
         return [*space.refused, f"the time for searching ended after {space.asked} of {space.size} points"]
+    if short is not None:
+        return [*space.refused, f"every point exceeds a resource of the target: {short}"]
     return space.refused or ["every point exceeds a resource of the target"]
 
 
@@ -252,7 +260,8 @@ def _nothing(
     refused: dict[str, list[str]],
     pins: Sequence[Pin],
     certificates: Sequence[Certificate],
-) -> PinRefused | NoPlan | Unfinished:
+    exceeded: bool,
+) -> PinRefused | SharedExceeded | NoPlan | Unfinished:
     # First the families that would run the program but for the pins: one of their sizes is what to ask for.
     order = sorted(rejected, key=lambda r: r.family not in refused)
     text = "\n".join(f"{r.family}: {'; '.join(in_short(r.reasons))}" for r in order) or "no family of this target"
@@ -262,6 +271,15 @@ def _nothing(
             found=text,
             expected="a point, or a proof that there is none",
             hint="give the search more seconds, or leave budget= out",
+            span=program.span,
+        )
+    if exceeded:
+        return SharedExceeded(
+            doing=f"planning {program.name}",
+            found=text,
+            expected="buffers that shared memory has room for" + (f" and {', '.join(map(str, pins))}" if pins else ""),
+            hint="ask for smaller blocks or fewer versions" if pins else "the universal plan runs every program",
+            span=program.span,
         )
     if refused and pins:
         return PinRefused(
@@ -269,12 +287,14 @@ def _nothing(
             found=text,
             expected=f"a point that meets {', '.join(map(str, pins))}",
             hint="drop or change the constraint that is refused",
+            span=program.span,
         )
     return NoPlan(
         doing=f"planning {program.name}",
         found=text,
         expected="a family that admits the program",
         hint="the universal plan runs every program",
+        span=program.span,
     )
 
 

@@ -139,7 +139,7 @@ def test_pins() -> None:
     point = {a.name: a.values[0] for a in family.axes(source, facts)}
     assert family.refuses(source, facts, point, [tile(m=128, n=256, k=64), versions("X", 4)]) == []
     assert family.refuses(source, facts, point, [tile(n=96)]) == ["R0.n is cut by 256, not 96"]
-    assert family.refuses(source, facts, point, [versions("X", 3)]) == ["blocks of X have 4 versions, not 3"]
+    assert family.refuses(source, facts, point, [versions("X", 3)]) == ["versions of blocks of X: 4, not 3"]
 
 
 def test_turns_are_order_only() -> None:

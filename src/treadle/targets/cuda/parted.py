@@ -25,7 +25,7 @@ from treadle.ir.ops.fold import Mma, Reduce
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
-from treadle.plan.family import Axis, Point, Setting
+from treadle.plan.family import Axis, Need, Point, Setting
 from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.pieces import one_after_another
@@ -342,6 +342,12 @@ class PartedStreams(Streams):
             return one
         after = self.lane_costs(shape, self.chosen(shape, point))
         return one if after is None else one.then(after)
+
+    def needs(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[Need]:
+        way = self.way(shape_of(program, facts), point)
+        if any(point.get(a.name, a.values[0]) not in a.values for a in self.own_axes(way)):
+            return []
+        return self.costs(self.at(program, facts, point), point).needs(point, pins)
 
     def lane_costs(self, shape: Shape, stream: Stream) -> CostVector | None:
         """What the launches beside the contraction take, which no point changes; None where there are none."""

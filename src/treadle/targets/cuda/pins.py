@@ -30,11 +30,16 @@ def pins_refused(
             case VersionsPin(tensor, count):
                 have = versions.get(tensor, 1)
                 if have != count:
-                    reasons.append(f"blocks of {tensor} have {have} versions, not {count}")
+                    reasons.append(f"versions of blocks of {tensor}: {have}, not {count}")
             case PlacePin(value, where):
                 if where != "register":
                     reasons.append(f"{value} lives in registers, not {where} memory")
     return reasons
+
+
+def asked_for(versions: int, tensor: str, pins: Sequence[Pin]) -> int:
+    """How many versions of a tensor's blocks a point has, or pins ask for in its place."""
+    return next((p.count for p in pins if isinstance(p, VersionsPin) and p.tensor == tensor), versions)
 
 
 def _tile(shape: Shape, cuts: Mapping[str, int], name: str, size: int) -> list[str]:

@@ -19,10 +19,12 @@ from treadle.ir.ops.access import Load
 from treadle.ir.ops.elementwise import Cast, Elementwise
 from treadle.ir.ops.fold import Reduce
 from treadle.plan.cost import CostVector
-from treadle.plan.family import Point
+from treadle.plan.family import Need, Point
+from treadle.plan.pins import Pin
 from treadle.realise.closing import closing, contracted, passing
 from treadle.realise.clusters import Cluster
 from treadle.realise.ring import Stream, row_in, row_of, swizzle_of
+from treadle.targets.cuda.pins import asked_for
 from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape
 from treadle.targets.cuda.stream_boxes import box_of
@@ -45,6 +47,9 @@ from treadle.targets.cuda.stream_groups import FOUND, blocks, groups
 
 SLACK = 1024
 """Bytes lost to rounding the base of shared memory up."""
+
+WIDEST = 256
+"""Columns of the widest instruction."""
 
 TURNS = 168
 """Registers for accumulators and operands of a thread that takes turns: its computation is scheduled in one piece,
@@ -126,9 +131,10 @@ Span = str | int
 
 @dataclass(frozen=True)
 class Slot:
-    """A tile: its spans, its format, whether its depth is contiguous, whether each iteration has another, whether
-    instructions read its slots (else threads do)."""
+    """A tile: the name of what it is a block of, its spans, its format, whether its depth is contiguous, whether each
+    iteration has another, whether instructions read its slots (else threads do)."""
 
+    name: str
     outer: Span
     inner: Span
     dtype: DType
@@ -155,6 +161,7 @@ class StreamCost:
         plain = {id(t) for c in stream.contractions for t in (c.left_tile, c.right_tile)}
         self.slots = [
             Slot(
+                t.tensor,
                 "rows" if t.more else self.span(t.outer),
                 self.span(t.inner),
                 t.value.type.dtype,
@@ -168,6 +175,7 @@ class StreamCost:
             (self.span(c.cols), self.span(c.deep), c.right.type.dtype.bits, c.left_tile is None)
             for c in stream.contractions
         ]
+        self.results = [c.op.result.hint or c.op.result.name.lstrip("%") for c in stream.contractions]
         started = self.started()
         self.carried = [
             self.span(next(p for p in v.type.axes if p != stream.rows.part))
@@ -251,7 +259,7 @@ class StreamCost:
             return "step"
         if stream.columns is not None and part == stream.columns.part:
             return "columns"
-        return whole_extent(part, stream.program) or 64
+        return whole_extent(part, stream.program) or self.shape.extent(part)
 
     def simple(self, block: Block) -> list[tuple[float, list[Span]]]:
         """Simple operations of a block: the weight of an element and the spans of what they make."""
@@ -437,29 +445,61 @@ class StreamCost:
             return True
         if (int(point["flight"]) and not self.follows) or (point["staged"] and not self.stages):
             return True
-        shared = SLACK + (16384 * consumers if point["staged"] else 0) + 512
         for slot in self.slots:
-            shared += slot_bytes(slot, sizes) * int(point["versions" if slot.streamed else "held"])
             if not slot.fits(sizes):
                 return True
             if cluster.size > 1 and size(slot.outer, sizes) % (8 * cluster.size):
                 return True
+        shared = sum(n for _, n in self.shared_parts(point, sizes))
         resident = int(point.get("resident", 1))
         if resident > 1 and (consumers > 1 or resident * (shared + RESERVED) > self.shared + RESERVED):
             return True
         if shared > self.shared:
             return True
-        held = sum(size(cols, sizes) // 2 for cols in self.carried) + self.gathered + self.beside
-        for cols, deep, _, computed in self.products:
+        for cols, _, _, _ in self.products:
             width = size(cols, sizes)
-            if width % 8 or width > 256 or not self.has_atoms(width):
+            if width % 8 or width > WIDEST or not self.has_atoms(width):
                 return True
-            held += width // 2
-            if computed:
-                held += (size(deep, sizes) if isinstance(deep, str) else 128) // 4
-        if held > (TURNS if point["turns"] else {1: 200, 2: 200, 3: 128}[consumers]):
+        if sum(n for _, n in self.register_parts(sizes)) > self.registers(point):
             return True
         return not self.closes(sizes["rows"], sizes["step"])
+
+    def shared_parts(self, point: Point, sizes: dict[str, int], pins: Sequence[Pin] = ()) -> list[tuple[str, int]]:
+        """Bytes of shared memory of a point, by what holds them."""
+        found = [("barriers and alignment", SLACK + 512)]
+        if point["staged"]:
+            found.append(("results", 16384 * int(point["consumers"])))
+        for slot in self.slots:
+            own = int(point["versions"]) if slot.streamed else int(point.get("held", 1))
+            copies = asked_for(own, slot.name, pins) if slot.streamed else own
+            found.append((slot.name, copies * slot_bytes(slot, sizes)))
+        return found
+
+    def register_parts(self, sizes: dict[str, int]) -> list[tuple[str, int]]:
+        """Registers of a consumer's thread, by what holds them."""
+        found = [("carried", sum(size(cols, sizes) // 2 for cols in self.carried))]
+        found.append(("beside", self.gathered + self.beside))
+        for name, (cols, deep, _, computed) in zip(self.results, self.products, strict=True):
+            found.append((name, size(cols, sizes) // 2))
+            if computed:
+                found.append((f"operand of {name}", (size(deep, sizes) if isinstance(deep, str) else 128) // 4))
+        return found
+
+    def registers(self, point: Point) -> int:
+        """What a consumer's thread has of them for all that."""
+        return TURNS if point["turns"] else {1: 200, 2: 200, 3: 128}[int(point["consumers"])]
+
+    def needs(self, point: Point, pins: Sequence[Pin]) -> list[Need]:
+        """What a point takes of shared memory, registers and the width of instructions."""
+        sizes = sizes_of(point)
+        resident = int(point.get("resident", 1))
+        limit = (self.shared + RESERVED) // resident - RESERVED
+        widths = [(name, size(cols, sizes)) for name, (cols, *_) in zip(self.results, self.products, strict=True)]
+        return [
+            Need("shared memory", " bytes", limit, [p for p in self.shared_parts(point, sizes, pins) if p[1]]),
+            Need("a thread's registers", "", self.registers(point), [p for p in self.register_parts(sizes) if p[1]]),
+            *(Need("an instruction's columns", "", WIDEST, [one]) for one in widths),
+        ]
 
     def has_atoms(self, width: int) -> bool:
         """Whether every contraction has an instruction of this width."""

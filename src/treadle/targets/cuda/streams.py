@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint
 from treadle.hardware.atoms import find_atom
 from treadle.ir.core import Program
@@ -15,7 +16,7 @@ from treadle.ir.guard import Bound, Divisible, Fact, Guard, Unit
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
-from treadle.plan.family import Axis, Point
+from treadle.plan.family import Axis, Need, Point
 from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices
 from treadle.realise.closing import closing
@@ -118,9 +119,12 @@ class Streams:
         reasons = [str(f) for f in self.tile_facts(stream, copied(stream, shape)) if not holds(f, shape)]
         if reasons:
             return [f"an engine needs {f}" for f in reasons]
-        for axis, size in self.fixed(stream).items():
-            if size % 64:
-                reasons.append(f"an extent of {size} along {axis} is no multiple of 64")
+        for part in self.fixed(stream):
+            size = whole_extent(part, program)
+            if size is None:
+                reasons.append(self.taken_whole(shape, stream, part))
+            elif size % 64:
+                reasons.append(f"an extent of {size} along {part} is no multiple of 64")
         tried = [closing(stream, rows, s) for rows in (64, 128) for s in self.steps(stream)]
         if stream.all_rows and not holds(self.fit(stream, 1), shape):
             reasons.append(f"{stream.rows.name} has more than 64 rows")
@@ -135,14 +139,22 @@ class Streams:
         """That all rows are rows of the consumers."""
         return Bound(Constraint(64 * consumers - stream.rows.part.extent))
 
-    def fixed(self, stream: Stream) -> dict[str, int]:
+    def taken_whole(self, shape: Shape, stream: Stream, part: Part) -> str:
+        """Why a dimension whose extent is no number cannot be the side of a tile, and what tiles of it would take."""
+        least = {"consumers": 1, "columns": 64, "step": 64, "versions": 2, "turns": False, "staged": False}
+        needs = StreamCost(shape, stream).needs(least, ())
+        exceeded = [str(n) for n in needs if n.total > n.limit]
+        takes = f"; rows of 64 take {'; '.join(exceeded)}" if exceeded else ""
+        return f"{part} is taken whole and its extent ({shape.extent(part)}) is no number of the program{takes}"
+
+    def fixed(self, stream: Stream) -> list[Part]:
         """Whole dimensions among the axes of tiles."""
-        found: dict[str, int] = {}
+        found: list[Part] = []
         open_parts = [stream.step, stream.rows.part, *(a.part for a in stream.region.args if a.kind == "block")]
         for tile in stream.tiles:
             for part in (tile.outer, tile.inner):
-                if part not in open_parts:
-                    found[str(part)] = whole_extent(part, stream.program) or 1
+                if part not in open_parts and part not in found:
+                    found.append(part)
         return found
 
     def steps(self, stream: Stream) -> tuple[int, ...]:
@@ -241,6 +253,9 @@ class Streams:
 
     def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
         return self.costs(shape_of(program, facts), point).cost(point)
+
+    def needs(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[Need]:
+        return self.costs(shape_of(program, facts), point).needs(point, pins)
 
     def costs(self, shape: Shape, point: Point) -> StreamCost:
         """The costs of the points of one form."""

@@ -19,17 +19,17 @@ from treadle.ir.ops.fold import Reduce
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
-from treadle.plan.family import Axis, Point
+from treadle.plan.family import Axis, Need, Point
 from treadle.plan.pins import Pin
 from treadle.realise.blocked import THREADS
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.feeding import Feeding
 from treadle.realise.finding import find_stream
-from treadle.realise.ring import Stream
+from treadle.realise.ring import Stream, Tile
 from treadle.realise.universal import base_facts
 from treadle.realise.warped import CHUNK, atom_for, warped
 from treadle.targets.cuda.ledger import functions_by_hardware
-from treadle.targets.cuda.pins import pins_refused
+from treadle.targets.cuda.pins import asked_for, pins_refused
 from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
 from treadle.targets.cuda.stream_cost import RESERVED
@@ -165,7 +165,7 @@ class Warps:
             tasks *= ceil(extent / size)
         depth = max(1, facts.value(stream.step.dim.extent))
         resident = int(point.get("resident", 1))
-        tensor, held, room, read, filled, loads = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        tensor, held, read, filled, loads = 0.0, 0.0, 0.0, 0.0, 0.0
         for one in stream.contractions:
             across = stream.columns is not None and one.cols == stream.columns.part
             width = columns if across else one.cols.extent.constant
@@ -180,11 +180,8 @@ class Warps:
             read += fragments
             loads += rows * width * step / 2048 + fragments / 512
         for tile in stream.tiles:
-            kept = columns if stream.columns is not None and stream.columns.part in (tile.outer, tile.inner) else rows
-            size = tile.value.type.dtype.bits / 8
-            inner = step if tile.inner == stream.step else kept
-            room += versions * (kept * step // inner) * (inner * size + CHUNK)
-            filled += kept * step * size
+            filled += self.kept(stream, tile, point) * step * tile.value.type.dtype.bits / 8
+        room = sum(n for _, n in self.room(stream, point))
         shared = target(facts).shared_bytes
         if held + OWN > (248 if resident == 1 else 128) or resident * (room + RESERVED) > shared + RESERVED:
             return CostVector(compute=inf)
@@ -197,6 +194,28 @@ class Warps:
         again = tasks * ceil(depth / step) * filled
         memory = max(shape.bytes() / rate.memory, again / rate.cache / 1.6)
         return CostVector(compute=total / rate.clock, memory=memory, launch=rate.launch)
+
+    def kept(self, stream: Stream, tile: Tile, point: Point) -> int:
+        """Rows or columns of a block of an operand."""
+        across = stream.columns is not None and stream.columns.part in (tile.outer, tile.inner)
+        return int(point["columns"] if across else point["rows"])
+
+    def room(self, stream: Stream, point: Point, pins: Sequence[Pin] = ()) -> list[tuple[str, int]]:
+        """Bytes of shared memory of a point, by the tensor whose blocks they hold."""
+        found = [("alignment", CHUNK)]
+        for tile in stream.tiles:
+            kept, step = self.kept(stream, tile, point), int(point["step"])
+            inner = step if tile.inner == stream.step else kept
+            row = inner * tile.value.type.dtype.bits // 8 + CHUNK
+            copies = asked_for(int(point["versions"]), tile.tensor, pins)
+            found.append((tile.tensor, copies * (kept * step // inner) * row))
+        return found
+
+    def needs(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[Need]:
+        stream = self.stream(shape_of(program, facts))
+        assert isinstance(stream, Stream)
+        limit = (target(facts).shared_bytes + RESERVED) // int(point.get("resident", 1)) - RESERVED
+        return [Need("shared memory", " bytes", limit, self.room(stream, point, pins))]
 
     def work(self, shape: Shape, stream: Stream) -> float:
         """Simple instructions in all, without what copies bring and contractions do."""
