@@ -16,6 +16,7 @@ from treadle.checker.verdict import require
 from treadle.ir.core import Block, Op, Program, Region, Sub, Value, values_of
 from treadle.ir.infer import flat_subs
 from treadle.ir.ops.access import Extract, Insert, Load, Store
+from treadle.ir.ops.elementwise import Elementwise
 
 
 def definition(program: Program, name: object) -> tuple[Block, int]:
@@ -243,7 +244,7 @@ def _inline(m: Match, read: Extract) -> None:
         new, m.floating = [*(m.floating or ()), *ys[j:end]], []
         _slice(m, maker, put.value, new, [y for y in ys[:j] if id(y) in m.claimed], wider)
         m.values[read.result.name] = m.value(put.value)
-        made = {v.name: v for op in new for v in op.results}.get(m.value(put.value), put.value)
+        made = {v.name: v for op in (*new, *ys[:end]) for v in op.results}.get(m.value(put.value), put.value)
         if not m.same(read.result.type, made.type):
             wrong(f"{read.result.name} has another type")
         return i + 1, end
@@ -293,41 +294,49 @@ def _slice(m: Match, maker: Region, value: Value, ys: Sequence[Op], shared: Sequ
     make elements that nothing reads, for which no promise was given."""
     touched = stored(m.before.body.ops)
     m.loose = True
-    j = 0
+    left, unlike = list(ys), ""
+    alike: dict[tuple[type[Op], str], list[Op]] = {}
+    for y in (*shared, *ys):
+        alike.setdefault(_kind(y), []).append(y)
     for op in maker.body.ops:
         if effects(op) or not _wanted(maker, op, value):
             continue
-        new = j < len(ys) and type(op) is type(ys[j])
-        same = None if new and m.agrees(op, ys[j]) else next((y for y in shared if m.agrees(op, y)), None)
-        if not new and same is None:
+        found = next((y for y in alike.get(_kind(op), ()) if _done(m, op, y)), None)
+        if found is None:
+            unlike = unlike or next((m.differs(op, y) for y in left if type(y) is type(op)), "")
             continue
+        twins = [found, *(y for y in alike[_kind(op)] if y is not found and m.again(op, y))]
+        left = [y for y in left if not any(y is one for one in twins)]
         for access in accesses(op):
             if isinstance(access, Load):
                 _unchanged(m, access, touched)
                 if m.backwards and wider and any(s.promised for s in flat_subs(access.subs)):
                     wrong(f"{m.said(access)} is promised to be inside its tensor only where an instance reads it")
-        if same is not None:
-            m.bind(op.results, same.results)
-            continue
-        now = ys[j]
-        if m.backwards and isinstance(op, Load) and isinstance(now, Load) and op.fill is not None is now.fill:
-            _filled(m, op, now)
-        else:
-            m.op(op, now)
-        j += 1
     m.loose = False
-    if j < len(ys):
-        wrong(f"{m.said(ys[j])} is new, and nothing says why")
+    if left and not m.backwards:
+        wrong(unlike or f"{m.said(left[0])} is new, and nothing says why")
 
 
-def _filled(m: Match, op: Load, now: Load) -> None:
+def _kind(op: Op) -> tuple[type[Op], str]:
+    return type(op), op.fn if isinstance(op, Elementwise) else ""
+
+
+def _done(m: Match, op: Op, now: Op) -> bool:
+    """Whether a new operation does what one of the region's body does; a step back may leave out a fill."""
+    if m.backwards and isinstance(op, Load) and isinstance(now, Load) and op.fill is not None is now.fill:
+        return _filled(m, op, now)
+    return m.agrees(op, now)
+
+
+def _filled(m: Match, op: Load, now: Load) -> bool:
     """A load with a fill, in the place of one that never leaves its tensor: what was given is right, or promised."""
-    m.fields(op, now, ("fill", "subs"))
     mine, theirs = list(flat_subs(op.subs)), list(flat_subs(now.subs))
     shapes = [[len(s) if isinstance(s, tuple) else 0 for s in x.subs] for x in (op, now)]
     if shapes[0] != shapes[1] or not all(m.same(replace(a, promised=b.promised), b) for a, b in zip(mine, theirs)):
-        wrong(f"{m.said(op)} loads other elements than {m.said(now)}")
+        return False
+    m.fields(op, now, ("fill", "subs"))
     m.bind(op.results, now.results)
+    return True
 
 
 def _wanted(maker: Region, op: Op, value: Value) -> bool:

@@ -69,6 +69,8 @@ class Match:
         self.before, self.after, self.step = before, after, step
         self.facts = extent_facts(before)
         self.values: dict[str, str] = {}
+        self.twins: dict[str, str] = {}
+        """Values of the program after that an operation before them has made already, under the name of that."""
         self.symbols: dict[str, Expr] = {}
         self.handlers: dict[int, Handler] = {}
         self.body_starts: dict[int, Callable[[Match, Sequence[Op]], int]] = {}
@@ -149,26 +151,46 @@ class Match:
                 wrong(f"{self.said(xs[i])} does not stand where the order of the statements puts it")
             else:
                 wrong(f"{self.said(ys[j])} is new, and nothing says why")
-        for op in self.floating or ():
+        for op in () if self.backwards else self.floating or ():
             wrong(f"{self.said(op)} is new, and nothing says why")
         self.floating = around
 
     def floats(self, y: Op) -> bool:
-        """Whether a new operation may wait for the one that it stands for: noted then."""
-        if self.floating is None or id(y) in self.claimed or y.blocks or effects(y):
+        """Whether a new operation may wait for the one that it stands for: noted then. Of a step back, it is one that
+        the step left out."""
+        if self.floating is None or id(y) in self.claimed or (y.blocks and not self.backwards) or effects(y):
             return False
         self.floating.append(y)
         return True
 
     def agrees(self, x: Op, y: Op) -> bool:
-        """Whether two operations without blocks do the same, as far as values are bound."""
-        if type(x) is not type(y) or x.blocks or y.blocks:
-            return False
+        """Whether two operations do the same, as far as values are bound; their results are one then."""
+        return not self.differs(x, y)
+
+    def differs(self, x: Op, y: Op) -> str:
+        """How two operations differ. Where they do not, their results are bound; else nothing is."""
+        if type(x) is not type(y):
+            return f"{self.said(x)} became {self.said(y)}"
+        known = (dict(self.values), dict(self.symbols)) if x.blocks else None
         try:
-            self.fields(x, y)
-        except Refused:
-            return False
-        return True
+            self.op(x, y)
+        except Refused as no:
+            if known is not None:
+                self.values, self.symbols = known
+            else:
+                for v in x.results:
+                    self.values.pop(v.name, None)
+            return no.reason
+        return ""
+
+    def again(self, x: Op, y: Op) -> bool:
+        """Whether an operation does what one that is bound already does: its results are twins then."""
+        bound = [self.value(v) for v in x.results]
+        same = self.agrees(x, y)
+        self.values |= {v.name: name for v, name in zip(x.results, bound)}
+        if same:
+            self.twins |= {w.name: name for w, name in zip(y.results, bound)}
+        return same
 
     def gone(self, op: Op) -> None:
         """An operation that is no longer there had no effect; its values are unbound, so that nothing can use them."""
@@ -296,9 +318,23 @@ class Match:
             wrong(f"{x.name} is used, and it is gone")
         return found
 
+    def _one(self, name: str) -> str:
+        """The name of the first of twins."""
+        return self.twins.get(name, name)
+
+    def _firsts(self, e: Expr) -> Expr:
+        """An expression of the program after with the first of twins for each of its values."""
+
+        def change(atom: Atom) -> Expr | None:
+            if isinstance(atom, Fn) and atom.name in self.twins:
+                return of(Fn(self.twins[atom.name], tuple(a.rewrite(change) for a in atom.args)))
+            return None
+
+        return e.rewrite(change) if self.twins and e.functions else e
+
     def same_values(self, xs: Sequence[Value], ys: Sequence[Value], what: str) -> None:
         """Values pairwise."""
-        if [self.value(x) for x in xs] != [y.name for y in ys]:
+        if len(xs) != len(ys) or not all(map(self.same, xs, ys)):
             wrong(f"{what} is {', '.join(y.name for y in ys)} instead of {', '.join(self.value(x) for x in xs)}")
 
     def expr(self, e: Expr) -> Expr:
@@ -320,9 +356,9 @@ class Match:
         """What a field holds."""
         match x:
             case Value():
-                return isinstance(y, Value) and self.value(x) == y.name
+                return isinstance(y, Value) and self._one(self.value(x)) == self._one(y.name)
             case Expr():
-                return isinstance(y, Expr) and self.facts.equal(self.expr(x), y)
+                return isinstance(y, Expr) and self.facts.equal(self._firsts(self.expr(x)), self._firsts(y))
             case Part():
                 return (
                     isinstance(y, Part) and x.dim.name == y.dim.name and self.same(x.lo, y.lo) and self.same(x.hi, y.hi)

@@ -129,30 +129,7 @@ def distribute(program: Program, value: str, disjoint: list[list[str]] | None = 
             load,
         )
     _unchanged(d, load, [owner])
-    wide: list[Sub] = []
-    facts = extents_known(d.program).also(*_ranges(d, owner))
-    made = {v.name for op in owner.body.walk() for v in op.results} | {v.name for v in owner.carried}
-    for sub in load.subs:
-        one = _widened(owner, sub) if isinstance(sub, Sub) else None
-        if one is None or one.promised or (one.index is not None and one.index.functions & made):
-            raise d.no(
-                FormUnsupported,
-                f"the subscript {sub} of {load.tensor}",
-                f"arguments of {owner.name}, or what is the same in all its instances",
-                "subscripts of another form stay where they are",
-                load,
-            )
-        dim = load.tensor.dims[len(wide)]
-        inside = (ge(one.index, 0), lt(one.index, dim.extent)) if one.index is not None else ()
-        if not all(facts.implies(c) for c in inside):
-            raise d.no(
-                FormUnsupported,
-                f"{one.index} may leave {dim} where {owner.name} has no instance",
-                "an index that is inside whether the region runs or not",
-                "the load stays where it is",
-                load,
-            )
-        wide.append(one)
+    wide = list(_wide(d, owner, load))
     axes = tuple(s.part for s in wide if s.part is not None)
     if len({a.dim for a in axes}) < len(axes) or any(not isinstance(s, Sub) for s in load.subs):
         raise d.no(FormUnsupported, f"two axes along one dimension of {load.tensor}", "one axis each", "alias", load)
@@ -164,6 +141,33 @@ def distribute(program: Program, value: str, disjoint: list[list[str]] | None = 
     at = owner.body.ops.index(load)
     owner.body.ops[at] = Extract(source=whole.result, subs=inner, results=load.results, span=load.span)
     return d.finish()
+
+
+def _wide(d: Draft, owner: Region, load: Load) -> Iterator[Sub]:
+    """The subscripts of a load for all instances of a region. *Errors*: `rules/form`."""
+    facts = extents_known(d.program).also(*_ranges(d, owner))
+    made = {v.name for op in owner.body.walk() for v in op.results} | {v.name for v in owner.carried}
+    for sub, dim in zip(load.subs, load.tensor.dims, strict=True):
+        one = _widened(owner, sub) if isinstance(sub, Sub) else None
+        other = one is not None and one.part is not None and one.part.dim.root is not dim.root
+        if one is None or other or one.promised or (one.index is not None and one.index.functions & made):
+            raise d.no(
+                FormUnsupported,
+                f"the subscript {sub} of {load.tensor}",
+                f"arguments of {owner.name} over {dim}, or what is the same in all its instances",
+                "subscripts of another form stay where they are",
+                load,
+            )
+        inside = (ge(one.index, 0), lt(one.index, dim.extent)) if one.index is not None else ()
+        if not all(facts.implies(c) for c in inside):
+            raise d.no(
+                FormUnsupported,
+                f"{one.index} may leave {dim} where {owner.name} has no instance",
+                "an index that is inside whether the region runs or not",
+                "the load stays where it is",
+                load,
+            )
+        yield one
 
 
 def _ranges(d: Draft, owner: Region) -> Iterator[Constraint]:

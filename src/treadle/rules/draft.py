@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from treadle.algebra.expr import Expr
@@ -143,8 +143,22 @@ class Draft:
 
     def clean(self) -> None:
         """Operations without effect that nothing uses are dropped, and carried values that nothing reads."""
-        while drop_slots(self.program.body) or _drop(self.program.body, _used(self.program.body)):
+        while drop_slots(self.program.body) or self.drop():
             pass
+
+    def drop(self, but: Collection[str] = ()) -> bool:
+        """Operations without effect that nothing uses are dropped but those of values in `but`; whether there were."""
+        return _drop(self.program.body, _used(self.program.body) | set(but))
+
+    def idle(self) -> set[str]:
+        """Names of the values of the program before that nothing uses."""
+        other = Draft(self.before, self.kind, {})
+        names = set(other.values)
+        while other.drop():
+            pass
+        other.values.clear()
+        other._index_names()
+        return names - other.values
 
     def finish(self) -> tuple[Program, Step]:
         """The program after the edit, which is well formed, and its step."""

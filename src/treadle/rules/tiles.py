@@ -36,75 +36,123 @@ def materialise(program: Program, value: str, disjoint: list[list[str]] | None =
     `rules/overwritten` where its sources are stored to.
     """
     d = Draft(program, "materialise", {"value": value})
+    idle = d.idle()
+    op, kept, chain = _kept(d, value, idle)
+    block, place = d.home(op)
+    wanted = list(needed(block, kept))
+    _sources(d, block, wanted, kept)
+    front = _Front(d, op, kept)
+    used = _symbols(wanted, kept)
+    for arg in [a for r in chain for a in r.args if used & {a.name, f"{a.name}.start", f"{a.name}.stop"}]:
+        if front.takes(arg):  # elements beside a range are computed too
+            wanted = [y for x in wanted for y in _inside(d, x)]
+    blank, region, read = front.made(wanted, chain[0].name)
+    block.ops[place] = read
+    outer, at = d.home(chain[0])
+    outer.ops[at:at] = [blank, region]
+    while d.drop(idle):  # what was idle before is none of this step
+        pass
+    return d.finish()
+
+
+def _kept(d: Draft, value: str, idle: set[str]) -> tuple[Op, Value, list[Region]]:
+    """The operation that makes the value, the value, and the regions around, the outermost parallel."""
     op = d.definition(value)
     kept = next((v for v in op.results if v.name == value), None)
-    block, place = d.home(op)
-    chain = around(d.program.body, block)
+    chain = around(d.program.body, d.home(op)[0])
     if kept is None or len(op.results) != 1 or not chain or chain[0].kind != "parallel":
         raise d.no(
             FormUnsupported, f"{value} is no value of a parallel region", "the only result there", "name one", op
         )
-    wanted = list(needed(block, kept))
-    _sources(d, block, wanted, kept)
-    used = _symbols(wanted, kept)
-    args = [a for r in chain for a in r.args if used & {a.name, f"{a.name}.start", f"{a.name}.stop"}]
-    cloner = Cloner(lambda v: d.fresh(v.type, v.hint), d.symbols)
-    mine: list[RegionArg] = []
-    axes, subs, puts = list[Part](), list[Sub](), list[Sub]()
-    along = {a.part: a for a in args if a.kind == "block"}
-    for arg in args:
-        new = replace(arg, name=d.symbols.fresh(arg.name), reversed=False)
-        if (arg.domain.lo, arg.domain.hi) != (ZERO, arg.domain.dim.extent) and arg.kind == "block":
-            new = replace(new, domain=arg.domain.dim.whole())
-            wanted = [y for x in wanted for y in _inside(d, x)]
-        mine.append(new)
-        if (new.domain.lo, new.domain.hi) != (ZERO, arg.domain.dim.extent) or arg.size is not None:
-            raise d.no(FormUnsupported, f"{arg.name} over {arg.domain}", "a whole dimension", "cut it elsewhere", op)
+    if value in idle:
+        raise d.no(FormUnsupported, f"nothing needs {value}", "a value that is read", "leave it", op)
+    if isinstance(op, Full) and op.number is None:
+        raise d.no(FormUnsupported, f"{value} has no elements yet", "a value that is computed", "leave it", op)
+    return op, kept, chain
+
+
+class _Front:
+    """A region in front of others that makes a value of theirs: its arguments, and the tile that it fills."""
+
+    def __init__(self, d: Draft, op: Op, kept: Value) -> None:
+        self.d, self.op, self.kept = d, op, kept
+        self.cloner = Cloner(lambda v: d.fresh(v.type, v.hint), d.symbols)
+        self.args: list[RegionArg] = []
+        self.blocks: dict[Part, RegionArg] = {}
+        """The new argument, by the part that the one it stands for gives."""
+        self.axes: list[Part] = []
+        self.subs: list[Sub] = []
+        self.puts: list[Sub] = []
+
+    def takes(self, arg: RegionArg) -> bool:
+        """An argument of the region in the place of one that the value hangs on; whether it goes further than that."""
+        new = replace(arg, name=self.d.symbols.fresh(arg.name), reversed=False)
+        whole = (arg.domain.lo, arg.domain.hi) == (ZERO, arg.domain.dim.extent)
+        if (not whole and arg.kind == "each") or arg.size is not None:
+            raise self.no(f"{arg.name} over {arg.domain}", "a whole dimension", "cut it elsewhere")
+        new = replace(new, domain=arg.domain.dim.whole())
+        self.args.append(new)
         if arg.kind == "each":
-            axes.append(arg.domain.dim.whole())
-            subs.append(Sub(index=arg.index))
-            puts.append(Sub(index=new.index))
-            cloner.symbols[arg.name] = new.index
-        else:
-            cloner.symbols |= {f"{arg.name}.start": new.part.lo, f"{arg.name}.stop": new.part.hi}
-            if arg.part not in kept.type.axes:
-                raise d.no(
-                    FormUnsupported,
-                    f"{value} has no axis along the blocks of {arg.name}",
-                    "an element for each coordinate",
-                    "compute it again instead",
-                    op,
+            self.axes.append(new.domain)
+            self.subs.append(Sub(index=arg.index))
+            self.puts.append(Sub(index=new.index))
+            self.cloner.symbols[arg.name] = new.index
+            return False
+        self.cloner.symbols |= {f"{arg.name}.start": new.part.lo, f"{arg.name}.stop": new.part.hi}
+        if arg.part not in self.kept.type.axes:
+            raise self.no(
+                f"{self.kept.name} has no axis along the blocks of {arg.name}",
+                "an element for each coordinate",
+                "compute it again instead",
+            )
+        self.blocks[arg.part] = new
+        return not whole
+
+    def made(self, ops: Sequence[Op], stem: str) -> tuple[Full, Region, Extract]:
+        """The tile before it is filled, the region that does, and what reads the value of an instance."""
+        d, kept = self.d, self.kept
+        tile = self._tile()
+        blank = Full(number=None, results=[d.fresh(tile, kept.hint)])
+        made = [self.cloner.op(x) for x in ops]
+        for x in Block(made).walk():
+            if isinstance(x, Region) and not x.name:
+                x.name = d.regions.fresh(stem)
+        own, whole, put = (d.fresh(tile, kept.hint) for _ in range(3))
+        insert = Insert(source=own, subs=tuple(self.puts), value=self.cloner.value(kept), results=[put])
+        region = Region(
+            kind="parallel",
+            args=self.args,
+            inits=[blank.result],
+            carried=[own],
+            body=Block([*made, insert], [put]),
+            results=[whole],
+            name=d.regions.fresh(f"{stem}_{re.sub(r'[^A-Za-z0-9_]', '_', kept.hint or 'kept')}"),
+            span=self.op.span,
+        )
+        return blank, region, Extract(source=whole, subs=tuple(self.subs), results=[kept], span=self.op.span)
+
+    def _tile(self) -> TileType:
+        """The type of the tile: an axis for each argument, and those of the value."""
+        for axis in self.kept.type.axes:
+            arg = self.blocks.get(axis)
+            self.axes.append(axis if arg is None else arg.domain)
+            self.subs.append(Sub(part=axis))
+            self.puts.append(Sub(part=axis if arg is None else arg.part))
+        if len({a.dim for a in self.axes}) < len(self.axes):
+            raise self.no(f"two axes of {self.kept.name} along one dimension", "one axis each", "alias")
+        known = {s for d in self.d.program.dims for s in d.extent.symbols} | {s.name for s in self.d.program.scalars}
+        for axis in self.axes:
+            if any(e.functions or e.symbols - known for e in (axis.lo, axis.hi)):
+                raise self.no(
+                    f"how long {self.kept.name} is along {axis} is known in an instance",
+                    "axes that are known in front of all regions",
+                    "keep a value that is known whole",
                 )
-    for axis in kept.type.axes:
-        arg = along.get(axis)
-        axes.append(axis if arg is None else arg.domain.dim.whole())
-        subs.append(Sub(part=axis))
-        puts.append(Sub(part=axis if arg is None else mine[args.index(arg)].part))
-    if len({a.dim for a in axes}) < len(axes):
-        raise d.no(FormUnsupported, f"two axes of {value} along one dimension", "one axis each", "alias", op)
-    tile = TileType(kept.type.dtype, tuple(axes))
-    blank = Full(number=None, results=[d.fresh(tile, kept.hint)])
-    made = [cloner.op(x) for x in wanted]
-    for x in Block(made).walk():
-        if isinstance(x, Region) and not x.name:
-            x.name = d.regions.fresh(chain[0].name)
-    own, whole, put = (d.fresh(tile, kept.hint) for _ in range(3))
-    insert = Insert(source=own, subs=tuple(puts), value=cloner.value(kept), results=[put])
-    region = Region(
-        kind="parallel",
-        args=mine,
-        inits=[blank.result],
-        carried=[own],
-        body=Block([*made, insert], [put]),
-        results=[whole],
-        name=d.regions.fresh(f"{chain[0].name}_{re.sub(r'[^A-Za-z0-9_]', '_', kept.hint or 'kept')}"),
-        span=op.span,
-    )
-    block.ops[place] = Extract(source=whole, subs=tuple(subs), results=[kept], span=op.span)
-    outer, at = d.home(chain[0])
-    outer.ops[at:at] = [blank, region]
-    d.clean()
-    return d.finish()
+        return TileType(self.kept.type.dtype, tuple(self.axes))
+
+    def no(self, found: str, expected: str, hint: str) -> Exception:
+        """A refusal."""
+        return self.d.no(FormUnsupported, found, expected, hint, self.op)
 
 
 def _inside(d: Draft, op: Op) -> list[Op]:
