@@ -1,219 +1,320 @@
 """Moving a tile from one distribution of registers to another: renaming, shuffles, or shared memory.
 
 Distributions are bit layouts `slot, lane, warp -> element`. The element that a destination holds is found in the source
-by linear algebra, `C = source^-1 . destination`, where replicas leave a choice: holders in the same thread are taken
-before holders in the same warp. Then
+by linear algebra, `C = source^-1 . destination`, where replicas leave a choice. Then
 
 - registers only: the destination's slots are other names of the source's,
-- same warp: one shuffle a slot, after a permutation of each lane's slots that lets every lane give one value a round,
-- else: through shared memory, where a shift of banks by the segment's number keeps accesses apart.
+- same warp: shuffles, always. In a round each lane gives one slot, to as many lanes as want it, and gets one. A round
+  is a coset of a space of (slot, lane) pairs of the destination that meets neither the slots of one lane (a lane gets
+  one) nor what comes out of one lane (a lane gives one); the largest such space makes the fewest rounds,
+- else: through shared memory (`algebra.staging`).
 
 *Source*: Linear Layouts (arXiv 2505.23819), section on conversions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from treadle.algebra.bits import BitLayout, Space, pack, unpack, width
+from treadle.algebra.bits import BitLayout, Space, pack, width
 from treadle.algebra.layouts import LayoutUndefined
+from treadle.algebra.spans import avoiding, extending, meeting
 
 LABELS = ("slot", "lane", "warp")
 Way = Literal["rename", "shuffle", "shared"]
 
 
 @dataclass(frozen=True)
-class Conversion:
-    """A way to move data. `holder`: destination (slot, lane, warp) -> source (slot, lane, warp) of the element.
+class Round:
+    """One shuffle. Lane l gives slot `give ^ gives(l)`; if `l ^ shift` is among the takers, it gets what lane
+    `source ^ takes(l ^ shift)` gives and puts it into slot `put ^ puts(l ^ shift)` (maps of `Shuffles`)."""
 
-    For "shuffle": in round k the destination's lane l fills slot `k ^ turn(l)` from `holder` of it; in each round every
-    source lane gives one slot only."""
+    give: int
+    source: int
+    shift: int
+    put: int
+
+
+@dataclass(frozen=True)
+class Shuffles:
+    """Rounds of shuffles in a warp. `gives`: lane -> slot of the source, `takes`: lane -> lane, `puts`: lane -> slot of
+    the destination; `takers`: the lanes, but for a round's shift, that get something; `apart`: (slot, lane) pairs of
+    the destination, packed, that tell rounds from one another.
+
+    *Ensures*: the rounds of a warp fill each slot of `filled`, of every lane, once."""
+
+    gives: BitLayout
+    takes: BitLayout
+    puts: BitLayout
+    takers: tuple[int, ...]
+    apart: tuple[int, ...]
+    holder: BitLayout
+
+    @property
+    def count(self) -> int:
+        """Rounds, with those in which no lane gets anything from another."""
+        return 1 << len(self.apart)
+
+    @property
+    def everyone(self) -> bool:
+        """Whether all lanes get something in each round."""
+        return len(self.takers) == width_of(self.takes.ins, "lane")
+
+    def round(self, k: int, warp: int) -> Round:
+        """Round k of a warp."""
+        slots = width_of(self.puts.outs, "slot")
+        at = 0
+        for i, x in enumerate(self.apart):
+            at ^= x if k >> i & 1 else 0
+        put, shift = at & ((1 << slots) - 1), at >> slots
+        source = self.holder(slot=put, lane=shift, warp=warp)
+        return Round(source["slot"] ^ self.gives.apply(source["lane"]), source["lane"], shift, put)
+
+    def moved(self, k: int, warp: int) -> Iterator[tuple[int, int, int, int]]:
+        """What round k does in a warp: the lanes that get, into which slot, the lane that gives, out of which slot."""
+        one = self.round(k, warp)
+        among: list[int] = [0]
+        for t in self.takers:
+            among += [x ^ t for x in among]
+        for at in among:
+            giver = one.source ^ self.takes.apply(at)
+            yield at ^ one.shift, one.put ^ self.puts.apply(at), giver, one.give ^ self.gives.apply(giver)
+
+    def stays(self, k: int) -> bool:
+        """Whether round k moves nothing between lanes, in any warp."""
+        still = self._still()
+        return still is not None and not _sum(x for i, x in enumerate(still) if k >> i & 1)
+
+    @property
+    def moving(self) -> int:
+        """Rounds that move something between lanes."""
+        still = self._still()
+        return self.count - (0 if still is None else 1 << len(self.apart) - len(extending([], still)))
+
+    def _still(self) -> list[int] | None:
+        """How far, in lanes, what tells rounds apart moves; None where something moves in every round."""
+        slots, theirs = width_of(self.puts.outs, "slot"), width_of(self.gives.outs, "slot")
+
+        def far(x: int) -> int:
+            lanes = (1 << width_of(self.takes.ins, "lane")) - 1
+            return (self.holder.apply(x) >> theirs ^ x >> slots) & lanes
+
+        together = [self.puts.apply(t) | t << slots for t in self.takers]
+        first = slots + width_of(self.takes.ins, "lane")
+        warps = [1 << first + i for i in range(width_of(self.holder.ins, "warp"))]
+        return None if any(map(far, (*together, *warps))) else [far(x) for x in self.apart]
+
+    @property
+    def filled(self) -> tuple[int, ...]:
+        """Slots of the destination that rounds fill, as directions; the others repeat them."""
+        return tuple(_kept(self.holder, width_of(self.puts.outs, "slot")))
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A way to move data. `holder`: destination (slot, lane, warp) -> source (slot, lane, warp) of the element;
+    `shuffles`, for that way: its rounds."""
 
     way: Way
     holder: BitLayout
-    turn: BitLayout | None = None
+    shuffles: Shuffles | None = None
 
     @property
     def rounds(self) -> int:
-        """Shuffles a thread executes."""
-        if self.way != "shuffle" or self.turn is None:
-            return 0
-        return sum(1 for k in range(1 << dict(self.holder.ins)["slot"]) if not self._stays(k))
+        """Shuffles a thread executes, of one register each."""
+        return 0 if self.shuffles is None else self.shuffles.moving
 
-    def _stays(self, k: int) -> bool:
-        """Round k moves nothing between lanes."""
-        return all(got == lane for lane, (got, _) in enumerate(self.round(k, 0)))
 
-    def round(self, k: int, warp: int) -> Iterator[tuple[int, int]]:
-        """For each destination lane of a warp: (source lane, source slot) of what it gets in round k."""
-        assert self.turn is not None
-        for lane in range(1 << dict(self.holder.ins)["lane"]):
-            slot = k ^ self.turn(lane=lane)["slot"]
-            source = self.holder(slot=slot, lane=lane, warp=warp)
-            yield source["lane"], source["slot"]
+def width_of(space: Space, label: str) -> int:
+    """The bits of a label."""
+    return dict(space)[label]
+
+
+def images_of(layout: BitLayout, label: str) -> list[int]:
+    """Where the bits of a label go."""
+    at = 0
+    for name, count in layout.ins:
+        if name == label:
+            return list(layout.images[at : at + count])
+        at += count
+    return []
 
 
 def convert(source: BitLayout, destination: BitLayout) -> Conversion:
     """The cheapest way that moves every element.
 
     *Requires*: both have the inputs slot, lane, warp and the same outputs; lanes and warps agree in number.
-    *Ensures*: `source.apply(holder.apply(x)) == destination.apply(x)`.
+    *Ensures*: `source.apply(holder.apply(x)) == destination.apply(x)`; the way is "rename" exactly when each slot of
+    the destination is one slot of the source in all threads, else "shuffle" exactly when each warp holds in the source
+    what it holds in the destination. Rounds are as few as the holder allows: the more of what a lane gets and of what a
+    lane gives.
     *Errors*: `layout/undefined` for distributions of different tiles, and when the source misses an element."""
     for side in (source, destination):
         if tuple(k for k, _ in side.ins) != LABELS:
             raise _undefined(f"the inputs {side.ins}", "slot, lane, warp")
     if source.outs != destination.outs or source.ins[1:] != destination.ins[1:]:
         raise _undefined(f"{source.ins} of {source.outs}", f"{destination.ins} of {destination.outs}")
-    for fixed, way in (("thread", "rename"), ("warp", "shuffle"), ("none", "shared")):
-        holder = _holder(source, destination, fixed)
-        if holder is None:
-            continue
-        if way == "rename":
-            return Conversion("rename", holder)
-        if way == "shared":
-            return Conversion("shared", holder)
-        turn = _turn(holder)
-        if turn is not None:
-            return Conversion("shuffle", holder, turn)
-    raise _undefined("elements that the source does not hold", "a source that covers the tile")
+    holder = _renamed(source, destination)
+    if holder is not None:
+        return Conversion("rename", holder)
+    ways = [_shuffles(h) for h in _in_warp(source, destination)]
+    if ways:
+        best = min(ways, key=lambda s: (s.moving, s.count))
+        return Conversion("shuffle", best.holder, best)
+    found = [source.solve(image) for image in destination.images]
+    if any(x is None for x in found):
+        raise _undefined("elements that the source does not hold", "a source that covers the tile")
+    return Conversion("shared", BitLayout(destination.ins, source.ins, tuple(x for x in found if x is not None)))
 
 
-def _holder(source: BitLayout, destination: BitLayout, fixed: str) -> BitLayout | None:
-    """`source^-1 . destination` with the lane and warp of the destination kept as `fixed` says, or None."""
-    free = {"thread": ("slot",), "warp": ("slot", "lane"), "none": LABELS}[fixed]
-    part = _restricted(source, free)
+def _renamed(source: BitLayout, destination: BitLayout) -> BitLayout | None:
+    """Each thread's own registers under other names, or None."""
+    if source.images[width_of(source.ins, "slot") :] != destination.images[width_of(destination.ins, "slot") :]:
+        return None
+    slots = _part(source, ("slot",))
     images: list[int] = []
-    at = 0
-    for label, bits in destination.ins:
-        for i in range(bits):
-            kept = {} if label in free else {label: 1 << i}
-            wanted = destination.images[at] ^ source.apply(pack(source.ins, kept))
-            at += 1
-            if fixed == "thread" and label != "slot":
-                if wanted:  # the slot would hang on the thread: no mere name
-                    return None
-                images.append(pack(source.ins, kept))
-                continue
-            found = _nearest(part, wanted, label, i)
-            if found is None:
-                return None
-            images.append(pack(source.ins, {**unpack(part.ins, found), **kept}))
+    for image in images_of(destination, "slot"):
+        found = slots.solve(image)
+        if found is None:
+            return None
+        images.append(found)
+    first = width_of(source.ins, "slot")
+    images += [1 << first + i for i in range(len(destination.images) - len(images))]
     return BitLayout(destination.ins, source.ins, tuple(images))
 
 
-def _restricted(layout: BitLayout, labels: tuple[str, ...]) -> BitLayout:
-    """The layout on some of its labels, the others 0."""
+# ---- holders in the same warp
+
+
+def _in_warp(source: BitLayout, destination: BitLayout) -> list[BitLayout]:
+    """Holders in the same warp: the nearest, and one in which replicas share the giving. Empty where there are none."""
+    own, whole = _part(source, ("slot",)), _part(source, ("slot", "lane"))
+    slots = width_of(source.ins, "slot")
+    warps: list[int] = []
+    for i, image in enumerate(images_of(destination, "warp")):
+        bit = pack(source.ins, {"warp": 1 << i})
+        found = whole.solve(image ^ source.apply(bit))
+        if found is None:
+            return []
+        warps.append(bit ^ found)
+    wanted = [*images_of(destination, "slot"), *images_of(destination, "lane")]
+    near: list[int] = []
+    kept: list[int] = []  # slots of the destination that are no sums of slots before them
+    for i, image in enumerate(wanted[: width_of(destination.ins, "slot")]):
+        before = BitLayout((("k", len(kept)),), destination.outs, tuple(wanted[k] for k in kept)).solve(image)
+        if before is not None:
+            near.append(_sum(near[k] for j, k in enumerate(kept) if before >> j & 1))
+            continue
+        kept.append(i)
+        found = own.solve(image)
+        found = whole.solve(image) if found is None else found
+        if found is None:
+            return []
+        near.append(found)
+    for i, image in enumerate(images_of(destination, "lane")):
+        bit = 1 << slots + i
+        found = own.solve(image ^ source.apply(bit))
+        found = whole.solve(image) if found is None else found ^ bit
+        if found is None:
+            return []
+        near.append(found)
+    spread = _spread(source, own, whole, wanted)
+    sections = [near, [spread.apply(x) for x in wanted]]
+    return [BitLayout(destination.ins, source.ins, (*images, *warps)) for images in sections]
+
+
+def _spread(source: BitLayout, own: BitLayout, whole: BitLayout, wanted: Sequence[int]) -> BitLayout:
+    """element -> (slot, lane) of the source, on what is wanted: of what one lane holds in its slots, each lane that
+    holds the same gives a part."""
+    slots = width_of(source.ins, "slot")
+    alike: list[int] = []  # (slot, lane) pairs that hold 0, with lanes that differ
+    for z in whole.kernel():
+        if extending([x >> slots for x in alike], [z >> slots]):
+            alike.append(z)
+    mine = meeting(wanted, own.images)
+    values = [_found(own, x) ^ (alike[i] if i < len(alike) else 0) for i, x in enumerate(mine)]
+    more = extending(mine, wanted)
+    values += [_found(whole, x) for x in more]
+    return linear([*mine, *more], values, source.outs, source.ins)
+
+
+def _found(layout: BitLayout, image: int) -> int:
+    found = layout.solve(image)
+    assert found is not None, "what is wanted is in the warp"
+    return found
+
+
+def linear(given: Sequence[int], values: Sequence[int], ins: Space, outs: Space) -> BitLayout:
+    """A linear map with these values, and 0 on a complement of what is given.
+
+    *Requires*: there is one. *Ensures*: `linear(xs, vs, ...).apply(xs[i]) == vs[i]`."""
+    bits = width(ins)
+    kept = extending([], given)
+    more = extending(kept, [1 << i for i in range(bits)])
+    coordinates = BitLayout((("k", bits),), ins, (*kept, *more)).right_inverse()
+    by_vector = dict(zip(reversed(given), reversed(values), strict=True))
+    table = BitLayout((("k", bits),), outs, (*(by_vector[x] for x in kept), *(0 for _ in more)))
+    return table.compose(coordinates)
+
+
+def _part(layout: BitLayout, labels: tuple[str, ...]) -> BitLayout:
+    """The layout on the first of its labels, the others 0."""
     ins: Space = tuple((k, n) for k, n in layout.ins if k in labels)
-    images: list[int] = []
-    at = 0
-    for label, bits in layout.ins:
-        if label in labels:
-            images += layout.images[at : at + bits]
-        at += bits
-    return BitLayout(ins, layout.outs, tuple(images))
+    return BitLayout(ins, layout.outs, layout.images[: sum(n for _, n in ins)])
 
 
-def _nearest(part: BitLayout, wanted: int, label: str, bit: int) -> int | None:
-    """A holder of `wanted`; the same bit of the same label where that is one (replicas)."""
-    if any(k == label and bit < n for k, n in part.ins):
-        same = pack(part.ins, {label: 1 << bit})
-        if part.apply(same) == wanted:
-            return same
-    return part.solve(wanted)
+# ---- rounds
 
 
-def _turn(holder: BitLayout) -> BitLayout | None:
-    """lane -> slot such that in every round (slots `k ^ turn(lane)`) the source lane is another one for each lane.
-
-    Without a turn the source lane of lane l is D(l); its missing directions are filled from what the slots reach."""
-    sizes = dict(holder.ins)
-    lanes, slots = sizes["lane"], sizes["slot"]
-    reached = [unpack(holder.outs, image)["lane"] for image in holder.images]
-    by_slot, by_lane = reached[:slots], reached[slots : slots + lanes]
-    turn = [0] * lanes
-    now = list(by_lane)
-    for _ in range(lanes + 1):
-        square = BitLayout((("lane", lanes),), (("lane", lanes),), tuple(now))
-        loose = square.kernel()
-        if not loose:
-            return BitLayout((("lane", lanes),), (("slot", slots),), tuple(turn))
-        # One lane direction that goes nowhere gets a slot direction that leads outside the present image.
-        outside = next((i for i, x in enumerate(by_slot) if square.solve(x) is None), None)
-        if outside is None:
-            return None
-        lane = (loose[0] & -loose[0]).bit_length() - 1
-        turn[lane] ^= 1 << outside
-        now[lane] ^= by_slot[outside]
-    return None
-
-
-@dataclass(frozen=True)
-class Staging:
-    """A shared-memory layout `offset -> element` between two distributions, and its worst bank conflicts (1: none)."""
-
-    layout: BitLayout
-    write_conflicts: int
-    read_conflicts: int
-
-    @property
-    def total(self) -> int:
-        """Both directions; 2 is none."""
-        return self.write_conflicts + self.read_conflicts
+def _shuffles(holder: BitLayout) -> Shuffles:
+    """The rounds for a holder in the same warp."""
+    slots, lanes, theirs = (
+        width_of(x, k) for x, k in ((holder.ins, "slot"), (holder.ins, "lane"), (holder.outs, "slot"))
+    )
+    lane, slot = (("lane", lanes),), (1 << theirs) - 1
+    kept = _kept(holder, slots)
+    space = [*kept, *(1 << slots + i for i in range(lanes))]
+    given = {x: holder.apply(x) & (1 << theirs + lanes) - 1 for x in space}
+    same = _zeros(space, [given[x] for x in space])  # lanes that get one and the same
+    giver = _zeros(space, [given[x] >> theirs for x in space])  # what comes out of one lane
+    together = [*same, *avoiding(space, kept, giver, same)]
+    takers = [x >> slots for x in together]
+    member = linear(takers, together, lane, holder.ins)
+    takes = tuple(holder.apply(x) >> theirs & (1 << lanes) - 1 for x in member.images)
+    gave = [holder.apply(x) for x in together]
+    return Shuffles(
+        linear([x >> theirs for x in gave], [x & slot for x in gave], lane, (("slot", theirs),)),
+        BitLayout(lane, lane, takes),
+        BitLayout(lane, (("slot", slots),), tuple(x & (1 << slots) - 1 for x in member.images)),
+        tuple(takers),
+        tuple(extending(together, space)),
+        holder,
+    )
 
 
-def bank_conflicts(memory: BitLayout, distribution: BitLayout, bytes: int, banks: int = 32) -> int:
-    """The most different 4-byte words of one bank that are wanted at once when lanes access a slot each, by counting.
-
-    Lanes that go at once: those whose elements make up one row of all banks. *Requires*: `memory` is one-to-one,
-    `offset -> element`; `bytes` is a power of two."""
-    inverse = memory.right_inverse()
-    sizes = dict(distribution.ins)
-    lanes = 1 << sizes["lane"]
-    together = min(lanes, 4 * banks // max(4, bytes))
-    worst = 1
-    for slot in range(1 << sizes["slot"]):
-        for first in range(0, lanes, together):
-            words: dict[int, set[int]] = {}
-            for lane in range(first, first + together):
-                element = distribution.apply(pack(distribution.ins, {"slot": slot, "lane": lane}))
-                start = inverse.apply(element) * bytes
-                for word in range(start // 4, (start + bytes - 1) // 4 + 1):
-                    words.setdefault(word % banks, set()).add(word)
-            worst = max(worst, *(len(w) for w in words.values()))
-    return worst
+def _kept(holder: BitLayout, slots: int) -> list[int]:
+    """The slots, as bits, that are no repetitions of slots before them."""
+    found: list[int] = []
+    for i in range(slots):
+        if extending([holder.images[k.bit_length() - 1] for k in found], [holder.images[i]]):
+            found.append(1 << i)
+    return found
 
 
-def stage(source: BitLayout, destination: BitLayout, bytes: int) -> Staging:
-    """A shared-memory layout for writing from `source` and reading into `destination` with the fewest conflicts found.
-
-    Candidates: elements in order, and in order with bits inside a row of banks shifted (xor) by bits of the row's
-    number. *Ensures*: the layout is one-to-one; conflicts are those that `bank_conflicts` counts, never more than
-    those of the plain order."""
-    bits = width(source.outs)
-    row = (128 // bytes).bit_length() - 1  # offset bits inside one row of all banks
-    best: Staging | None = None
-    for images in _shifted(bits, row):
-        layout = BitLayout((("offset", bits),), source.outs, images)
-        found = Staging(layout, bank_conflicts(layout, source, bytes), bank_conflicts(layout, destination, bytes))
-        if best is None or found.total < best.total:
-            best = found
-        if best.total == 2:
-            break
-    assert best is not None, "the plain order comes first"
-    return best
+def _zeros(vectors: Sequence[int], images: Sequence[int]) -> list[int]:
+    """A basis of the sums of vectors whose images add up to 0."""
+    bits = max((x.bit_length() for x in images), default=0)
+    found = BitLayout((("k", len(images)),), (("x", bits),), tuple(images)).kernel()
+    return [_sum(v for i, v in enumerate(vectors) if k >> i & 1) for k in found]
 
 
-def _shifted(bits: int, row: int) -> Iterator[tuple[int, ...]]:
-    """Images of the offset's bits: plain, then with `count` bits from `high` on shifting those from `low` on."""
-    plain = tuple(1 << i for i in range(bits))
-    yield plain
-    for high in range(row, bits):
-        for low in range(row):
-            for count in range(1, min(row - low, bits - high) + 1):
-                moved = {high + i: 1 << (low + i) for i in range(count)}
-                yield tuple(image | moved.get(i, 0) for i, image in enumerate(plain))
+def _sum(vectors: Iterable[int]) -> int:
+    total = 0
+    for v in vectors:
+        total ^= v
+    return total
 
 
 def _undefined(found: str, expected: str) -> LayoutUndefined:
