@@ -101,6 +101,16 @@ def test_copies_that_overlap_whatever_the_spelling() -> None:
     assert len(p.places(0)) == 11 and said(p.canonical()) == said(p)
 
 
+def factors(n: int, dice: random.Random) -> tuple[int, ...]:
+    """Extents that multiply to n, some of them 1."""
+    found: list[int] = []
+    while n > 1 or len(found) < 2:
+        e = dice.choice([d for d in range(1, n + 1) if n % d == 0])
+        found.append(e)
+        n //= e
+    return tuple(found)
+
+
 def test_direct_sums_and_tiles() -> None:
     for dice, outer in a_thousand(3):
         inner = random_placement(dice, 2, 3)
@@ -113,14 +123,48 @@ def test_direct_sums_and_tiles() -> None:
             assert bare(tiles.places(i * inner.size + j)) == added(p, y[j], inner.span)
 
 
-def factors(n: int, dice: random.Random) -> tuple[int, ...]:
-    """Extents that multiply to n, some of them 1."""
-    found: list[int] = []
-    while n > 1 or len(found) < 2:
-        e = dice.choice([d for d in range(1, n + 1) if n % d == 0])
-        found.append(e)
-        n //= e
-    return tuple(found)
+def test_direct_sums_and_tiles_of_grids() -> None:
+    """In two and three dimensions, each point of the grid; what is refused has a dimension that ends inside a digit."""
+    defined = refused = 0
+    for dice, outer in a_thousand(8):
+        inner = random_placement(dice, 2, 3)
+        extents, sizes = factors(outer.size, dice), factors(inner.size, dice)
+        rank = max(len(extents), len(sizes))
+        extents, sizes = (extents + (1,) * (rank - len(extents)), (1,) * (rank - len(sizes)) + sizes)
+        try:
+            both, tiles = outer.direct_sum(inner, extents, sizes), outer.tiled(inner, extents, sizes)
+        except LayoutUndefined:
+            with pytest.raises(LayoutUndefined):
+                outer.group(extents) + inner.group(sizes)
+            refused += 1
+            continue
+        defined += 1
+        grid = tuple(e * s for e, s in zip(extents, sizes, strict=True))
+        assert both.size == tiles.size == prod(grid)
+        x, y = said(outer), said(inner)
+        for at in (0, both.size - 1, *(dice.randrange(both.size) for _ in range(12))):
+            i, j, scale, rest = 0, 0, [1, 1], at
+            for e, s in reversed(list(zip(extents, sizes, strict=True))):
+                rest, p = divmod(rest, e * s)
+                i, j = i + p // s * scale[0], j + p % s * scale[1]
+                scale = [scale[0] * e, scale[1] * s]
+            assert bare(both.places(at)) == added(x[i], y[j])
+            assert bare(tiles.places(at)) == added(x[i], y[j], inner.span)
+        assert inner.is_tile_of(tiles, grid, sizes) and tiles.quotient(inner, grid, sizes).same(outer)
+    assert defined > 500 and refused > 20
+
+
+def test_a_tile_of_a_grid_that_is_none_of_the_row() -> None:
+    """Eight by eight, four by four tiles, a lane each: no tile of the row of 64, where elements of lanes alternate."""
+    lanes, values = Placement(((2, 2, "lane"), (2, 1, "lane"))), Placement(((16, 1, "m"),))
+    whole = lanes.tiled(values, (2, 2), (4, 4))
+    assert whole.same(Placement(((2, 2, "lane"), (4, 4, "m"), (2, 1, "lane"), (4, 1, "m"))))
+    assert values.is_tile_of(whole, (8, 8), (4, 4)) and not values.is_tile_of(whole)
+    assert not values.is_tile_of(whole, (8, 8), (2, 8))
+    for extents, sizes in (((8, 8), (16,)), ((8, 8), (3, 4)), ((4, 8), (4, 4))):
+        assert not values.is_tile_of(whole, extents, sizes)
+    with pytest.raises(LayoutUndefined):
+        lanes.tiled(values, (2, 2), (16,))
 
 
 def shift(p: Placement, index: int) -> dict[str, int]:

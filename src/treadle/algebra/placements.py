@@ -106,25 +106,54 @@ class Placement:
         """Whether both have one size and put each element at the same places. *Errors*: as `canonical`."""
         return self.canonical() == other.canonical()
 
-    def direct_sum(self, inner: Placement) -> Placement:
-        """Each element of `self` becomes a tile placed as `inner`, strides as they are.
+    def direct_sum(
+        self, inner: Placement, extents: Sequence[int] | None = None, sizes: Sequence[int] | None = None
+    ) -> Placement:
+        """Each element of `self` becomes a tile placed as `inner`, strides as they are. `extents`: the grid that `self`
+        is read as, `sizes`: the grid of a tile, of as many dimensions; without them both are one row.
 
-        *Ensures*: the places of element `i * inner.size + j` are the sums of a place of i and a place of j."""
+        *Ensures*: the places of the element at point p of the grid of `extents[i] * sizes[i]`, row-major, are the sums
+        of a place of the element of `self` at p // sizes and a place of that of `inner` at p % sizes. *Errors*:
+        `layout/undefined` for grids of other sizes, and where a dimension ends inside of a digit (as `group`)."""
         offset = dict(self.offset)
         for axis, n in inner.offset.items():
             offset[axis] = offset.get(axis, 0) + n
-        return Placement(self.shard + inner.shard, self.replicas + inner.replicas, offset)
+        shard = self._interleaved(inner, extents, sizes)
+        return Placement(shard, self.replicas + inner.replicas, offset)
 
-    def tiled(self, inner: Placement) -> Placement:
-        """Each element of `self` becomes a tile placed as `inner`: strides of `self` grow by the span of `inner`.
+    def tiled(
+        self, inner: Placement, extents: Sequence[int] | None = None, sizes: Sequence[int] | None = None
+    ) -> Placement:
+        """Each element of `self` becomes a tile placed as `inner`: strides of `self` grow by the span of `inner`. Grids
+        as in `direct_sum`.
 
-        *Ensures*: the places of element `i * inner.size + j` are sums of a place of i, scaled axis by axis by the span
-        of `inner`, and a place of j."""
+        *Ensures*: the places of the element at point p of the grid of `extents[i] * sizes[i]` are sums of a place of
+        the element of `self` at p // sizes, scaled axis by axis by the span of `inner`, and a place of that of `inner`
+        at p % sizes. *Errors*: as `direct_sum`."""
         shard, replicas = (
             tuple((extent, stride * inner.span(a), a) for extent, stride, a in digits)
             for digits in (self.shard, self.replicas)
         )
-        return Placement(shard, replicas, {a: n * inner.span(a) for a, n in self.offset.items()}).direct_sum(inner)
+        scaled = Placement(shard, replicas, {a: n * inner.span(a) for a, n in self.offset.items()})
+        return scaled.direct_sum(inner, extents, sizes)
+
+    def _interleaved(
+        self, inner: Placement, extents: Sequence[int] | None, sizes: Sequence[int] | None
+    ) -> tuple[Digit, ...]:
+        """Digits of the grid whose dimensions have those of `self` before those of `inner`."""
+        if extents is None and sizes is None:
+            return self.shard + inner.shard
+        extents, sizes = self._grids(inner, extents, sizes)
+        pairs = zip(self.group(extents), inner.group(sizes), strict=True)
+        return tuple(digit for outer, low in pairs for digit in outer + low)
+
+    def _grids(
+        self, inner: Placement, extents: Sequence[int] | None, sizes: Sequence[int] | None
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        extents, sizes = extents or (self.size,), sizes or (inner.size,)
+        if len(extents) != len(sizes):
+            raise _undefined("tiling", f"grids of {len(extents)} and {len(sizes)} dimensions", "as many of both")
+        return extents, sizes
 
     def span(self, axis: str) -> int:
         """How many coordinates of an axis the placement stretches over, its offset aside."""
@@ -181,12 +210,18 @@ class Placement:
         offset = {a: self.offset.get(a, 0) + first.get(a, 0) for a in dict.fromkeys([*self.offset, *first])}
         return Placement(shard, self.replicas, offset).canonical()
 
-    def quotient(self, inner: Placement) -> Placement:
-        """The placement Q with `Q.tiled(inner)` the same as `self`. *Errors*: `layout/undefined` when there is none."""
+    def quotient(
+        self, inner: Placement, extents: Sequence[int] | None = None, sizes: Sequence[int] | None = None
+    ) -> Placement:
+        """The placement Q with `Q.tiled(inner)` the same as `self`; with grids, `extents` that of `self` and `sizes`
+        that of a tile, Q with `Q.tiled(inner, tiles, sizes)` the same, `tiles[i] == extents[i] // sizes[i]`. *Errors*:
+        `layout/undefined` when there is none."""
         doing = f"dividing {self} by {inner}"
-        if self.size % inner.size:
-            raise _undefined(doing, f"{self.size} elements", f"a multiple of {inner.size}")
-        outer, low = self.group((self.size // inner.size, inner.size))
+        extents, sizes = self._grids(inner, extents, sizes)
+        if any(e % n for e, n in zip(extents, sizes, strict=True)) or prod(sizes) != inner.size:
+            raise _undefined(doing, f"{tuple(extents)} elements", f"multiples of {tuple(sizes)}")
+        groups = self.group([n for e, s in zip(extents, sizes, strict=True) for n in (e // s, s)])
+        outer, low = (tuple(d for group in groups[k::2] for d in group) for k in (0, 1))
         if not Placement(low).same(Placement(inner.shard)):
             raise _undefined(doing, f"tiles of {low}", f"tiles of {inner.shard}")
         if any(stride % inner.span(axis) for _, stride, axis in outer):
@@ -203,10 +238,14 @@ class Placement:
         shard = tuple((extent, stride // inner.span(axis), axis) for extent, stride, axis in outer)
         return Placement(shard, tuple(replicas), offset).canonical()
 
-    def is_tile_of(self, whole: Placement) -> bool:
-        """Whether `whole` is some placement tiled by `self`. *Ensures*: true exactly when `whole.quotient(self)` is."""
+    def is_tile_of(
+        self, whole: Placement, extents: Sequence[int] | None = None, sizes: Sequence[int] | None = None
+    ) -> bool:
+        """Whether `whole`, read as the grid `extents`, is some placement tiled by `self`, read as the grid `sizes`.
+
+        *Ensures*: true exactly when `whole.quotient(self, extents, sizes)` is."""
         try:
-            whole.quotient(self)
+            whole.quotient(self, extents, sizes)
         except LayoutUndefined:
             return False
         return True
