@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from treadle.algebra.dims import Dim
+from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Constraint, Expr, ge, lt
 from treadle.checker.derivation_match import Match, around, effects, wrong
 from treadle.checker.derivation_nests import region_of
@@ -259,9 +259,7 @@ def _instance(m: Match, maker: Region, put: Insert, read: Extract) -> bool:
     block, _ = definition(m.before, read.result.name)
     readers = around(m.before, block)
     wider = False
-    for mine, theirs, axis in zip(put.subs, read.subs, read.source.type.axes, strict=True):
-        if not isinstance(mine, Sub) or not isinstance(theirs, Sub):
-            wrong(f"{axis.dim} is subscripted by its factors")
+    for mine, theirs, axis in _by_factors(put, read):
         if mine.part == axis and theirs.part == axis:
             continue
         arg = next(
@@ -286,6 +284,20 @@ def _instance(m: Match, maker: Region, put: Insert, read: Extract) -> bool:
     if left:
         wrong(f"which {next(iter(left))} of {maker.name} filled {read.result.name} is not told")
     return wider
+
+
+def _by_factors(put: Insert, read: Extract) -> Iterator[tuple[Sub, Sub, Part]]:
+    """The subscripts of an update and of a read, with the whole that each is of: an axis, or a factor of one."""
+    for mine, theirs, axis in zip(put.subs, read.subs, read.source.type.axes, strict=True):
+        if isinstance(mine, Sub) and isinstance(theirs, Sub):
+            yield mine, theirs, axis
+            continue
+        whole = (axis.lo, axis.hi) == (axis.dim.whole().lo, axis.dim.whole().hi)
+        if isinstance(mine, Sub) or isinstance(theirs, Sub) or len(mine) != len(theirs) or not whole:
+            wrong(f"{axis.dim} is subscripted by its factors on one side")
+        if len(mine) != len(axis.dim.factors):
+            wrong(f"{axis.dim} has other factors")
+        yield from zip(mine, theirs, (f.whole() for f in axis.dim.factors))
 
 
 def _slice(m: Match, maker: Region, value: Value, ys: Sequence[Op], shared: Sequence[Op], wider: bool) -> None:

@@ -117,8 +117,9 @@ class Match:
 
         if head(a) != head(b):
             wrong("the parameters, settings or required facts are not those of the program before")
-        have = {d.name: dim_text(d) for d in b.dims}
-        gone = next((d.name for d in a.dims if have.get(d.name) != dim_text(d)), None)
+        first, second = (b, a) if self.backwards else (a, b)
+        have = {d.name: dim_text(d) for d in second.dims}
+        gone = next((d.name for d in first.dims if have.get(d.name) != dim_text(d)), None)
         if gone is not None:
             wrong(f"the dimension {gone} is another one")
 

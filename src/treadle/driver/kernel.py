@@ -27,7 +27,7 @@ from treadle.driver.rooms import compile_native, planning, room
 from treadle.driver.specialisation import Specialisation
 from treadle.driver.surroundings import Surroundings
 from treadle.driver.targets import resolve
-from treadle.driver.tiles import factor_dims, wanted_dims, whole_dims
+from treadle.driver.tiles import factor_dims, tap_dims, wanted_dims, whole_dims
 from treadle.driver.variants import Interpreted, Variant, on_host
 from treadle.dtype.formats import BY_NAME
 from treadle.ir.core import Program, Tensor
@@ -345,7 +345,7 @@ class Kernel:
 
     def _whole(self, program: Program, call: Call) -> list[str]:
         """Dimensions that tiles want as numbers, and may have."""
-        names = whole_dims(program) + factor_dims(program)
+        names = whole_dims(program) + factor_dims(program) + tap_dims(program)
         return wanted_dims(program, told_extents(program, element_shapes(program, call.shapes))) if names else []
 
     def _known(self, kind: str, call: Call, names: tuple[str, ...]) -> dict[str, int]:

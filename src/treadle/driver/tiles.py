@@ -1,13 +1,15 @@
 """Dimensions that a target with tiles in hardware wants as numbers.
 
 A contraction that takes a dimension whole has it as the side of a tile; a plan with such tiles is for one extent. A
-dimension that is cut into blocks somewhere stays symbolic: its extent is the guard's matter.
+dimension that is cut into blocks somewhere stays symbolic: its extent is the guard's matter. Few single coordinates at
+which an operand is read, the taps of a window, are factors of places in memory: as numbers these places are linear.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from treadle.analysis.uses import flat_subs
 from treadle.ir.core import Program, Region
 from treadle.ir.ops.access import Load
 from treadle.ir.ops.fold import Mma
@@ -23,11 +25,16 @@ def is_factor(extent: int) -> bool:
     return extent % 16 == 0 and 16 <= extent <= 4096
 
 
+TAPS = 16
+"""The most single coordinates of a window along an axis that are wanted as a number."""
+
+
 def wanted_dims(program: Program, extents: Mapping[str, int]) -> list[str]:
     """Names of dimensions that are wanted as numbers, of these extents."""
     sides = [n for n in whole_dims(program) if is_side(extents.get(n, 0))]
     factors = [n for n in factor_dims(program) if is_factor(extents.get(n, 0))]
-    return list(dict.fromkeys([*sides, *factors]))
+    taps = [n for n in tap_dims(program) if 1 <= extents.get(n, 0) <= TAPS]
+    return list(dict.fromkeys([*sides, *factors, *taps]))
 
 
 def factor_dims(program: Program) -> list[str]:
@@ -56,3 +63,18 @@ def whole_dims(program: Program) -> list[str]:
                 if part == part.dim.whole() and part.dim.extent.constant is None:
                     whole[part.dim.name] = None
     return [n for n in whole if n not in cut]
+
+
+def tap_dims(program: Program) -> list[str]:
+    """Names of dimensions without a constant extent whose single coordinates an ordered region goes through, where
+    what it contracts is loaded at computed places."""
+    found: dict[str, None] = {}
+    for region in program.body.walk():
+        if not isinstance(region, Region) or region.kind == "parallel":
+            continue
+        operands = {v.name for op in region.body.ops if isinstance(op, Mma) for v in (op.a, op.b)}
+        loads = [op for op in region.body.ops if isinstance(op, Load) and op.result.name in operands]
+        if any(s.tile is not None for op in loads for s in flat_subs(op.subs)):
+            taps = [a.domain.dim for a in region.args if a.kind == "each"]
+            found |= {d.name: None for d in taps if d.extent.constant is None}
+    return list(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -19,6 +19,7 @@ from treadle.realise.closing import grain, passing
 from treadle.realise.clusters import ALONE, Cluster
 from treadle.realise.frame import Frame, Lane, PartKey, ends
 from treadle.realise.lanes import Agent, LaneLowering, Spot
+from treadle.realise.pieces import between_launches
 from treadle.realise.ring import Stream, Tile, row_in, slot_shape, swizzle_of
 
 WARPGROUP = Agent(((3, "lane", 4), (4, "lane", 8), (5, "warp", 4)))
@@ -228,6 +229,9 @@ class Fed(LaneLowering):
         each = self.feeding.cluster.size if ring.shared else 1
         self.barriers.append(Barrier(ring.empty, 4 * self.feeding.consumers * each, versions))
         return ring
+
+    def memory_order(self, axes: Sequence[Part], frame: Frame) -> list[Part]:
+        return super().memory_order(axes, frame) if frame.in_tasks else between_launches(axes)
 
     def place_of(self, tile: Tile) -> str:
         """The memory that a tile is copied from."""

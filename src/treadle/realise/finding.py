@@ -11,7 +11,8 @@ from treadle.ir.core import If, Op, Program, Region, RegionArg, Sub, Tensor, Val
 from treadle.ir.ops.access import Extract, Load, Store
 from treadle.ir.ops.elementwise import Cast, Coords, Elementwise, Full, Index
 from treadle.ir.ops.fold import Mma
-from treadle.realise.ring import Contraction, Stream, Tile, Whole, factor
+from treadle.realise.pieces import between_launches
+from treadle.realise.ring import Contraction, Stream, Tile, Whole, factor, joined
 
 MOST_AXES = 5
 """Axes of what an engine copies boxes from."""
@@ -372,10 +373,14 @@ class _Finder:
         filled = isinstance(made, Region) and made.kind == "parallel" and made in self.program.body.ops
         if not self.only or not filled or op.fill is not None or not 2 <= len(axes) <= MOST_AXES:
             return None
-        if any(a.lo != ZERO or a.hi != a.dim.extent for a in axes) or not all(isinstance(s, Sub) for s in op.subs):
+        if any(a.lo != ZERO or a.hi != a.dim.extent for a in axes):
             return None
-        matrix = Tensor(op.source.name.lstrip("%"), tuple(a.dim for a in axes), op.source.type.dtype)
-        return Load(tensor=matrix, subs=op.subs, results=op.results, span=op.span)
+        own = {id(a): joined(s, a.dim) for s, a in zip(op.subs, axes, strict=True)}
+        lie = between_launches(axes)
+        if not all(isinstance(s, Sub) for s in own.values()):
+            return None
+        matrix = Tensor(op.source.name.lstrip("%"), tuple(a.dim for a in lie), op.source.type.dtype)
+        return Load(tensor=matrix, subs=tuple(own[id(a)] for a in lie), results=op.results, span=op.span)
 
     def zeros(self, op: Load) -> bool:
         """Whether a load gives zeros outside its tensor, as engines do, or never leaves it."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from treadle.algebra.dims import Part
 from treadle.algebra.expr import ZERO, Constraint, Expr, lt, minimum, sym
 from treadle.analysis.uses import PURE, Uses
 from treadle.dtype.formats import DType
@@ -25,6 +26,7 @@ from treadle.realise.choices import Choices, LoweringBroken, NotLowered
 from treadle.realise.folds import Running, identity
 from treadle.realise.frame import Frame, Got, Kept, Lane, PartKey, ends, positions
 from treadle.realise.keeping import clashes, gathered
+from treadle.realise.pieces import between_launches
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,11 @@ class LaneLowering(Lowering):
     """Regions of the program that another engine realises: their tiles are in the workspace."""
     placed: Mapping[str, Kept] = {}
     """Where tiles of them are that are wanted before their regions are met."""
+
+    def memory_order(self, axes: Sequence[Part], frame: Frame) -> list[Part]:
+        if self.elsewhere and not frame.in_tasks:  # another engine writes or reads it
+            return between_launches(axes)
+        return super().memory_order(axes, frame)
 
     def skipped(self, op: Region, frame: Frame) -> bool:
         """Whether a region is another engine's; where its tiles are is known from here on."""

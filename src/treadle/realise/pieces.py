@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from treadle.algebra.dims import Part
 from treadle.machine.form import Buffer, Host, Kernel, Launch, MachineProgram, TensorMap
 from treadle.realise.chained import chained
 from treadle.realise.choices import NotLowered
+
+ROW = 64
+"""Elements of whole rows of any format that engines swizzle."""
 
 
 def one_after_another(pieces: Sequence[MachineProgram]) -> MachineProgram:
@@ -37,6 +41,15 @@ def one_after_another(pieces: Sequence[MachineProgram]) -> MachineProgram:
     host = Host(dict(first.host.lets), list(workspace.values()), list(maps.values()), launches)
     numerics = tuple(dict.fromkeys(line for p in pieces for line in p.numerics))
     return chained(MachineProgram(first.target, first.program, first.guard, host, kernels, numerics))
+
+
+def between_launches(axes: Sequence[Part]) -> list[Part]:
+    """The axes of a tile between launches as they lie in memory, which hangs on the program alone: as the program has
+    them, but a fixed number of rows that an engine takes whole is contiguous where the last extent is any number."""
+    fixed = [a for a in axes if (a.dim.extent.constant or 1) % ROW == 0]
+    if not fixed or axes[-1].dim.extent.constant is not None:
+        return list(axes)
+    return [*(a for a in axes if a is not fixed[-1]), fixed[-1]]
 
 
 def apart(piece: MachineProgram, name: str) -> NotLowered:

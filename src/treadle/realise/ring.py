@@ -217,6 +217,19 @@ def factor(sub: AxisSub, dim: Dim) -> tuple[Sub | None, Expr]:
     return last, total * dim.factors[-1].extent
 
 
+def joined(sub: AxisSub, dim: Dim) -> AxisSub:
+    """The subscript of a product axis by a single coordinate of each factor, as one, where that is linear; others as
+    they are."""
+    if isinstance(sub, Sub):
+        return sub
+    total = ZERO
+    for number, (one, factor) in enumerate(zip(sub, dim.factors, strict=True)):
+        if one.index is None or one.index.functions or (number and factor.extent.constant is None):
+            return sub
+        total = total * factor.extent + one.index
+    return Sub(index=total)
+
+
 def slot_shape(outer: Sequence[int], inner: int, row: int) -> tuple[int, ...]:
     """The shape of a slot: chunks of a swizzled `row` along the contiguous axis come first."""
     return (*outer, inner) if inner == row else (inner // row, *outer, row)

@@ -160,8 +160,7 @@ class Storage(Pull):
         padded: set[int] = set()
         tiles: list[tuple[int, int]] = []
         if layout is None:
-            names = [p.dim.name for p in own or value.type.axes]
-            layout = [(n, "all", 1) for n in sorted(names, key=lambda n: self.rank.get(n, 0))]
+            layout = [(p.dim.name, "all", 1) for p in self.memory_order(own or value.type.axes, frame)]
         for name, kind, width in layout:
             axis, part = axes[name]
             if self.single(part, frame):
@@ -197,6 +196,11 @@ class Storage(Pull):
         name = self.parts.buffer(value.hint or value.name, dtype, shape, frame.in_tasks)
         fill = zero(dtype) if padded else None
         return Kept(name, dtype, tuple(digits), frozenset(padded), fill, tuple(tiles), own)
+
+    def memory_order(self, axes: Sequence[Part], frame: Frame) -> list[Part]:
+        """The axes of a buffer, the contiguous one last: as given, vector axes innermost."""
+        del frame
+        return sorted(axes, key=lambda p: self.rank.get(p.dim.name, 0))
 
     def size_of(self, dim: Dim) -> Expr:
         """The extent of a dimension, as the host knows it."""

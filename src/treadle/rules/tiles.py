@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import prod
 
-from treadle.algebra.dims import Part
-from treadle.algebra.expr import ZERO
+from treadle.algebra.dims import Dim, Part
+from treadle.algebra.expr import ZERO, const
 from treadle.analysis.uses import expressions, flat_subs
 from treadle.ir.clone import Cloner
-from treadle.ir.core import Block, Op, Program, Region, RegionArg, Sub, TileType, Value
+from treadle.ir.core import AxisSub, Block, Op, Program, Region, RegionArg, Sub, TileType, Value
 from treadle.ir.ops.access import Extract, Insert, Load
 from treadle.ir.ops.elementwise import Full
 from treadle.ir.rewrite import has_effect, operand_names
@@ -24,18 +25,21 @@ from treadle.rules.draft import Draft, named, reads
 from treadle.rules.refusals import FormUnsupported, Overwritten
 
 
-def materialise(program: Program, value: str, disjoint: list[list[str]] | None = None) -> tuple[Program, Step]:
+def materialise(
+    program: Program, value: str, disjoint: list[list[str]] | None = None, rank: int | None = None
+) -> tuple[Program, Step]:
     """A value of an instance of nested regions, the outermost parallel, made once, by a region of its own in front of
     them, and kept in a tile that the instances read: what `recompute` undoes.
 
     The new region has those arguments of theirs on which the value hangs, and goes over all of a dimension where they
     go over a range of it: elements beside the range, which nothing reads, are computed too, so what is loaded at
-    computed places is 0 outside of its tensor.
+    computed places is 0 outside of its tensor. The tile has at most `rank` axes where that is asked for: those of
+    single coordinates are one then, of a new dimension that is their product, fixed extents last.
 
-    *Errors*: `rules/form` where it hangs on what only an instance knows, or has no axis along a block of it;
+    *Errors*: `rules/form` where it hangs on what only an instance knows, has no axis along a block of it, or more axes;
     `rules/overwritten` where its sources are stored to.
     """
-    d = Draft(program, "materialise", {"value": value})
+    d = Draft(program, "materialise", {"value": value} if rank is None else {"value": value, "rank": rank})
     idle = d.idle()
     op, kept, chain = _kept(d, value, idle)
     block, place = d.home(op)
@@ -46,7 +50,7 @@ def materialise(program: Program, value: str, disjoint: list[list[str]] | None =
     for arg in [a for r in chain for a in r.args if used & {a.name, f"{a.name}.start", f"{a.name}.stop"}]:
         if front.takes(arg):  # elements beside a range are computed too
             wanted = [y for x in wanted for y in _inside(d, x)]
-    blank, region, read = front.made(wanted, chain[0].name)
+    blank, region, read = front.made(wanted, chain[0].name, rank)
     block.ops[place] = read
     outer, at = d.home(chain[0])
     outer.ops[at:at] = [blank, region]
@@ -81,8 +85,8 @@ class _Front:
         self.blocks: dict[Part, RegionArg] = {}
         """The new argument, by the part that the one it stands for gives."""
         self.axes: list[Part] = []
-        self.subs: list[Sub] = []
-        self.puts: list[Sub] = []
+        self.subs: list[AxisSub] = []
+        self.puts: list[AxisSub] = []
 
     def takes(self, arg: RegionArg) -> bool:
         """An argument of the region in the place of one that the value hangs on; whether it goes further than that."""
@@ -108,10 +112,10 @@ class _Front:
         self.blocks[arg.part] = new
         return not whole
 
-    def made(self, ops: Sequence[Op], stem: str) -> tuple[Full, Region, Extract]:
+    def made(self, ops: Sequence[Op], stem: str, rank: int | None) -> tuple[Full, Region, Extract]:
         """The tile before it is filled, the region that does, and what reads the value of an instance."""
         d, kept = self.d, self.kept
-        tile = self._tile()
+        tile = self._tile(rank)
         blank = Full(number=None, results=[d.fresh(tile, kept.hint)])
         made = [self.cloner.op(x) for x in ops]
         for x in Block(made).walk():
@@ -131,8 +135,9 @@ class _Front:
         )
         return blank, region, Extract(source=whole, subs=tuple(self.subs), results=[kept], span=self.op.span)
 
-    def _tile(self) -> TileType:
-        """The type of the tile: an axis for each argument, and those of the value."""
+    def _tile(self, rank: int | None) -> TileType:
+        """The type of the tile: an axis for each argument, and those of the value; no more than `rank`."""
+        singles = len(self.axes)
         for axis in self.kept.type.axes:
             arg = self.blocks.get(axis)
             self.axes.append(axis if arg is None else arg.domain)
@@ -148,11 +153,35 @@ class _Front:
                     "axes that are known in front of all regions",
                     "keep a value that is known whole",
                 )
+        if rank is not None and len(self.axes) > rank:
+            self._join(singles, len(self.axes) - rank + 1)
         return TileType(self.kept.type.dtype, tuple(self.axes))
+
+    def _join(self, singles: int, count: int) -> None:
+        """Makes `count` of the first `singles` axes one: of fixed extents where there are enough, so that positions
+        along it are linear."""
+        if count > singles:
+            raise self.no(f"{self.kept.name} needs a tile of more axes", "more axes of single coordinates", "keep less")
+        order = sorted(range(singles), key=lambda i: self.axes[i].dim.extent.constant is not None)
+        kept, last = order[: singles - count], order[singles - count :]
+        joined = _product(self.d, [self.axes[i].dim for i in last])
+        self.axes[:singles] = [*(self.axes[i] for i in kept), joined.whole()]
+        for one in (self.subs, self.puts):
+            one[:singles] = [*(one[i] for i in kept), tuple(s for i in last if isinstance(s := one[i], Sub))]
 
     def no(self, found: str, expected: str, hint: str) -> Exception:
         """A refusal."""
         return self.d.no(FormUnsupported, found, expected, hint, self.op)
+
+
+def _product(d: Draft, factors: list[Dim]) -> Dim:
+    """A new dimension of the program, the product of others."""
+    name, taken = "_".join(f.name for f in factors), {x.name for x in d.program.dims}
+    while name in taken or name in d.program.lets:
+        name += "_"
+    made = Dim(name, prod((f.extent for f in factors), start=const(1)), factors=tuple(factors))
+    d.program.dims.append(made)
+    return made
 
 
 def _inside(d: Draft, op: Op) -> list[Op]:

@@ -18,7 +18,7 @@ from math import ceil, inf, isinf, prod
 from treadle.algebra.expr import Constraint
 from treadle.analysis.uses import PURE, Uses, flat_subs
 from treadle.base.errors import LimitError, UserError
-from treadle.ir.core import Program, Region, Value
+from treadle.ir.core import Program, Region, Sub, Value
 from treadle.ir.guard import Bound, Divisible, Fact, Guard
 from treadle.ir.ops.access import Extract, Insert, Load
 from treadle.ir.ops.fold import Mma, Reduce
@@ -28,6 +28,7 @@ from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Need, Point, Setting
 from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices, NotLowered
+from treadle.realise.finding import MOST_AXES
 from treadle.realise.pieces import one_after_another
 from treadle.realise.ring import Stream, row_of
 from treadle.realise.rows import Stripe, over_lanes
@@ -133,13 +134,13 @@ class PartedStreams(Streams):
         return next((s for name, s in ways if name == point.get("operands")), ways[0][1])
 
     def computed(self, shape: Shape) -> list[Value]:
-        """Operands of contractions that are no plain elements of tensors."""
+        """Operands of contractions that are no plain elements of tensors, or lie across memory."""
         operands = [v for op in shape.program.body.walk() if isinstance(op, Mma) for v in (op.a, op.b)]
         found: list[Value] = []
         for value in dict.fromkeys(operands):
             op = shape.uses.definition.get(value.name)
             at_places = isinstance(op, Load) and any(s.tile is not None for s in flat_subs(op.subs))
-            if at_places or not isinstance(op, Load | Extract):
+            if at_places or not isinstance(op, Load | Extract) or (isinstance(op, Load) and across(op, shape)):
                 found.append(value)
         return found
 
@@ -474,7 +475,13 @@ def kept_first(way: Derivation, value: Value) -> Derivation:
         for op in reversed(block.ops):
             if isinstance(owner, Region) and any(v in again for v in op.results):
                 way = way.then(recompute, op.result.name, owner.name)
-    return way.then(materialise, value.name)
+    return way.then(materialise, value.name, rank=MOST_AXES)
+
+
+def across(op: Load, shape: Shape) -> bool:
+    """Whether neighbours of what is loaded are no neighbours in memory: single coordinates are what is contiguous."""
+    unit = [op.subs[axis] for axis in range(len(op.subs)) if (op.tensor.name, axis) in shape.facts.unit]
+    return bool(unit) and all(isinstance(s, Sub) and s.index is not None for s in unit)
 
 
 _parts: list[tuple[Shape, int, Parts | str]] = []
