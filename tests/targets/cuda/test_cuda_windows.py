@@ -11,10 +11,19 @@ from tests.targets.cuda.test_cuda_streams import built, read
 
 import treadle as td
 from treadle import lib
+from treadle.checker import check
+from treadle.checker.derivation import validate_derivation
+from treadle.driver.candidates import plan_facts
+from treadle.driver.describe import described_facts
+from treadle.driver.locate import captured
+from treadle.driver.tiles import wanted_dims
+from treadle.dtype.formats import named
+from treadle.ir.expand import expand
 from treadle.machine.form import Copy, MachineProgram
 from treadle.plan.facts import contiguous
 from treadle.planner.enumerate import choose
 from treadle.targets.cuda.families import families
+from treadle.targets.cuda.parted import PartedStreams
 from treadle.targets.cuda.streams import Streams
 
 
@@ -80,3 +89,35 @@ def test_factors_of_product_axes_are_told_of_each_call() -> None:
         assert "streams" in plan.explain().splitlines()[0]
         (q,) = (d for d in plan.program.program.dims if d.name == "Q")
         assert q.extent.constant == channels // groups
+
+
+TAPS = {"KH": 3, "KV": 3, "G": 1, "P": 64, "Q": 64, "B": 1}
+SPREAD = [
+    ("conv1d", {"pad": 1, "stride": 2}, {"KL": 3, "G": 1, "P": 64, "Q": 64, "B": 2, "L": 21, "Lo": 11}),
+    ("conv2d", {"pad": 1}, TAPS | {"H": 3, "V": 9, "Ho": 3, "Vo": 9}),
+    ("conv2d_nhwc", {"pad": 1, "stride": 2}, TAPS | {"H": 7, "V": 9, "Ho": 4, "Vo": 5}),
+]
+
+
+@pytest.mark.parametrize(("name", "staged", "extents"), SPREAD)
+def test_windows_that_lie_across_memory_or_apart_are_made_first(
+    name: str, staged: dict[str, int], extents: dict[str, int]
+) -> None:
+    definition = getattr(lib, name).definition
+    absent, dtypes = ["bias"], dict.fromkeys(("X", "W", "Y"), named("bf16"))
+    open_ = captured(definition, dtypes, staged, extents, absent)
+    sides = {n: extents[n] for n in wanted_dims(open_, extents)}
+    assert {"KH", "KV"} <= sides.keys() or "KL" in sides
+    source = expand(captured(definition, dtypes, staged, extents, absent, specialised=sides))
+    facts = plan_facts(source, "cuda:sm_90a", described_facts(source, extents))
+    family = next(f for f in families() if f.name == "streams")
+    choice = choose(source, facts, [family])
+    assert isinstance(family, PartedStreams)
+    steps = family.derivation(source, facts, choice.plan.point)
+    assert steps is not None and {s.kind for s in steps.steps} == {"materialise"}
+    verdicts = validate_derivation(steps.programs, steps.steps)
+    assert {str(v.status) for v in verdicts} == {"verified"}
+    machine = family.build(source, facts, choice.plan.point, choice.plan.guard)
+    assert check(machine).status == "verified"
+    tried(machine, source, extents)
+    clean(machine)

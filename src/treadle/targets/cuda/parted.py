@@ -94,7 +94,8 @@ class PartedStreams(Streams):
         for known, found in _ways:
             if known is shape:
                 return found
-        computed = self.computed(shape)
+        form = self.form(shape)
+        computed = [v for v in self.computed(shape) if isinstance(form, str) or not copied_as_is(form, v)]
         sets = [tuple(computed)]
         if len(computed) > 1:
             # One of them may be made before, the others in registers.
@@ -110,7 +111,6 @@ class PartedStreams(Streams):
         one = self.tried_first(shape, [*computed, *numbers]) if numbers else None
         if one is not None:
             made.append((TURNED, one.shape))
-        form = self.form(shape)
         if not made or not (isinstance(form, str) or fetched(form, shape.uses)):
             found.append((IN_REGISTERS, shape))
         found += made
@@ -476,6 +476,14 @@ def kept_first(way: Derivation, value: Value) -> Derivation:
             if isinstance(owner, Region) and any(v in again for v in op.results):
                 way = way.then(recompute, op.result.name, owner.name)
     return way.then(materialise, value.name, rank=MOST_AXES)
+
+
+def copied_as_is(stream: Stream, value: Value) -> bool:
+    """Whether engines copy an operand from where it is, boxes at shifted coordinates for one."""
+    sides = [(c.left, c.left_tile) for c in stream.contractions] + [
+        (c.right, c.right_tile) for c in stream.contractions
+    ]
+    return all(tile is not None for one, tile in sides if one.name == value.name)
 
 
 def across(op: Load, shape: Shape) -> bool:
