@@ -17,7 +17,7 @@ from treadle.rules import Derivation, factor, materialise
 
 from . import kernels
 
-M, N, V = td.dims("M N V")
+K, M, N, V = td.dims("K M N V")
 
 
 @td.kernel
@@ -185,3 +185,21 @@ def test_what_is_promised_under_a_condition() -> None:
     forward |= {"0.0.3.0.0": None, "0.0.3.0.1": None, "0.0.3.0.2": "2.0.3.0.1"}
     verdict = validate(before, Step("materialise", {"value": "%x", "disjoint": APART}, tuple(forward.items())), after)
     assert verdict.status == "rejected" and "promised under an `if`" in verdict.reason, verdict
+
+
+@td.kernel
+def corners(X: td.Tensor[N, M, K], Y: td.Out[N, M, K]):
+    for i, j in td.parallel(N.each, M.each):
+        x = X[i, j, K] + 1.0
+        Y[i, j, K] = x * 2.0
+
+
+def test_factors_of_an_axis_are_of_the_same_instance() -> None:
+    before = kernels.program(corners)
+    made, step = materialise(before, "%x", rank=2)
+    assert [str(d.extent) for d in made.dims if d.factors] == ["M*N"]
+    assert validate(before, step, made).status == "verified"
+    forged = edited(made, ("[{i, j}, K]", "[{j, i}, K]"))
+    assert validate(before, step, forged).status != "verified"
+    forged = edited(made, ("[{i, j}, K]", "[{i, i}, K]"))
+    assert validate(before, step, forged).status != "verified"

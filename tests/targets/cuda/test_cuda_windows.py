@@ -104,7 +104,7 @@ def test_windows_that_lie_across_memory_or_apart_are_made_first(
     name: str, staged: dict[str, int], extents: dict[str, int]
 ) -> None:
     definition = getattr(lib, name).definition
-    absent, dtypes = ["bias"], dict.fromkeys(("X", "W", "Y"), named("bf16"))
+    absent, dtypes = ["bias"], {name: named("bf16") for name in ("X", "W", "Y")}
     open_ = captured(definition, dtypes, staged, extents, absent)
     sides = {n: extents[n] for n in wanted_dims(open_, extents)}
     assert {"KH", "KV"} <= sides.keys() or "KL" in sides
