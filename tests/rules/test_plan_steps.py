@@ -11,12 +11,14 @@ import pytest
 import treadle as td
 from treadle.checker.derivation_plans import settings, validate_plan
 from treadle.driver.build import restore
+from treadle.driver.candidates import families, saved_facts
 from treadle.driver.plan import Plan
 from treadle.driver.rewriting import redecide
+from treadle.ir.expand import expand
 from treadle.ir.guard import Bound
 from treadle.machine.form import MachineProgram
 from treadle.machine.parse import parse_machine
-from treadle.plan.steps import Argument, Step
+from treadle.plan.steps import Argument, Step, decided_by
 from treadle.rules import narrow
 
 from . import kernels
@@ -81,6 +83,8 @@ def made(stream: Plan) -> Mapping[str, MachineProgram]:
         "consumers": redecide(stream, "bind", consumers=1)[0].program,
         "raster": redecide(stream, "bind", raster="row")[0].program,
         "columns": redecide(stream, "distribute", columns=128)[0].program,
+        "turned": redecide(stream, "distribute", turned=True)[0].program,
+        "cluster": redecide(stream, "distribute", cluster="columns")[0].program,
         "versions": redecide(stream, "retime", versions=3)[0].program,
         "flight": redecide(stream, "retime", flight=1)[0].program,
         "atom": redecide(tiles, "refine", atom="fma")[0].program,
@@ -100,6 +104,8 @@ def test_right_steps_change_what_they_name(made: Mapping[str, MachineProgram]) -
         "consumers": {"agents", "cuts"},
         "raster": {"order"},
         "columns": {"cuts", "distribution"},
+        "turned": {"cuts"},
+        "cluster": {"agents", "cuts"},
         "versions": {"versions"},
         "flight": {"flight"},
         "atom": {"atoms", "cuts", "distribution"},
@@ -122,6 +128,12 @@ WRONG: list[tuple[str, dict[str, Argument], str, str]] = [
     ("distribute", {"columns": 128}, "versions", "changes the versions"),
     ("distribute", {"columns": 128}, "raster", "changes the order"),
     ("distribute", {"columns": 32}, "atom", "changes the atoms"),
+    ("distribute", {"columns": 96}, "columns", "cuts R0.n in 128 instead of R0.n in 256"),
+    ("distribute", {"columns": 128}, "turned", "cuts R0.n in 128 instead of R0.n in 256"),
+    ("distribute", {"columns": 96}, "cluster", "cuts R0.n in 512"),
+    ("distribute", {"step": 128}, "columns", "cuts R0.n in 128"),
+    ("distribute", {"staged": True}, "columns", "cuts R0.n in 128"),
+    ("distribute", {"turned": True}, "columns", "cuts R0.n in 128"),
     ("distribute", {}, "columns", "a step distribute that names nothing"),
     ("guard", {"facts": ["M >= 8"]}, "stream", "lacks M - 8 >= 0"),
     ("guard", {"facts": []}, "columns", "changes the cuts"),
@@ -153,8 +165,31 @@ def test_loops_that_enter_no_region_are_cuts() -> None:
     verdict = validate_plan(strips, Step("bind", {"workers": 2}), other)
     assert (verdict.status, verdict.reason) == ("rejected", "bind(workers=2) changes the cuts: by 4 before, by 8 after")
     assert validate_plan(strips, Step("bind", {"workers": 2}), strips).status == "verified"
+    for args in ({"vector": 3}, {"rows": 8}, {"stream": True}):
+        astray = validate_plan(strips, Step("distribute", args), other)
+        assert (astray.status, astray.judgement) == ("rejected", "step")
+        assert "cuts other loops by 8 instead of other loops by 4" in astray.reason
     forged = validate_plan(strips, Step("distribute", {"vector": 8}), other)  # may be cut so, but drops elements
     assert forged.status == "rejected" and forged.judgement != "step"
+
+
+def test_every_axis_of_a_plan_changes_what_its_step_may() -> None:
+    """Whatever value of an axis a family offers for a plan, the step there and the step back are verified."""
+    x, w = td.like(td.bf16, 300, 512), td.like(td.bf16, 512, 768)
+    moves = 0
+    for target in ("cpu:avx512", "cuda:sm_80"):
+        plan = kernels.contract.plan(x, w, target=target)
+        point = plan.decisions.point
+        family = next(f for f in families(target) if f.name == plan.decisions.family)
+        for axis in family.axes(expand(plan.captured), saved_facts(plan.decisions)):
+            values = [v for v in axis.values if v != point.get(axis.name)]
+            for value in values[:1] if axis.name in point else ():
+                kind = decided_by(axis.name)
+                other, _ = redecide(plan, kind, **{axis.name: value})
+                back = validate_plan(other.program, Step(kind, {axis.name: point[axis.name]}), plan.program)
+                assert back.status == "verified", f"{axis.name} from {value}: {back}"
+                moves += 1
+    assert moves >= 10
 
 
 def test_guards(stream: Plan) -> None:

@@ -2,8 +2,8 @@
 
 What a plan decided is read from its machine program as *settings*: atoms, versions, flight, cuts, distribution,
 agents, order and guard. A step may change those that its kind decides, those that an argument of it decides besides,
-and no other; where an argument says a value that machine programs show, it is that value. Then the program after is
-judged again.
+and no other, and cuts only on the side of what it names, in parts made of the value (`derivation_cuts`); where an
+argument says a value that machine programs show, it is that value. Then the program after is judged again.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from treadle.algebra.expr import Expr, Min, of
 from treadle.algebra.expr_text import parse_constraint
 from treadle.base.errors import UserError
+from treadle.checker.derivation_cuts import astray, cuts
 from treadle.checker.judge import check
 from treadle.checker.verdict import Verdict
 from treadle.ir.printer import print_program
-from treadle.machine.form import Enter, If, Loop, MachineProgram, Mma, Sync, Tasks
+from treadle.machine.form import MachineProgram, Mma, Sync, Tasks
 from treadle.plan.steps import PLAN_KINDS, Step, decided_by
 
 CHANGES: Mapping[str, frozenset[str]] = {
@@ -65,6 +65,7 @@ def validate_plan(before: MachineProgram, step: Step, after: MachineProgram) -> 
     if programs[0] != programs[1] or before.target != after.target:
         return Verdict("rejected", "step", reason="the two plans are not of one program and target")
     wrong = _misnamed(step) or _undecided(before, step, after) or _unlike(before, step, after)
+    wrong = wrong or ("" if step.kind == "guard" else astray(before, step, after))
     if wrong:
         return Verdict("rejected", "step", reason=wrong)
     return check(after)
@@ -148,7 +149,9 @@ def settings(machine: MachineProgram) -> dict[str, frozenset[str]]:
         "versions": frozenset(f"{name}={n}" for name, n in _rings(machine).items()),
         "flight": frozenset(f"{kind}={n}" for kind, n in _depths(machine).items()),
         "order": frozenset(" ".join(map(str, t.raster)) for t in tasks if len(t.vars) > 1),
-        "cuts": _cuts(machine),
+        "cuts": frozenset(
+            f"{at[0]}.{at[1]}:{n}" if at[0] else f"by {n}" for at, widths in cuts(machine).items() for n in widths
+        ),
         "distribution": _held(machine),
         "agents": frozenset({t.over for t in tasks} | roles | launches),
     }
@@ -183,28 +186,3 @@ def _depths(machine: MachineProgram) -> dict[str, int]:
         if isinstance(s, Sync) and depth is not None and depth.constant is not None:
             found[s.kind] = max(found.get(s.kind, 0), depth.constant)
     return found
-
-
-def _cuts(machine: MachineProgram) -> frozenset[str]:
-    """Into blocks of what extent the arguments of regions are cut, where it is a number, and by how much loops that
-    enter none go on."""
-    found = list(machine.statements())
-    enters = [e for s in found if isinstance(s, Tasks | Loop | If) for e in s.enters]
-    steps = {s.step.constant for s in found if isinstance(s, Loop) and not s.enters} - {None, 1}
-    return frozenset(
-        {f"{e.region}.{name}:{width}" for e in enters for name, width in _widths(e)} | {f"by {n}" for n in steps}
-    )
-
-
-def _widths(enter: Enter) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
-    for name, bounds in enter.binds:
-        if len(bounds) == 2:
-            found += [(name, width) for end in _ends(bounds[1]) if (width := (end - bounds[0]).constant) is not None]
-    return found
-
-
-def _ends(stop: Expr) -> tuple[Expr, ...]:
-    """The expressions of which a stop is the least."""
-    least = [atom for atom in stop.atoms() if isinstance(atom, Min) and of(atom) == stop]
-    return least[0].args if least else (stop,)
