@@ -76,7 +76,7 @@ class Walk(Invariants):
         self.member, self.members = "", 1
         self.shared: frozenset[str] = frozenset()
         self.rings: Rings | None = None
-        self.published: dict[str, tuple[tuple[str, ...], Pieces]] = {}
+        self.published: dict[tuple[str, int], tuple[tuple[str, ...], Pieces]] = {}  # by buffer and body of a step
 
     # ---- called by the statements' rules
 
@@ -104,16 +104,16 @@ class Walk(Invariants):
         if self.rings is None:
             return
         for name, ring in self.rings.of_buffer.items():
-            if ring.step.body[ring.step.position] is not stmt:
-                continue
-            self._publish(place, name)
+            for step in ring.steps:
+                if step.body[step.position] is stmt:
+                    self._publish(place, name, id(step.body))
 
-    def _publish(self, place: Place, name: str) -> None:
+    def _publish(self, place: Place, name: str, where: int = 0) -> None:
         buffer = place.buffers[name]
         names = slots(len(buffer.shape))
         facts = place.facts.also(*box(names, [place.expr(e) for e in buffer.shape]))
         pieces = filled(place.contents[name], tuple(map(sym, names)), facts, name)
-        self.published[name] = tuple(r.var for f in place.frames if f.agents == 0 for r in f.ranges), pieces
+        self.published[name, where] = tuple(r.var for f in place.frames if f.agents == 0 for r in f.ranges), pieces
 
     def begin(self, place: Place, body: Body) -> None:
         """On entry to the body of a step: the slots that it names have nothing in them that earlier steps put there,
@@ -121,27 +121,29 @@ class Walk(Invariants):
         moved = {s.counter for s in body if isinstance(s, Advance)}
         for name in _turning(body, moved) & place.buffers.keys() if moved else ():
             place.contents[name] = place.contents[name].forgotten(f"{name} is another slot in each step")
-        self.subscribe(place, self.role)
+        self.subscribe(place, self.role, body)
 
-    def subscribe(self, place: Place, role: str) -> None:
+    def subscribe(self, place: Place, role: str, body: Body) -> None:
         """On entry to the body of a step: its slots hold what the producer published, in terms of our own controls."""
         if self.rings is None:
             return
-        controls = [f.control for f in place.frames if isinstance(f.control, Loop | Tasks) and f.agents == 0]
-        for name in self.handover.taken_by(role, controls) if self.handover is not None else ():
-            self._subscribe(place, name)
-        for (taker, full), step in self.rings.taken.items():
-            if taker != role or len(controls) != len(step.path) or any(a is not b for a, b in zip(controls, step.path)):
-                continue
-            for name in self.rings.rings[full].buffers:
-                self._subscribe(place, name)
-
-    def _subscribe(self, place: Place, name: str) -> None:
-        if name not in self.published:
-            raise Unsure("J1", f"what is put into {name} is not known yet", missing="roles that fill before they take")
+        controls = [f.control for f in place.frames if isinstance(f.control, Loop | Tasks | If) and f.agents == 0]
         mine = [r.var for f in place.frames if f.agents == 0 for r in f.ranges]
-        theirs, pieces = self.published[name]
-        found = place.filled[name] = substituted(pieces, {a: sym(b) for a, b in zip(theirs, mine)})
+        for name in self.handover.taken_by(role, controls) if self.handover is not None else ():
+            theirs, _ = self.published.get((name, 0), ((), ()))
+            self._subscribe(place, name, 0, {a: sym(b) for a, b in zip(theirs, mine)})
+        for (taker, full), steps in self.rings.taken.items():
+            for step in steps if taker == role else ():
+                if step.body is body:
+                    filling, env = self.rings.filled_by(full, step)
+                    for name in self.rings.rings[full].buffers:
+                        self._subscribe(place, name, id(filling.body), env)
+
+    def _subscribe(self, place: Place, name: str, where: int, env: Mapping[str, Expr]) -> None:
+        if (name, where) not in self.published:
+            raise Unsure("J1", f"what is put into {name} is not known yet", missing="roles that fill before they take")
+        _, pieces = self.published[name, where]
+        found = place.filled[name] = substituted(pieces, env)
         # Versions of the consumer's own lie over it.
         place.contents[name] = replace(place.contents[name], layers=(Layer(found, whole=True),), touched=())
 
@@ -426,6 +428,7 @@ class Walk(Invariants):
                     continue
                 inner = place.inner(facts=facts)
                 inner.frames = (*place.frames, replace(frame, alternatives=(extra,)))
+                self.begin(inner, body)
                 self.body(inner, body)
                 ways.append((extra, inner))
         self.at = stmt
@@ -448,6 +451,7 @@ class Walk(Invariants):
             view = View(place.view.bindings, dict(place.view.branches) | {want: taken})
             inner = place.inner(view=view, facts=facts.also(*place.source.consequences(want, place.view, taken)))
             inner.frames = (*place.frames, Frame(stmt, branch=taken, source_if=id(op), position=position))
+            self.begin(inner, body)
             self.body(inner, body)
             ways.append(((), inner))
         self.at = stmt

@@ -62,7 +62,7 @@ def copied_ring(rings: Rings, role: Role, step: Step, events: Sequence[tuple[Stm
             rings.at = s
             raise Refused("J5", "steps of two rings stand one inside the other", {})
     rings.at = arrive
-    return Ring(full, empty, full.versions, frozenset(c.dst.name for c in copies), step, copied=role.threads)
+    return Ring(full, empty, full.versions, frozenset(c.dst.name for c in copies), [step], copied=role.threads)
 
 
 def _own_arrivals(rings: Rings, arrive: Sync, own: Sequence[Sync]) -> None:

@@ -22,10 +22,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from treadle.checker import alike
 from treadle.checker.gpu import accesses, handed, own_base
 from treadle.checker.handover_rings import BesideRings, Waits, joins_rings
-from treadle.checker.rings import Rings, lets_of
-from treadle.checker.steps import Tree, bodies
+from treadle.checker.rings import Rings
+from treadle.checker.steps import bodies
 from treadle.checker.verdict import Finding, Refused, Unsure
 from treadle.machine.form import Body, Control, If, Kernel, Load, Loop, Role, Stmt, Store, Sync, Tasks, walk
 
@@ -82,12 +83,10 @@ class Handover:
         for role in self.kernel.roles:
             self._part(role)
         self._counts()
-        parts, lets = list(self.parts.values()), self.rings.lets
+        parts = list(self.parts.values())
         for a, b in zip(parts, parts[1:]):
             self.at = b.body[min(b.uses.values())]
-            self.rings.lets = lets_of(a.role), lets_of(b.role)
-            self.rings.same(_tree(a.path), _tree(b.path), {})
-        self.rings.lets = lets
+            alike.Alike(a.role, b.role, self.rings.facts).check(_tree(a.path), _tree(b.path))
         self._progress()
         self._beside_rings()
         self._phases()
@@ -342,11 +341,11 @@ class Handover:
         return [n for n, roles in self.readers.items() if role in roles and self.writer[n] != role]
 
 
-def _tree(path: tuple[Control, ...]) -> Tree:
+def _tree(path: tuple[Control, ...]) -> alike.Tree:
     """A chain of controls around one step."""
-    tree: Tree = [("ring", "step", [])]
+    found = alike.Node("step", ((None, {}),))
     for control in reversed(path):
         if not isinstance(control, Loop | Tasks):
             raise Unsure("J3", "barriers are used under a condition", missing="a step in every iteration")
-        tree = [("loop", control, tree)]
-    return tree
+        found = alike.Node(control=control, inner=(found,))
+    return (found,)

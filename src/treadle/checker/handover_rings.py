@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 
 from treadle.algebra.expr import sym
 from treadle.checker.rings import FILLS, Rings
-from treadle.checker.steps import Ring, Step, bodies, kind
+from treadle.checker.steps import Ring, Step, kind
 from treadle.checker.verdict import Unsure
-from treadle.machine.form import Body, Control, Kernel, Loop, Role, Sync, Tasks, walk
+from treadle.machine.form import Body, Control, If, Kernel, Loop, Role, Sync, Tasks, walk
 
 End = tuple[str, int, str]
 """A role, a position in its step, and whether it has "come" there or is "gone"."""
@@ -84,8 +84,13 @@ class BesideRings:
         for role in self.kernel.roles:
             self._level(role, depth)
         for full, ring in self.rings.rings.items():
-            filler = next(r.name for r in self.kernel.roles if _has(r, ring.step))
-            takers = {name: step for (name, taken), step in self.rings.taken.items() if taken == full}
+            filler = next(r.name for r in self.kernel.roles if ring.step.of(r))
+            taken = {name: steps for (name, taken), steps in self.rings.taken.items() if taken == full}
+            several = next((s for s in (ring.steps, *taken.values()) if len(s) > 1 or _under_if(s[0])), None)
+            if several is not None:
+                self.at = several[-1].body[several[-1].position]
+                raise Unsure("J5", f"steps of {full} beside hand-overs", missing="one place, under no condition")
+            takers = {name: steps[0] for name, steps in taken.items()}
             if all(len(s.path) == depth for s in (ring.step, *takers.values())):
                 self._step_by_step(waits, ring, filler, takers)
             else:
@@ -93,8 +98,8 @@ class BesideRings:
 
     def _level(self, role: Role, depth: int) -> None:
         """The body of the role's steps, in which all of its rings stand."""
-        mine = [r.step for r in self.rings.rings.values() if _has(role, r.step)]
-        mine += [s for (name, _), s in self.rings.taken.items() if name == role.name]
+        mine = [r.step for r in self.rings.rings.values() if r.step.of(role)]
+        mine += [s for (name, _), steps in self.rings.taken.items() if name == role.name for s in steps]
         told = [self.paths[role.name]] if role.name in self.paths else []
         paths = [*told, *(s.path[:depth] for s in mine)]
         if not paths:
@@ -145,8 +150,8 @@ class BesideRings:
                 waits.link(come, gone, 0)
 
 
-def _has(role: Role, step: Step) -> bool:
-    return any(body is step.body for _, body in bodies(role.body, ()))
+def _under_if(step: Step) -> bool:
+    return any(isinstance(c, If) for c in step.path)
 
 
 def joins_rings(role: Role) -> bool:

@@ -106,11 +106,11 @@ class InFlight:
 
     def check(self) -> None:
         """*Errors*: findings of J2."""
-        for (role, full), step in self.rings.taken.items():
+        for (role, full), steps in self.rings.taken.items():
             if role == self.role.name:
                 ring = self.rings.rings[full]
                 for name in (*ring.buffers, ring.empty.name):
-                    self.counters[name] = step.counter
+                    self.counters[name] = steps[0].counter
         end = self.body(self.role.body, Flight())
         if end.pending:
             raise Refused("J2", "the kernel may end with a product on its way", {}, partner=self.user("acc"))

@@ -1,50 +1,44 @@
 """J2, J3 and J5 of rings: buffers that a producer fills through a copy engine and consumers read and give back.
 
 The shape that is proved. A ring has slots, a barrier `full` (one arrival that announces bytes, and the bytes) and a
-barrier
-`empty` (an arrival of every consumer's every warp). Step n of the producer waits for `empty` of turn n // slots - 1,
-announces the bytes of its copies, copies, moves on. Step n of a consumer waits for `full`, reads, gives the slot
-back once
-all its reads are complete, moves on. Producer and consumers go through the same controls around a step, so their
-n-th steps are the same step; the order in which a consumer first waits for rings is the order in which the producer
-fills them, and it has given back step n - slots before it waits for step n: then no wait is for ever (the earliest
-unfilled step is blocked by no consumer). Where roles meet their cluster between steps, they do it in the same places
-among them: a meeting is then a step like others in that order, which all come to.
+barrier `empty` (an arrival of every consumer's every warp). Step n of the producer waits for `empty` of turn n //
+slots - 1, announces the bytes of its copies, copies, moves on. Step n of a consumer waits for `full`, reads, gives
+the slot back once all its reads are complete, moves on. Producer and consumers go through the same controls and
+conditions around a step (`alike`), so their n-th steps are the same step, wherever in a role they stand; the order in
+which a consumer first waits for rings is the order in which the producer fills them, and it has given back step n -
+slots before it waits for step n: then no wait is for ever (the earliest unfilled step is blocked by no consumer).
+Where roles meet their cluster between steps, they do it in the same places among them: a meeting is then a step like
+others in that order, which all come to.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from treadle.algebra.expr import Atom, Constraint, Expr, Fn, ge, gt, lt, sym
+from treadle.algebra.expr import Expr, ge, gt, lt, sym
 from treadle.algebra.sets import Facts
+from treadle.checker.alike import Alike, ranged, tree
 from treadle.checker.clusters import everyone
 from treadle.checker.copied import ARRIVE, check_counted, copied_ring
-from treadle.checker.gpu import BY_WORKGROUPS, accesses, handed
-from treadle.checker.steps import Ring, Step, Tree, bodies, flat, is_meeting, kind, run_length, touches
+from treadle.checker.gpu import accesses, handed
+from treadle.checker.steps import Ring, Step, bodies, flat, is_meeting, kind, run_length, touches
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
     Advance,
     Barrier,
     Body,
-    Claim,
-    Compute,
     Control,
     Copy,
     If,
     Kernel,
-    Let,
-    Load,
     Loop,
     Mma,
     Role,
     Stmt,
     Store,
     Sync,
-    Tasks,
     walk,
 )
 
@@ -60,9 +54,10 @@ class Rings:
     facts: Facts
     rings: dict[str, Ring] = field(default_factory=dict[str, Ring])  # by the name of `full`
     of_buffer: dict[str, Ring] = field(default_factory=dict[str, Ring])
-    taken: dict[tuple[str, str], Step] = field(default_factory=dict[tuple[str, str], Step])  # (role, full)
-    lets: tuple[dict[str, Expr], dict[str, Expr]] = field(default_factory=lambda: ({}, {}))  # of the two roles compared
-    told: dict[int, dict[str, Claim]] = field(default_factory=dict[int, dict[str, Claim]])  # control -> by fragment
+    taken: dict[tuple[str, str], list[Step]] = field(default_factory=dict[tuple[str, str], "list[Step]"])
+    """The steps of a role, by its name and that of `full`."""
+    matched: dict[int, tuple[Sync, dict[str, Expr]]] = field(default_factory=dict[int, "tuple[Sync, dict[str, Expr]]"])
+    """By the wait of a consumer, the announcement of the same step, and what the producer's variables are there."""
     at: Stmt | Control | None = None
     cluster: int = 1
 
@@ -79,7 +74,7 @@ class Rings:
         consumers = [r for r in self.kernel.roles if r not in producers]
         for role in consumers:
             self._takes(role)
-        self._once(producers, consumers)
+        self._once(consumers)
         for ring in self.rings.values():
             if ring.empty.count != ring.arrivals:
                 raise Refused(
@@ -105,23 +100,19 @@ class Rings:
             self._setup()
         if self.cluster > 1:
             for role, other in zip(self.kernel.roles, self.kernel.roles[1:], strict=False):
-                self.lets = lets_of(role), lets_of(other)
-                self.told = values_at(role) | values_at(other)
-                self.same(self._tree(role.body, (), set()), self._tree(other.body, (), set()), {})
+                self.compare(role, (), other, (), set())
         for role in producers:
             for other in consumers:
                 mine = {full for name, full in self.taken if name == other.name}
-                self.lets = lets_of(role), lets_of(other)
-                self.told = values_at(role) | values_at(other)
-                self.same(self._tree(role.body, FILLS, mine), self._tree(other.body, ("mbar.wait",), mine), {})
+                self.compare(role, FILLS, other, ("mbar.wait",), mine)
 
     # ---- the producer
 
     def _fills(self, role: Role) -> None:
-        steps = self.steps(role)
+        steps = [step for places in self.places(role).values() for step in places]
         if role.agents != 1:
             raise Refused("J3", f"{role.agents} agents fill each slot", {"agents": role.agents})
-        for step in steps.values():
+        for step in steps:
             number = sym(step.counter)
             events = [(s, c) for s, c in flat(step.before) if touches(s, step.counter)]
             if any(kind(s) == "cpasync.arrive" for s, _ in events):
@@ -167,8 +158,8 @@ class Rings:
                 raise Refused("J5", "one thread waits, announces and copies", {})
             buffers = frozenset(c.dst.name for c, _ in copies)
             shared = any(c.multicast for c, _ in copies)
-            self._declare(Ring(full, empty, full.versions, buffers, step, shared=shared))
-        inside = {id(s) for t in steps.values() for s, _ in flat(t.before) if touches(s, t.counter)}
+            self._declare(Ring(full, empty, full.versions, buffers, [step], shared=shared))
+        inside = {id(s) for t in steps for s, _ in flat(t.before) if touches(s, t.counter)}
         for s in walk(role.body):
             if isinstance(s, Copy) or kind(s) in (*FILLS, "mbar.wait", "mbar.arrive"):
                 if id(s) not in inside:
@@ -181,8 +172,24 @@ class Rings:
                         raise Refused("J2", f"the producer touches {ref.name} other than by its copies", {})
 
     def _declare(self, ring: Ring) -> None:
-        """The ring has barriers and buffers of its own, all with as many slots."""
+        """The ring has barriers and buffers of its own, all with as many slots; in each of its steps the same ones."""
         full, empty = ring.full, ring.empty
+        known = self.rings.get(full.name)
+        step = ring.steps[0]
+        begun = next(i for i, s in enumerate(step.before) if any(touches(x, step.counter) for x in walk([s])))
+        self._moved(step.before[begun:], step)
+        if known is not None and known.steps[0].counter == step.counter:
+            if (known.empty, known.buffers, known.shared, known.copied) != (
+                empty,
+                ring.buffers,
+                ring.shared,
+                ring.copied,
+            ):
+                raise Refused("J3", f"steps of {full.name} have other barriers or buffers", {})
+            known.steps += ring.steps
+            return
+        if any(r.steps[0].counter == step.counter for r in self.rings.values()):
+            raise Refused("J3", f"{step.counter} counts the steps of two rings", {})
         for name in ring.buffers:
             if self.declared[name].versions != ring.slots or name in self.of_buffer:
                 raise Refused(
@@ -191,7 +198,7 @@ class Rings:
                     {"slots": ring.slots},
                 )
             self.of_buffer[name] = ring
-        if empty.versions != ring.slots or full.name in self.rings or full.name == empty.name:
+        if empty.versions != ring.slots or known is not None or full.name == empty.name:
             raise Refused("J3", f"{full.name} and {empty.name} do not have the same slots", {"slots": ring.slots})
         self.rings[full.name] = ring
 
@@ -210,21 +217,42 @@ class Rings:
             size = size * length
         return size
 
-    def steps(self, role: Role) -> dict[str, Step]:
-        """Where the role's counters move on. *Errors*: refused, J3, if one moves on twice or under an `if`."""
-        found: dict[str, Step] = {}
+    def places(self, role: Role) -> dict[str, list[Step]]:
+        """Where the role's counters move on, in order. *Errors*: refused, J3, if one moves on twice in a body."""
+        found: dict[str, list[Step]] = {}
         for path, body in bodies(role.body, ()):
             for position, s in enumerate(body):
                 if isinstance(s, Advance):
                     self.at = s
-                    if s.counter in found:
+                    mine = found.setdefault(s.counter, [])
+                    if any(step.body is body for step in mine):
                         raise Refused("J3", f"{s.counter} moves on in two places", {})
-                    if any(isinstance(c, If) for c in path):
-                        raise Unsure(
-                            "J3", f"{s.counter} moves on under a condition", missing="a step in every iteration"
-                        )
-                    found[s.counter] = Step(s.counter, path, body, position)
+                    mine.append(Step(s.counter, path, body, position))
         return found
+
+    def steps(self, role: Role) -> dict[str, Step]:
+        """Where the role's other counters than those of rings move on. *Errors*: findings of J3, if one moves on twice
+        or under an `if`."""
+        found: dict[str, Step] = {}
+        rings = {step.counter for (name, _), steps in self.taken.items() if name == role.name for step in steps}
+        rings |= {step.counter for r in self.rings.values() for step in r.steps if step.of(role)}
+        for counter, places in self.places(role).items():
+            if counter in rings:
+                continue
+            step = found[counter] = places[0]
+            self.at = places[-1].body[places[-1].position]
+            if len(places) > 1:
+                raise Refused("J3", f"{counter} moves on in two places", {})
+            if any(isinstance(c, If) for c in step.path):
+                raise Unsure("J3", f"{counter} moves on under a condition", missing="a step in every iteration")
+        return found
+
+    def _moved(self, body: Body, step: Step) -> None:
+        """*Errors*: refused, J3, if the counter of a step moves on inside it."""
+        inner = next((s for s in walk(body) if isinstance(s, Advance) and s.counter == step.counter), None)
+        if inner is not None:
+            self.at = inner
+            raise Refused("J3", f"{step.counter} moves on in two places of one step", {})
 
     def barrier(self, s: Sync, number: Expr) -> Barrier:
         self.at = s
@@ -247,7 +275,7 @@ class Rings:
     # ---- consumers
 
     def _takes(self, role: Role) -> None:
-        steps = self.steps(role)
+        places = self.places(role)
         waits = [s for s in walk(role.body) if kind(s) == "mbar.wait"]
         for s in waits:
             self.at = s
@@ -255,17 +283,23 @@ class Rings:
             ring = None if s.object is None else self.rings.get(s.object.name)
             if ring is None or s.object is None or s.object.version is None:
                 raise Refused("J3", "a wait for a barrier that no producer fills", {})
-            step = next((t for t in steps.values() if s.object.version == sym(t.counter)), None)
-            if step is None or not any(x is s for x in step.before):
+            steps = [t for c, found in places.items() if s.object.version == sym(c) for t in found]
+            step = next((t for t in steps if any(x is s for x in t.before)), None)
+            if step is None:
                 raise Refused("J3", f"the wait for {ring.full.name} is not in its step", {})
             if s.by:
                 raise Refused("J2", f"only some threads wait for {ring.full.name}, all of them read", {})
-            if (role.name, ring.full.name) in self.taken or any(t is step for t in self.taken.values()):
+            mine = self.taken.setdefault((role.name, ring.full.name), [])
+            if any(t is step for found in self.taken.values() for t in found):
                 raise Refused("J3", f"{ring.full.name} is waited for twice in a step", {})
+            if mine and mine[0].counter != step.counter:
+                raise Refused("J3", f"steps of {ring.full.name} are counted by {step.counter} and another counter", {})
+            self._moved(step.before[next(i for i, x in enumerate(step.before) if x is s) :], step)
             self.phase(s, sym(step.counter), ring.slots, 0)
-            self.taken[role.name, ring.full.name] = step
-            self._reads(role, ring, step, s)
-            self._releases(role, ring, step)
+            mine.append(step)
+        for (name, full), steps in self.taken.items():
+            if name == role.name:
+                self._each(role, self.rings[full], steps, places[steps[0].counter])
         for s in walk(role.body):
             self.at = s
             if isinstance(s, Copy) and s.signal is not None:
@@ -284,11 +318,22 @@ class Rings:
                 ):
                     raise Refused("J3", f"an arrival at {name}, which is given back to no ring", {})
 
-    def _reads(self, role: Role, ring: Ring, step: Step, wait: Sync) -> None:
-        """Reads of the ring stand between the wait and the end of the step, and are of the step's slot. One agent that
+    def _each(self, role: Role, ring: Ring, steps: list[Step], places: list[Step]) -> None:
+        """What concerns all steps of a ring that a role takes."""
+        for place in places:
+            if not any(place is step for step in steps):
+                self.at = place.body[place.position]
+                raise Refused("J3", f"{place.counter} moves on where {ring.full.name} is not waited for", {})
+        self._reads(role, ring, steps)
+        self._releases(role, ring, steps)
+
+    def _reads(self, role: Role, ring: Ring, steps: list[Step]) -> None:
+        """Reads of the ring stand between a wait and the end of its step, and are of the step's slot. One agent that
         has the ring to itself may store to the slot there, too (`inflight` keeps its stores and reads apart)."""
-        start = next(i for i, x in enumerate(step.before) if x is wait)
-        inside = {id(s) for s, _ in flat(step.before[start + 1 :], everything=True)}
+        inside: set[int] = set()
+        for step in steps:
+            start = next(i for i, x in enumerate(step.before) if _at(x, "mbar.wait", ring.full.name))
+            inside |= {id(s) for s, _ in flat(step.before[start + 1 :], everything=True)}
         for s in walk(role.body):
             if not isinstance(s, Stmt):
                 continue
@@ -299,7 +344,7 @@ class Rings:
                 plain = isinstance(s, Store) and s.effect == "set" and s.mask is None and not s.by
                 if writes and not (plain and self._alone(role, ring)):
                     raise Refused("J2", f"a consumer writes {ref.name}", {})
-                if ref.version != sym(step.counter):
+                if ref.version != sym(steps[0].counter):
                     reason = f"{ref.name} is read in another slot than the step's"
                     raise Refused("J2", reason, {}, partner=self._filling(ref.name))
                 if ring.copied and isinstance(s, Mma | Copy):
@@ -316,30 +361,18 @@ class Rings:
 
     def _alone(self, role: Role, ring: Ring) -> bool:
         """Whether one agent of one workgroup is all that takes a ring."""
-        takers = [
-            r
-            for r in self.kernel.roles
-            if any(
-                isinstance(s, Sync)
-                and s.kind == "mbar.wait"
-                and s.object is not None
-                and s.object.name == ring.full.name
-                for s in walk(r.body)
-            )
-        ]
+        full = ring.full.name
+        takers = [r for r in self.kernel.roles if any(_at(s, "mbar.wait", full) for s in walk(r.body))]
         return takers == [role] and role.agents == 1 and not ring.shared
 
-    def _releases(self, role: Role, ring: Ring, step: Step) -> None:
-        """Every step is given back once: in its own iteration, or one behind with the last one after the loop."""
-        number = sym(step.counter)
+    def _releases(self, role: Role, ring: Ring, steps: list[Step]) -> None:
+        """Every step is given back once: in its own body, or (a ring with steps in one place) one behind with the last
+        one after the loop."""
         found = [
             (path, body, i, s)
             for path, body in bodies(role.body, ())
             for i, s in enumerate(body)
-            if kind(s) == "mbar.arrive"
-            and isinstance(s, Sync)
-            and s.object is not None
-            and s.object.name == ring.empty.name
+            if isinstance(s, Sync) and _at(s, "mbar.arrive", ring.empty.name)
         ]
         if not found:
             raise Refused("J5", f"{role.name} never gives {ring.full.name} back", {})
@@ -352,21 +385,30 @@ class Rings:
             where = "every workgroup's" if ring.shared else "its own workgroup's"
             raise Refused("J3", f"{ring.empty.name} is given back elsewhere than at {where} barrier", {})
         ring.arrivals += each[grains.pop()] * (self.cluster if ring.shared else 1)
-        if len(found) == 1:
-            _, body, i, s = found[0]
-            late = body is step.body and i > step.position
-            assert s.object is not None
-            if body is not step.body or s.object.version != number - (1 if late else 0):
-                raise Refused("J3", f"{ring.empty.name}: not every step is given back once", {})
-            for x, _ in flat(body[i:] if not late else [], everything=True):
-                if any(ref.name in ring.buffers for ref, _ in accesses(x)):
-                    self.at = x
-                    reason = f"the slot is read after it was given back to {ring.full.name}"
-                    raise Refused("J2", reason, {}, partner=s)
+        if len(steps) == 1 and len(found) == 2 and ring.slots > 1:
+            self._behind(ring, steps[0], found)
             return
-        if len(found) != 2 or ring.slots < 2:
-            raise Refused("J3", f"{ring.empty.name}: not every step is given back once", {"arrivals": len(found)})
-        self._behind(ring, step, found)
+        for step in steps:
+            mine = [(i, s) for _, body, i, s in found if body is step.body]
+            if len(mine) != 1 or len(found) != len(steps):
+                raise Refused("J3", f"{ring.empty.name}: not every step is given back once", {"arrivals": len(found)})
+            self._given(ring, step, *mine[0])
+
+    def _given(self, ring: Ring, step: Step, i: int, s: Sync) -> None:
+        """A step is given back in its body, behind its reads."""
+        late = i > step.position
+        self.at = s
+        if s.object is None or s.object.version != sym(step.counter) - (1 if late else 0):
+            raise Refused("J3", f"{ring.empty.name}: not every step is given back once", {})
+        if late:
+            self._moved(step.body[step.position + 1 : i], step)
+        elif not any(_at(x, "mbar.wait", ring.full.name) for x in step.body[:i]):
+            raise Refused("J3", f"a step of {ring.full.name} is given back before it is waited for", {})
+        for x, _ in flat(step.body[i:] if not late else [], everything=True):
+            if any(ref.name in ring.buffers for ref, _ in accesses(x)):
+                self.at = x
+                reason = f"the slot is read after it was given back to {ring.full.name}"
+                raise Refused("J2", reason, {}, partner=s)
 
     def _behind(self, ring: Ring, step: Step, found: Sequence[tuple[tuple[Control, ...], Body, int, Sync]]) -> None:
         number, loop = sym(step.counter), step.path[-1] if step.path else None
@@ -401,11 +443,28 @@ class Rings:
 
     # ---- all roles
 
-    def _once(self, producers: list[Role], consumers: list[Role]) -> None:
+    def filled_by(self, full: str, step: Step) -> tuple[Step, dict[str, Expr]]:
+        """The producer's step of which a consumer's one takes what it filled, and what the producer's variables are."""
+        wait = next(s for s in step.before if _at(s, "mbar.wait", full))
+        filling, env = self.matched[id(wait)]
+        return next(t for t in self.rings[full].steps if any(s is filling for s in t.before)), env
+
+    def _once(self, consumers: list[Role]) -> None:
         for name, ring in self.rings.items():
             if not any((r.name, name) in self.taken for r in consumers):
                 raise Refused("J5", f"{name} is filled and never taken", {})
             self.at = ring.step.body[ring.step.position]
+
+    def compare(self, first: Role, fills: Sequence[str], second: Role, takes: Sequence[str], of: set[str]) -> None:
+        """Two roles go through the same controls and conditions around the steps of these rings, in one order.
+
+        *Errors*: findings of J3 and J5."""
+        alike = Alike(first, second, self.facts)
+        try:
+            alike.check(tree(first.body, fills, of), tree(second.body, takes, of))
+        finally:
+            self.at = alike.at or self.at
+        self.matched |= alike.matched
 
     def _setup(self) -> None:
         """Barriers are set up once, by one thread, fenced, and before any role goes on."""
@@ -461,107 +520,7 @@ class Rings:
             if set_up.count(b.name) != 1:
                 raise Refused("J3", f"{b.name} is set up {set_up.count(b.name)} times", {"times": set_up.count(b.name)})
 
-    def _tree(self, body: Body, words: tuple[str, ...], only: set[str]) -> Tree:
-        found: Tree = []
-        for s in body:
-            if kind(s) in words and isinstance(s, Sync) and s.object is not None and s.object.name in only:
-                found.append(("ring", s.object.name, []))
-            elif kind(s) == "cluster.wait":
-                found.append(("ring", "the cluster", []))
-            elif isinstance(s, Loop | Tasks):
-                inner = self._tree(s.body, words, only)
-                if inner:
-                    found.append(("loop", s, inner))
-            elif isinstance(s, If) and (self._tree(s.then, words, only) or self._tree(s.orelse, words, only)):
-                self.at = s
-                raise Unsure("J3", "a ring is used under a condition", missing="a step in every iteration")
-        return found
 
-    def same(self, fills: Tree, takes: Tree, names: dict[str, Expr]) -> None:
-        """Both roles go through the same controls and rings, in the same order."""
-        if len(fills) != len(takes):
-            raise Refused("J5", "producer and consumer do not go through the same rings in the same order", {})
-        for (sort, a, inner_a), (other, b, inner_b) in zip(fills, takes):
-            self.at = b if isinstance(b, Control) else self.at
-            if sort != other or (sort == "ring" and a != b):
-                raise Refused("J5", f"the producer fills {a} where the consumer waits for {b}", {})
-            if sort == "ring":
-                continue
-            env = dict(names)
-            if isinstance(a, Loop) and isinstance(b, Loop):
-                env[a.var] = sym(b.var)
-                pairs = [(a.lo, b.lo), (a.hi, b.hi), (a.step, b.step)]
-            elif isinstance(a, Tasks) and isinstance(b, Tasks):
-                if (a.over, a.raster, len(a.vars)) != (b.over, b.raster, len(b.vars)) or a.over not in BY_WORKGROUPS:
-                    raise Refused("J3", "producer and consumer are dealt different tasks", {})
-                env |= {x: sym(y) for x, y in zip(a.vars, b.vars)}
-                pairs = list(zip(a.counts, b.counts))
-            else:
-                raise Refused("J3", "producer and consumer go through different controls", {})
-            pairs += [
-                (x, y)
-                for e, g in zip(a.enters, b.enters)
-                for (_, p), (_, q) in zip(e.binds, g.binds)
-                for x, y in zip(p, q)
-            ]
-            if len(a.enters) != len(b.enters) or [e.region for e in a.enters] != [e.region for e in b.enters]:
-                raise Refused("J3", "producer and consumer enter different regions", {})
-            for x, y in pairs:
-                x, y = x.substitute(self.lets[0]), y.substitute(self.lets[1])
-                x, y = self._value(x, a, env), self._value(y, b, {})
-                if x.functions or y.functions:
-                    raise Unsure("J3", f"the controls of two roles hang on {x}", missing="the same value in both")
-                if not self.facts.equal(x.substitute(env), y):
-                    raise Refused("J3", f"producer and consumer differ: {x} against {y}", {})
-            self.same(inner_a, inner_b, env)
-
-    def _value(self, e: Expr, control: object, env: dict[str, Expr]) -> Expr:
-        """An expression of a control, each fragment in it by the value of the program that it holds there: of one
-        instance, the one in which both roles are, there is one such value."""
-        known = self.told.get(id(control), {})
-
-        def change(atom: Atom) -> Expr | None:
-            claim = known.get(atom.name) if isinstance(atom, Fn) and not atom.args else None
-            return None if claim is None else sym(f"{claim.value}{[str(c.substitute(env)) for c in claim.coords]}")
-
-        return e.rewrite(change) if e.functions else e
-
-
-def values_at(role: Role) -> dict[int, dict[str, Claim]]:
-    """For each control of a role, the fragments of one element that one statement assigns, before it and in its own
-    iteration, with their claims (which J1 proves)."""
-    counted = Counter(n for s in walk(role.body) for n in (getattr(s, "dst", None), getattr(s, "old", None)))
-    found: dict[int, dict[str, Claim]] = {}
-
-    def visit(body: Body, known: dict[str, Claim]) -> None:
-        known = dict(known)
-        for s in body:
-            if isinstance(s, Loop | Tasks):
-                found[id(s)] = dict(known)
-                visit(s.body, known)
-            elif isinstance(s, If):
-                visit(s.then, known)
-                visit(s.orelse, known)
-            elif isinstance(s, Load | Compute) and counted[s.dst] == 1 and isinstance(s.claim, Claim):
-                if s.claim.over is None and not s.claim.where and not s.claim.instance:
-                    known[s.dst] = s.claim
-
-    visit(role.body, {})
-    return found
-
-
-def lets_of(role: Role) -> dict[str, Expr]:
-    """What a role's names stand for: names are unique in a role, not among roles."""
-    found: dict[str, Expr] = {}
-    for s in walk(role.body):
-        if isinstance(s, Let):
-            found[s.name] = s.expr.substitute(found)
-    return found
-
-
-def ranged(control: Control) -> list[Constraint]:
-    """What the variables of a task nest or loop are inside it."""
-    if isinstance(control, Tasks):
-        pairs = zip(control.vars, control.counts, strict=True)
-        return [c for name, count in pairs for c in (ge(sym(name), 0), lt(sym(name), count))]
-    return [ge(sym(control.var), control.lo), lt(sym(control.var), control.hi)] if isinstance(control, Loop) else []
+def _at(s: object, word: str, barrier: str) -> bool:
+    """Whether a statement is this synchronisation, at this barrier."""
+    return isinstance(s, Sync) and s.kind == word and s.object is not None and s.object.name == barrier

@@ -15,13 +15,12 @@ from treadle.machine.form import (
     If,
     Loop,
     MemRef,
+    Role,
     Stmt,
     Sync,
     Tasks,
     walk,
 )
-
-Tree = list[tuple[str, object, "Tree"]]
 
 
 @dataclass
@@ -43,20 +42,29 @@ class Step:
         """The rest of the body."""
         return self.body[self.position + 1 :]
 
+    def of(self, role: Role) -> bool:
+        """Whether it is a step of that role."""
+        return any(body is self.body for _, body in bodies(role.body, ()))
+
 
 @dataclass
 class Ring:
-    """One ring: its barriers, buffers, slots, and its step in the producer; whether all workgroups of a cluster fill it
-    together."""
+    """One ring: its barriers, buffers, slots, and its steps in the producer; whether all workgroups of a cluster fill
+    it together."""
 
     full: Barrier
     empty: Barrier
     slots: int
     buffers: frozenset[str]
-    step: Step
+    steps: list[Step]
     arrivals: int = 0
     shared: bool = False
     copied: int = 0  # by threads, so many of which arrive when their copies are complete
+
+    @property
+    def step(self) -> Step:
+        """The first of its steps in the producer."""
+        return self.steps[0]
 
 
 def run_length(stmt: Copy, axis: int) -> Expr | None:

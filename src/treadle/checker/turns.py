@@ -27,7 +27,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from treadle.algebra.expr import Expr, sym
-from treadle.checker.rings import Rings, lets_of
+from treadle.checker.alike import lets_of
+from treadle.checker.rings import Rings
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import Body, Control, If, Kernel, Loop, MachineProgram, Role, Stmt, Sync, Tasks, walk
 
