@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.checker.ahead_text import ahead_text
 from tests.checker.random_copies import HEAD, copies_text
 from tests.checker.random_handovers import handover_text
 from tests.checker.random_members import (
@@ -730,6 +731,7 @@ SHAPES = {
     "handover ring": members(handover_ring_text, "handover ring"),
     "cleared": members(cleared_text, "cleared"),
     "sent": members(sent_text, "sent"),
+    "ahead": members(ahead_text, "ahead"),
     "handover": handover,
     "copies": copies,
     "exchange": exchange,

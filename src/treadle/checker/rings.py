@@ -17,13 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from treadle.algebra.expr import Expr, ge, gt, lt, sym
+from treadle.algebra.expr import Expr, ge, sym
 from treadle.algebra.sets import Facts
-from treadle.checker.alike import Alike, ranged, tree
+from treadle.checker.alike import Alike, tree
 from treadle.checker.clusters import everyone
 from treadle.checker.copied import ARRIVE, check_counted, copied_ring
+from treadle.checker.given_back import check_given_back
 from treadle.checker.gpu import accesses, handed
-from treadle.checker.steps import Ring, Step, bodies, flat, is_meeting, kind, run_length, touches
+from treadle.checker.steps import Ring, Step, at_barrier, bodies, flat, is_meeting, kind, run_length, touches
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
     Advance,
@@ -33,7 +34,6 @@ from treadle.machine.form import (
     Copy,
     If,
     Kernel,
-    Loop,
     Mma,
     Role,
     Stmt,
@@ -177,7 +177,7 @@ class Rings:
         known = self.rings.get(full.name)
         step = ring.steps[0]
         begun = next(i for i, s in enumerate(step.before) if any(touches(x, step.counter) for x in walk([s])))
-        self._moved(step.before[begun:], step)
+        self.moved(step.before[begun:], step)
         if known is not None and known.steps[0].counter == step.counter:
             if (known.empty, known.buffers, known.shared, known.copied) != (
                 empty,
@@ -247,7 +247,7 @@ class Rings:
                 raise Unsure("J3", f"{counter} moves on under a condition", missing="a step in every iteration")
         return found
 
-    def _moved(self, body: Body, step: Step) -> None:
+    def moved(self, body: Body, step: Step) -> None:
         """*Errors*: refused, J3, if the counter of a step moves on inside it."""
         inner = next((s for s in walk(body) if isinstance(s, Advance) and s.counter == step.counter), None)
         if inner is not None:
@@ -294,7 +294,7 @@ class Rings:
                 raise Refused("J3", f"{ring.full.name} is waited for twice in a step", {})
             if mine and mine[0].counter != step.counter:
                 raise Refused("J3", f"steps of {ring.full.name} are counted by {step.counter} and another counter", {})
-            self._moved(step.before[next(i for i, x in enumerate(step.before) if x is s) :], step)
+            self.moved(step.before[next(i for i, x in enumerate(step.before) if x is s) :], step)
             self.phase(s, sym(step.counter), ring.slots, 0)
             mine.append(step)
         for (name, full), steps in self.taken.items():
@@ -325,14 +325,14 @@ class Rings:
                 self.at = place.body[place.position]
                 raise Refused("J3", f"{place.counter} moves on where {ring.full.name} is not waited for", {})
         self._reads(role, ring, steps)
-        self._releases(role, ring, steps)
+        check_given_back(self, role, ring, steps)
 
     def _reads(self, role: Role, ring: Ring, steps: list[Step]) -> None:
         """Reads of the ring stand between a wait and the end of its step, and are of the step's slot. One agent that
         has the ring to itself may store to the slot there, too (`inflight` keeps its stores and reads apart)."""
         inside: set[int] = set()
         for step in steps:
-            start = next(i for i, x in enumerate(step.before) if _at(x, "mbar.wait", ring.full.name))
+            start = next(i for i, x in enumerate(step.before) if at_barrier(x, "mbar.wait", ring.full.name))
             inside |= {id(s) for s, _ in flat(step.before[start + 1 :], everything=True)}
         for s in walk(role.body):
             if not isinstance(s, Stmt):
@@ -362,90 +362,14 @@ class Rings:
     def _alone(self, role: Role, ring: Ring) -> bool:
         """Whether one agent of one workgroup is all that takes a ring."""
         full = ring.full.name
-        takers = [r for r in self.kernel.roles if any(_at(s, "mbar.wait", full) for s in walk(r.body))]
+        takers = [r for r in self.kernel.roles if any(at_barrier(s, "mbar.wait", full) for s in walk(r.body))]
         return takers == [role] and role.agents == 1 and not ring.shared
-
-    def _releases(self, role: Role, ring: Ring, steps: list[Step]) -> None:
-        """Every step is given back once: in its own body, or (a ring with steps in one place) one behind with the last
-        one after the loop."""
-        found = [
-            (path, body, i, s)
-            for path, body in bodies(role.body, ())
-            for i, s in enumerate(body)
-            if isinstance(s, Sync) and _at(s, "mbar.arrive", ring.empty.name)
-        ]
-        if not found:
-            raise Refused("J5", f"{role.name} never gives {ring.full.name} back", {})
-        each = {"warp": role.agents * (role.threads // 32), "elect": role.agents, "": role.agents * role.threads}
-        grains = {s.by for _, _, _, s in found}
-        self.at = found[0][3]
-        if len(grains) != 1 or any(dict(s.args).get("count", Expr(()) + 1).constant != 1 for _, _, _, s in found):
-            raise Refused("J3", f"{ring.empty.name}: arrivals of different grain", {})
-        if any(s.object is not None and s.object.rank != ("all" if ring.shared else None) for _, _, _, s in found):
-            where = "every workgroup's" if ring.shared else "its own workgroup's"
-            raise Refused("J3", f"{ring.empty.name} is given back elsewhere than at {where} barrier", {})
-        ring.arrivals += each[grains.pop()] * (self.cluster if ring.shared else 1)
-        if len(steps) == 1 and len(found) == 2 and ring.slots > 1:
-            self._behind(ring, steps[0], found)
-            return
-        for step in steps:
-            mine = [(i, s) for _, body, i, s in found if body is step.body]
-            if len(mine) != 1 or len(found) != len(steps):
-                raise Refused("J3", f"{ring.empty.name}: not every step is given back once", {"arrivals": len(found)})
-            self._given(ring, step, *mine[0])
-
-    def _given(self, ring: Ring, step: Step, i: int, s: Sync) -> None:
-        """A step is given back in its body, behind its reads."""
-        late = i > step.position
-        self.at = s
-        if s.object is None or s.object.version != sym(step.counter) - (1 if late else 0):
-            raise Refused("J3", f"{ring.empty.name}: not every step is given back once", {})
-        if late:
-            self._moved(step.body[step.position + 1 : i], step)
-        elif not any(_at(x, "mbar.wait", ring.full.name) for x in step.body[:i]):
-            raise Refused("J3", f"a step of {ring.full.name} is given back before it is waited for", {})
-        for x, _ in flat(step.body[i:] if not late else [], everything=True):
-            if any(ref.name in ring.buffers for ref, _ in accesses(x)):
-                self.at = x
-                reason = f"the slot is read after it was given back to {ring.full.name}"
-                raise Refused("J2", reason, {}, partner=s)
-
-    def _behind(self, ring: Ring, step: Step, found: Sequence[tuple[tuple[Control, ...], Body, int, Sync]]) -> None:
-        number, loop = sym(step.counter), step.path[-1] if step.path else None
-        inner = next((x for x in found if x[0] and isinstance(x[0][-1], If) and x[0][:-1] == step.path), None)
-        outer = next((x for x in found if x is not inner), None)
-        wrong = Refused("J3", f"{ring.empty.name}: not every step is given back once", {})
-        if inner is None or outer is None or not isinstance(loop, Loop):
-            raise wrong
-        guard = inner[0][-1]
-        assert isinstance(guard, If)
-        early = any(s is guard for s in step.before)
-        if not early and not any(s is guard for s in step.after):
-            raise wrong
-        at_inner, at_outer = inner[3].object, outer[3].object
-        assert at_inner is not None and at_outer is not None
-        if at_inner.version != number - (1 if early else 2) or inner[1] is not guard.then or guard.cond is not None:
-            raise wrong
-        behind = any(s is loop for s in outer[1][: outer[2]])
-        if outer[0] != step.path[:-1] or not behind or at_outer.version != number - 1:
-            raise wrong
-        v = sym(loop.var)
-        inside = self.facts.also(ge(v, loop.lo), lt(v, loop.hi))
-        later = inside.also(gt(v, loop.lo))
-        self.at = guard
-        first = self.facts.also(lt(loop.lo, loop.hi), *(c.substitute({loop.var: loop.lo}) for c in guard.conds))
-        if not all(later.implies(c) for c in guard.conds) or not first.contradictory:
-            raise Refused("J3", f"{ring.empty.name}: given back in the first iteration, or not in a later one", {})
-        known = self.facts.also(*(c for control in step.path[:-1] for c in ranged(control)))
-        if not known.implies(lt(loop.lo, loop.hi)):
-            case = known.against(lt(loop.lo, loop.hi))
-            raise Refused("J3", f"{ring.empty.name}: a loop without iterations gives a step back", case or {})
 
     # ---- all roles
 
     def filled_by(self, full: str, step: Step) -> tuple[Step, dict[str, Expr]]:
         """The producer's step of which a consumer's one takes what it filled, and what the producer's variables are."""
-        wait = next(s for s in step.before if _at(s, "mbar.wait", full))
+        wait = next(s for s in step.before if at_barrier(s, "mbar.wait", full))
         filling, env = self.matched[id(wait)]
         return next(t for t in self.rings[full].steps if any(s is filling for s in t.before)), env
 
@@ -519,8 +443,3 @@ class Rings:
         for b in self.kernel.barriers:
             if set_up.count(b.name) != 1:
                 raise Refused("J3", f"{b.name} is set up {set_up.count(b.name)} times", {"times": set_up.count(b.name)})
-
-
-def _at(s: object, word: str, barrier: str) -> bool:
-    """Whether a statement is this synchronisation, at this barrier."""
-    return isinstance(s, Sync) and s.kind == word and s.object is not None and s.object.name == barrier

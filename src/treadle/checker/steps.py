@@ -81,6 +81,11 @@ def kind(s: object) -> str:
     return s.kind if isinstance(s, Sync) else ""
 
 
+def at_barrier(s: object, word: str, barrier: str) -> bool:
+    """Whether a statement is this synchronisation, at this barrier."""
+    return isinstance(s, Sync) and s.kind == word and s.object is not None and s.object.name == barrier
+
+
 def touches(s: object, counter: str) -> bool:
     """Whether a statement names a version of a ring by this counter."""
     refs: list[MemRef | None] = []
