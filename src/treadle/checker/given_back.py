@@ -132,7 +132,6 @@ class _Behind:
         given = known.also(*conds)
         if not given.implies(some):
             case = given.against(some)
-            self.rings.at = s
             reason = f"{self.ring.empty.name}: a loop without iterations gives a step back"
             raise Refused("J3", reason, case or {})
         if not all(known.also(some).implies(c) for c in conds):
