@@ -102,6 +102,16 @@ def test_digits_of_a_position_are_decided() -> None:
     assert not three.implies(lt(a, A))
 
 
+def test_digits_of_a_sum_of_three_are_decided() -> None:
+    """`(c*B + a)*C + b` with each digit in its radix, of extents that are only known not to be negative."""
+    c = sym("c")
+    given_ = Facts([ge(B, 0), ge(C, 0), ge(c, 0), ge(a, 0), lt(a, B), ge(b, 0), lt(b, C)])
+    at = (c * B + a) * C + b
+    assert given_.equal(at // (B * C), c) and given_.equal(at // C % B, a) and given_.equal(at % C, b)
+    wide = Facts([ge(B, 0), ge(C, 0), ge(c, 0), ge(a, 0), lt(a, B + 1), ge(b, 0), lt(b, C)])
+    assert not wide.equal(at // (B * C), c)
+
+
 MAPS = {
     "two digits": IndexMap(("a", "b"), (B * a + b,), box("ab", (A, B))),
     "a row": IndexMap(("b",), (B * sym("r") + b,), (*box("b", (B,)), ge(sym("r"), 0), lt(sym("r"), A))),

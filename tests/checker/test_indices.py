@@ -187,6 +187,44 @@ RADIX = text(
 """,
 )
 
+# Three digits in a radix of extents: what tasks made under a position, others read under it.
+THREE = text(
+    "cpu:avx512",
+    """
+  program p
+    dim G
+    dim H
+    dim V
+    tensor X: f32[G, H, V]
+    tensor Y: f32[G, H, V] out
+    body
+      %t: f32[G, H, V] = load X[G, H, V]
+      %y: f32[G, H, V] = abs %t
+      store Y[G, H, V] = %y
+""",
+    "  injective(Y)\n  disjoint(X, Y)",
+    "grid 1 threads 1",
+    """
+  frag x f32[4]
+  frag y f32[4]
+  role worker agents 1 threads 1 {
+    version T ; %t[$0 // (H*V), $0 // V % H, $0 % V]
+    tasks (a < G, b < H) over workers {
+      loop c = 0 .. V step 4 {
+        x = load X[a, b, c + $0] where c + $0 < V ; %t[a, b, c + $0] where c + $0 < V
+        store T[(a*H + b)*V + c + $0] = x where c + $0 < V ; %t[a, b, c + $0] where c + $0 < V
+      }
+    }
+    tasks (t < G, u < H, v < (V + 3) // 4) over workers {
+      x = load T[(t*H + u)*V + 4*v + $0] where 4*v + $0 < V ; %t[t, u, 4*v + $0] where 4*v + $0 < V
+      y = abs x ; %y[t, u, 4*v + $0] where 4*v + $0 < V
+      store Y[t, u, 4*v + $0] = y where 4*v + $0 < V ; store 0 [t, u, 4*v + $0]
+    }
+  }
+""",
+    host="  buffer T f32[G*H*V] workspace align 64\n",
+)
+
 # A promised factor of a product axis.
 BLOCK = text(
     "cpu:avx512",
@@ -380,6 +418,50 @@ APART = text(
 """,
     host="  buffer T f32[A*B] workspace align 64\n",
 )
+IMAGES = text(
+    "cpu:avx512",
+    """
+  program p
+    dim A
+    dim B
+    dim C
+    dim Q
+    dim ABC product A, B, C
+    tensor X: f32[A, B, C, Q]
+    tensor Y: f32[ABC, Q] out
+    body
+      %f: f32[ABC, Q] = full uninitialised
+      region R0 parallel (a in A each, b in B each, c in C each) carry (%k: f32[ABC, Q] = %f) -> (%g)
+        %x: f32[Q] = load X[a, b, c, Q]
+        %d: f32[ABC, Q] = insert %k[{a, b, c}, Q] = %x
+        yield %d
+      store Y[ABC, Q] = %g
+""",
+    "  injective(Y)\n  disjoint(X, Y)",
+    "grid 1 threads 1",
+    """
+  frag x f32[4]
+  frag y f32[4]
+  role worker agents 1 threads 1 {
+    version T ; %g[$0, $1]
+    tasks (t < A, u < B, v < C) over workers enters R0(a = t, b = u, c = v) {
+      loop q = 0 .. Q step 4 {
+        x = load X[t, u, v, q + $0] where q + $0 < Q ; %x[q + $0] where q + $0 < Q
+        store T[(B*t + u)*C + v, q + $0] = x where q + $0 < Q ; %g[(B*t + u)*C + v, q + $0] where q + $0 < Q
+      }
+    }
+    tasks (o < (A*B*C + 15) // 16) over workers {
+     loop i = 16*o .. min(16*o + 16, A*B*C) step 1 {
+      loop r = 0 .. Q step 4 {
+        y = load T[i, r + $0] where r + $0 < Q ; %g[i, r + $0] where r + $0 < Q
+        store Y[i, r + $0] = y where r + $0 < Q ; store 0 [i, r + $0]
+      }
+     }
+    }
+  }
+""",
+    host="  buffer T f32[A*B*C, Q] workspace align 64\n",
+)
 STEP = (
     "      x = load X[N - 1 - a] ; %x[N - 1 - a]\n      s = fold add x onto s ; %s[] over (c) : N - 1 - a <= c, c < N\n"
 )
@@ -483,11 +565,13 @@ RIGHT = {
     "counted": COUNTED,
     "from the right": FROM_THE_RIGHT,
     "radix": RADIX,
+    "three digits": THREE,
     "block": BLOCK,
     "border": BORDER,
     "clamped": CLAMPED,
     "factors": FACTORS,
     "apart": APART,
+    "rows of three digits": IMAGES,
 }
 
 
@@ -519,6 +603,13 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("the row of the next position", RADIX, "load C[i // N, i - N*(i // N)]", "load C[(i + 1) // N, i - N*(i // N)]", "J1"),
     ("the position for the column", RADIX, "load C[i // N, i - N*(i // N)]", "load C[i // N, i]", "J1"),
     ("rows by another extent", RADIX, "load C[i // N, i - N*(i // N)]", "load C[i // M, i - M*(i // M)]", "J1"),
+    ("the radix of another digit", THREE, "load T[(t*H + u)*V + 4*v + $0]", "load T[(t*V + u)*V + 4*v + $0]", "J4"),
+    ("digits in another order", THREE, "load T[(t*H + u)*V + 4*v + $0]", "load T[(u*G + t)*V + 4*v + $0]", "J1"),
+    ("the next position", THREE, "load T[(t*H + u)*V + 4*v + $0]", "load T[(t*H + u)*V + 4*v + $0 + 1]", "J4"),
+    ("the row above", THREE, "; %t[a, b, c + $0] where c + $0 < V\n        store", "; %t[a, b + 1, c + $0] where c + $0 < V\n        store", "J1"),
+    ("a digit that reaches the next", THREE, "store T[(a*H + b)*V + c + $0] = x where c + $0 < V", "store T[(a*H + b)*V + c + $0] = x", "J4"),
+    ("rows over one another", THREE, "store T[(a*H + b)*V + c + $0]", "store T[(a + b)*V + c + $0]", "J4"),
+    ("a row that nobody makes", THREE, "tasks (a < G, b < H)", "tasks (a < G, b < H - 1)", "J1"),
     ("a block beyond the last", BLOCK, "load X[S*l() + s]", "load X[S*l() + S + s]", "J1"),
     ("a block that nobody promised", BLOCK, "l = load L[i] ; %l[]", "l = load L[0]", "J1"),
     ("no promise", BLOCK, "{in_range(%l()), S}", "{%l(), S}", "J1"),
@@ -541,6 +632,9 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("a task too many", APART, "tasks (t < A, u < B)", "tasks (t < A + 1, u < B)", "J1"),
     ("tasks that meet", APART, "tasks (t < A, u < B) over workers enters R0(a = t, b = u)", "tasks (t < A, u < B, v < 2) over workers enters R0(a = t, b = u)", "J2"),
     ("the other radix", APART, "store T[B*t + u] = x ; %g[B*t + u]", "store T[A*u + t] = x ; %g[A*u + t]", "J1"),
+    ("rows in another order", IMAGES, "store T[(B*t + u)*C + v, q + $0] = x where q + $0 < Q ; %g[(B*t + u)*C + v, q + $0]", "store T[(A*u + t)*C + v, q + $0] = x where q + $0 < Q ; %g[(A*u + t)*C + v, q + $0]", "J1"),
+    ("rows by another radix", IMAGES, "store T[(B*t + u)*C + v,", "store T[(C*t + u)*B + v,", "J4"),
+    ("the last row left out", IMAGES, "min(16*o + 16, A*B*C)", "min(16*o + 16, A*B*C - 1)", "J1"),
     ("a contribution left out", FROM_THE_RIGHT, "loop a = 0", "loop a = 1", "J1"),
 ]  # fmt: skip
 

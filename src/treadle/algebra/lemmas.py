@@ -152,7 +152,7 @@ def division_lemmas(
     *Ensures*: each holds wherever the facts hold and what `proves` affirms is so.
     """
     parts = divided(atom)
-    if parts is None or not proves(ge(parts[1], 1)):
+    if parts is None or not _positive(parts[1], proves):
         return
     (a, b), q = parts, of(atom)
     if isinstance(atom, Fn) and atom.name == REMAINDER:
@@ -175,6 +175,14 @@ def division_lemmas(
             yield lt(q, e)
         elif proves(ge(a, b * e)):
             yield ge(q, e)
+
+
+def _positive(b: Expr, proves: Callable[[Constraint], bool]) -> bool:
+    """Whether a divisor is positive: a product is where each of its factors is."""
+    if proves(ge(b, 1)):
+        return True
+    factors = b.terms[0][0] if len(b.terms) == 1 and b.terms[0][1] > 0 else ()
+    return len(factors) > 1 and all(proves(ge(of(f), 1)) for f in dict.fromkeys(factors))
 
 
 def _digits(a: Expr, b: Expr, facts: Sequence[Constraint]) -> list[Expr]:
