@@ -14,7 +14,7 @@ from treadle.ir.clone import clone_program
 from treadle.ir.core import Program, Region
 from treadle.ir.expand import expand
 from treadle.ir.ops.debug import Check
-from treadle.ir.ops.fold import ArgReduce, Fold, Scan, Sort
+from treadle.ir.ops.fold import ArgReduce, Fold, Reduce, Scan, Sort
 from treadle.ir.parser import parse_program
 from treadle.ir.printer import print_program
 from treadle.ir.verifier import verify
@@ -238,6 +238,17 @@ def test_first_extremum(monoid: str, nan: str) -> None:
         else:
             clean = np.where(np.isnan(row), -inf if monoid == "max" else inf, row)
             assert found == (np.argmax if monoid == "max" else np.argmin)(clean)
+
+
+def test_the_extremum_of_an_equal_fold_is_found_once() -> None:
+    best = "%b: i64[M] = reduce max %x over N\nstore P[M] = %b\n"
+    at = "%p: i64[M] = argreduce max %x over N\nstore P[M] = %p"
+    for text, folds in ((best + at, 1), (at + "\n" + at.replace("%p", "%q"), 1), (best.replace("max", "min") + at, 2)):
+        p = program(text)
+        made = [op for op in expand(p).body.walk() if isinstance(op, Reduce) and op.source.name == "%x"]
+        assert len(made) == folds, text
+        x = ints((5, 7))
+        assert (agree(p, x)["P"] == np.argmax(x, 1)).all()
 
 
 def test_position_among_nothing_is_the_first_coordinate() -> None:

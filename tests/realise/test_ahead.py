@@ -45,6 +45,21 @@ program scaled
       %2: bf16[m, N] = sub %1, %0
       store Y[m, N] = %2
 """
+EQUALS = """
+program equals
+  dim M
+  dim N
+  tensor X: f32[M, N]
+  tensor Y: f32[M] out
+  body
+    region R0 parallel (m in M)
+      %x: f32[m, N] = load X[m, N]
+      %0: f32[m] = reduce max %x over N
+      %1: bool[m, N] = eq %x, %0
+      %2: f32[m, N] = cast %1
+      %3: f32[m] = reduce add %2 over N
+      store Y[m] = %3
+"""
 
 
 def planned(text: str, m: int, n: int) -> tuple[CallFacts, MachineProgram]:
@@ -78,6 +93,16 @@ def test_the_middle_pass_asks_for_every_line_of_the_next_row() -> None:
     assert asked(second) == [f"X[{row}, 64*n_1{f' + {16 * k}' if k else ''}]" for k in range(4)]
     assert check(machine).status == "verified"
     assert print_machine(parse_machine(print_machine(machine))) == print_machine(machine)
+
+
+def test_passes_ask_for_their_shares_of_the_next_row() -> None:
+    """A pass of three simple instructions and one of five: memory is busy in both."""
+    _, machine = planned(EQUALS, 4096, 4096)
+    first, second = passes(machine)
+    row = "X[m_1 + 16*t_m + 1, 64*n"
+    assert asked(first) == [f"{row}]"]
+    assert asked(second) == [f"{row}_1 + {16 * k}]" for k in (1, 2, 3)]
+    assert check(machine).status == "verified"
 
 
 @pytest.mark.parametrize(("m", "n"), [(16, 64), (64, 1 << 20)])

@@ -8,7 +8,7 @@ machine text embeds by itself. The captured program stays what users and files s
 | `Fold` | a `serial` region over the coordinates, that carries the state |
 | `Scan` | the same, and an outer tile that gets the state at each coordinate (`whole` ones stay) |
 | `Sort` | passes of a merge sort (`ir.sorting`), once for all that sort so; its first few: a list (`ir.selecting`) |
-| `ArgReduce` | the extremum, then the least position of an element that equals it |
+| `ArgReduce` | the extremum (that of an equal fold before it), then the least position of an element that equals it |
 | a region's `merges` | nothing: the region is the exact chain, a `pipeline` |
 | `order fold_right` of a region | a `pipeline` from the last instance to the first |
 | a load or extract whose `fill` is computed | the same filled with zeros, and a selection of the fill outside |
@@ -49,7 +49,7 @@ from treadle.ir.devices import split_devices
 from treadle.ir.ops.access import Extract, Load
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import Elementwise, Full
-from treadle.ir.ops.fold import ArgReduce, Fold, Scan, Sort
+from treadle.ir.ops.fold import ArgReduce, Fold, Reduce, Scan, Sort
 from treadle.ir.prints import record, recordable
 from treadle.ir.selecting import FEW, select
 from treadle.ir.sorting import sort
@@ -98,6 +98,8 @@ class Expander:
         self.around: list[RegionArg] = []
         # Of this block and those around it: what was sorted how -> the sorted elements and their coordinates.
         self.sorted: list[dict[tuple[str, Dim, str, bool], tuple[Value | None, Value]]] = [{}]
+        # Of the same blocks: what was folded how -> the fold.
+        self.folded: list[dict[tuple[str, tuple[Dim, ...], str, str], Value]] = [{}]
         taken = [d.name for d in program.dims] + [t.name for t in program.tensors]
         for op in program.body.walk():
             if isinstance(op, Region):
@@ -126,10 +128,12 @@ class Expander:
         """The block with its operations rewritten; stages of the region around it are moved by `region`."""
         made = Block()
         self.sorted.append({})
+        self.folded.append({})
         with self.b.inside(made):
             for op in block.ops:
                 self.op(op)
         self.sorted.pop()
+        self.folded.pop()
         made.yields = block.yields
         return made
 
@@ -147,6 +151,8 @@ class Expander:
         elif isinstance(op, Load | Extract) and _rewritten(op, self.constants):
             self.filled(op)
             return
+        elif isinstance(op, Reduce):
+            self.folded[-1].setdefault((op.source.name, op.dims, op.monoid, op.nan), op.result)
         if isinstance(op, Region):
             self.region(op)
         elif isinstance(op, If):
@@ -158,12 +164,14 @@ class Expander:
         made = Block()
         self.around.extend(op.args)
         self.sorted.append({})
+        self.folded.append({})
         with self.b.inside(made):
             for inner in op.body.ops:
                 starts.append(len(made.ops))
                 self.op(inner)
         del self.around[len(self.around) - len(op.args) :]
         self.sorted.pop()
+        self.folded.pop()
         starts.append(len(made.ops))
         made.yields = op.body.yields
         op.stages = [(name, starts[at]) for name, at in op.stages]
@@ -323,7 +331,10 @@ class Expander:
     def argreduce(self, op: ArgReduce) -> None:
         x = op.source
         folded = [a for d in op.dims for a in x.type.axes if a.dim is d]
-        best = self.b.reduce(x, op.dims, op.monoid, nan=op.nan)
+        key = (x.name, op.dims, op.monoid, op.nan)
+        best = next((known[key] for known in reversed(self.folded) if key in known), None)
+        if best is None:
+            best = self.folded[-1][key] = self.b.reduce(x, op.dims, op.monoid, nan=op.nan)
         hit = self.b.elementwise("eq", x, best)
         if x.type.dtype.is_float and op.nan == "propagate":
             both = self.b.elementwise("and", self.b.elementwise("isnan", x), self.b.elementwise("isnan", best))

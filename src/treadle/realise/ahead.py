@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from itertools import product
 
 from treadle.algebra.expr import Expr, ExprLike, const, sym
+from treadle.analysis.uses import WEIGHT
 from treadle.ir.guard import Unit
-from treadle.machine.form import Body, If, Kernel, Load, Loop, MachineProgram, MemRef, Store, Sync, Tasks
+from treadle.machine.form import Body, Compute, If, Kernel, Load, Loop, MachineProgram, MemRef, Store, Sync, Tasks
 
 LINE = 64
 """Bytes that one request brings."""
@@ -63,28 +64,37 @@ def _ask(machine: MachineProgram, kernel: Kernel, rows: Loop) -> None:
                 wanted.append((number, load))
                 known.add(load.src.name)
     for number, load in reversed(wanted):
-        target = _quiet(machine, passes[number], passes[number + 1 :])
-        if target is None:
-            continue
-        ahead: dict[str, ExprLike] = {passes[number].var: sym(target.var), rows.var: sym(rows.var) + rows.step}
-        asked = [tuple(e.substitute(ahead) for e in index) for index in _lines(machine, kernel, load)]
-        target.body[:0] = [
-            Sync(kind="prefetch", object=MemRef(load.src.name, index), args=LEVEL, origin=load.origin)
-            for index in asked
-        ]
+        targets = _quiet(machine, passes[number], passes[number + 1 :])
+        lines = _lines(machine, kernel, load)
+        whole, done = sum(map(_work, targets)), 0
+        for target in targets:
+            ahead: dict[str, ExprLike] = {passes[number].var: sym(target.var), rows.var: sym(rows.var) + rows.step}
+            # Each pass asks for as much as its share of the work, so that memory is busy in all of them.
+            first, done = len(lines) * done // whole, done + _work(target)
+            share = lines[first : len(lines) * done // whole]
+            asked = [tuple(e.substitute(ahead) for e in index) for index in share]
+            target.body[:0] = [
+                Sync(kind="prefetch", object=MemRef(load.src.name, index), args=LEVEL, origin=load.origin)
+                for index in asked
+            ]
 
 
 def _tensors(machine: MachineProgram) -> set[str]:
     return {t.name for t in machine.program.tensors}
 
 
-def _quiet(machine: MachineProgram, first: Loop, later: list[Loop]) -> Loop | None:
-    """A pass over the same range that stores to no tensor; else one whose stores go past the caches."""
+def _quiet(machine: MachineProgram, first: Loop, later: list[Loop]) -> list[Loop]:
+    """Passes over the same range that store to no tensor, the first itself included; where no later one is such, a
+    later one whose stores go past the caches; none where there is none of these."""
     same = [p for p in later if (p.lo, p.hi, p.step) == (first.lo, first.hi, first.step)]
-    for one in same:
-        if not _stores(machine, one):
-            return one
-    return next((p for p in same if all("stream" in s.tags for s in _stores(machine, p))), None)
+    found = [p for p in same if not _stores(machine, p)]
+    found = found or [p for p in same if all("stream" in s.tags for s in _stores(machine, p))][:1]
+    return [*([] if _stores(machine, first) else [first]), *found] if found else []
+
+
+def _work(one: Loop) -> int:
+    """Simple instructions of an iteration, about."""
+    return sum(WEIGHT.get(i.fn, 1) if isinstance(i, Compute) else 1 for i in one.body)
 
 
 def _stores(machine: MachineProgram, one: Loop) -> list[Store]:

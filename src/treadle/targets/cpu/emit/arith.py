@@ -159,8 +159,14 @@ class Arith:
 
     def _extremum(self, name: str, a: Vec, b: Vec) -> Vec:
         # x86's max gives its second operand when the comparison fails: a where a is NaN; only a NaN in b is left to do.
-        better = self._compare("fcmp", "ogt" if name == "maximum" else "olt", b, a)
-        kept = self.select(better.text, b, a)
+        known = _EXTREMA.get(b.type)
+        if known is None:
+            better = self._compare("fcmp", "ogt" if name == "maximum" else "olt", b, a)
+            kept = self.select(better.text, b, a)
+        else:
+            # By its name: LLVM would join both selections into one under two conditions, which is an instruction more.
+            verb, more = known[0].format(name[:3]), known[1]
+            kept = replace(a, text=self.fn.call(a.type, f"llvm.x86.{verb}", [b.typed, a.typed, *more]))
         return self.select(self._compare("fcmp", "uno", b, b).text, b, kept)
 
     def _integer(self, name: str, args: Sequence[Vec]) -> Vec:
@@ -226,6 +232,18 @@ class Arith:
         result = self.select(fix, replace(a, text=self._two("sub", quotient, one)), quotient)
         result = self.select(by_minus, replace(a, text=self._two("sub", zero, a)), result)
         return self.select(by_zero, zero, result)
+
+
+_NOW = (("i32", "4"),)
+_EXTREMA: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
+    "<4 x float>": ("sse.{}.ps", ()),
+    "<8 x float>": ("avx.{}.ps.256", ()),
+    "<16 x float>": ("avx512.{}.ps.512", _NOW),
+    "<2 x double>": ("sse2.{}.pd", ()),
+    "<4 x double>": ("avx.{}.pd.256", ()),
+    "<8 x double>": ("avx512.{}.pd.512", _NOW),
+}
+"""Vector -> the name of its instruction, and what it is told besides: to round as the processor is set."""
 
 
 def mangled(value: Vec) -> str:

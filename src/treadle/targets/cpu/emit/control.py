@@ -11,14 +11,16 @@ test only chooses the faster one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from treadle.algebra.expr import Expr, as_expr, floordiv, maximum, minimum, sym
-from treadle.machine.form import Body, Control, Enter, If, Let, Loop, Mma, Stmt, Store, Tasks, walk
+from treadle.machine.form import Body, Compute, Control, Enter, If, Let, Loop, Mma, Stmt, Store, Tasks, walk
 from treadle.targets.cpu.emit.errors import ill_formed, unsupported
 from treadle.targets.cpu.emit.index import Point, split_by
 from treadle.targets.cpu.emit.layouts import Layout, written
 from treadle.targets.cpu.emit.masks import all_hold, scalar_condition
 from treadle.targets.cpu.emit.scope import FrameReader, Scope
+from treadle.targets.cpu.emit.searches import selected
 from treadle.targets.cpu.emit.statements import Statements, frag_shape, least_values
 from treadle.targets.cpu.emit.text import Int
 
@@ -77,10 +79,20 @@ class Bodies:
             return
         self._choice(whole, lambda: self._plain(run, full=True), lambda: self._plain(run, full=False))
 
-    def _plain(self, run: Sequence[Stmt | Control], full: bool) -> None:
+    def _plain(self, run: Sequence[Stmt], full: bool) -> None:
+        at = 0
+        while at < len(run):
+            stmt = run[at]
+            size = self.scope.setting.searches.get(id(stmt), 0)
+            at += 1 + size
+            if size and isinstance(stmt, Compute):
+                some = selected(self.fn, self.scope.lanes, self.scope.registers, stmt)
+                self.fn.guarded(some, partial(self._each, run[at - 1 - size : at], full))
+            else:
+                self.statements.emit(stmt, full)
+
+    def _each(self, run: Sequence[Stmt], full: bool) -> None:
         for stmt in run:
-            if isinstance(stmt, Control):
-                raise ill_formed("control inside a run of statements", "statements only")
             self.statements.emit(stmt, full)
 
     def _choice(self, condition: str, then: Callable[[], None], orelse: Callable[[], None]) -> None:
@@ -159,8 +171,8 @@ class Bodies:
                 self._counted(stmt, lo, hi, by, lambda: self._inside(stmt, inner, first, bound), plain=True)
                 return
             if whole is not None:
-                lo = self._counted(stmt, lo, whole[1], by, lambda: self._straight(inner, full=True), plain=False)
-                self._counted(stmt, lo, hi, by, lambda: self._straight(inner, full=False), plain=True)
+                lo = self._counted(stmt, lo, whole[1], by, lambda: self._plain(inner, full=True), plain=False)
+                self._counted(stmt, lo, hi, by, lambda: self._plain(inner, full=False), plain=True)
                 return
         self._counted(stmt, lo, hi, by, lambda: self.emit(stmt.body), plain=False)
 
@@ -169,11 +181,7 @@ class Bodies:
         here = self.scope.symbols[stmt.var]
         assert isinstance(here, int | str)
         whole = self.fn.both(self.fn.compare("sge", here, first), self.fn.compare("slt", here, bound))
-        self._choice(whole, lambda: self._straight(run, full=True), lambda: self._straight(run, full=False))
-
-    def _straight(self, run: Sequence[Stmt], full: bool) -> None:
-        for stmt in run:
-            self.statements.emit(stmt, full)
+        self._choice(whole, lambda: self._plain(run, full=True), lambda: self._plain(run, full=False))
 
     def _counted(self, stmt: Loop, lo: Int, hi: Int, by: Int, body: Callable[[], None], plain: bool) -> Int:
         """The loop from `lo`; returns the variable's value after it. `plain`: not worth unrolling."""

@@ -25,6 +25,7 @@ from treadle.targets.cpu.emit.layouts import choose, reads, unrolled_loops, writ
 from treadle.targets.cpu.emit.pairs import narrowed, paired
 from treadle.targets.cpu.emit.places import Memory
 from treadle.targets.cpu.emit.scope import Pool, Scope, Setting
+from treadle.targets.cpu.emit.searches import searches
 from treadle.targets.cpu.emit.text import Function, Module
 from treadle.targets.cpu.emit.tiles import grids
 from treadle.targets.cpu.emit.workspace import Workspace, numbers, plan_buffers
@@ -257,6 +258,7 @@ class _Program:
             self.plan,
             self.features,
             pairs,
+            searches(role.body, frags),
         )
 
 

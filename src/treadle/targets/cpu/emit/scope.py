@@ -6,9 +6,9 @@ in memory, which the caller fills before it hands out the tasks; what a task doe
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from treadle.algebra.expr import Expr
 from treadle.machine.form import Buffer, Frag
@@ -41,6 +41,7 @@ class Setting:
     plan: BufferPlan
     features: frozenset[str]
     pairs: frozenset[str] = frozenset()
+    searches: Mapping[int, int] = field(default_factory=dict[int, int])
 
 
 @dataclass(frozen=True)
