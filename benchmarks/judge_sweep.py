@@ -1,17 +1,23 @@
 """Whether the judge verifies what the planner plans: every kernel of the library, for random shapes and views.
 
-`python benchmarks/judge_sweep.py OUT.json [TARGET ...] [--cases 50] [--seed 0] [--jobs 1]
-[--only NAME ...]`, where a name is
-that of a chapter or of a kernel (`norms`, `norms.groupnorm`); rows that OUT.json has already are kept. A case draws
-extents (0, 1, odd, large) and how each argument lies (contiguous, transposed, strided, broadcast or backwards: no axis
-of step one; offset: badly aligned). The cheapest plan of each family that admits the program is realised and judged;
-texts that were judged are not judged again, for many cases differ in nothing that a guard or a plan says. What is not
-`verified` is a rejection that should not be. Seconds are processor time of one judgement.
+    python benchmarks/judge_sweep.py OUT.json [TARGET ...] [--cases 50] [--seed 0] [--jobs 1] [--seconds N] [--again]
+        [--only NAME ...]
+
+A name is that of a chapter or of a kernel (`norms`, `norms.groupnorm`). A case draws extents (0, 1, odd, large) and
+how each argument lies (contiguous, transposed, strided, broadcast or backwards: no axis of step one; offset: badly
+aligned). The cheapest plan of each family that admits the program is realised and judged; texts that were judged are
+not judged again, for many cases differ in nothing that a guard or a plan says. What is not `verified` is a rejection
+that should not be; a crash is listed beside them. Seconds are processor time of one judgement.
+
+`--seconds` ends a run early, between two cases; what was done is in OUT.json, and the next run goes on from there,
+kernel by kernel, in random order. Each row says at which versions of the judge's rules it was judged; `--again` does
+anew what an older version judged.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib
 import json
 import multiprocessing
@@ -27,10 +33,11 @@ from typing import Any
 
 from treadle import lib
 from treadle.base.errors import LimitError, TreadleError
+from treadle.checker.verdict import VERSION
 from treadle.driver.build import judged as judged_as_called
 from treadle.driver.candidates import candidate_of, families
 from treadle.driver.kernel import Kernel
-from treadle.driver.targets import features_of
+from treadle.driver.targets import NAMES, features_of
 from treadle.dtype.formats import DType
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
@@ -54,10 +61,12 @@ def kernels() -> Iterator[tuple[str, Kernel]]:
                 yield f"{module.name}.{name}", value
 
 
-def captured(kernel: Kernel, dtypes: Mapping[str, DType] | None = None) -> Program | None:
-    """The program for given dtypes of parameters, or the default ones."""
+def captured(
+    kernel: Kernel, dtypes: Mapping[str, DType] | None = None, specialised: Mapping[str, int] | None = None
+) -> Program | None:
+    """The program for given dtypes of parameters, or the default ones, and extents that are numbers."""
     for staged in STAGED:
-        extents: dict[str, int] = {}
+        extents = dict(specialised or {})
         while True:
             try:
                 return kernel.definition.capture(dict(dtypes or {}), dict(staged), extents=extents)
@@ -93,23 +102,30 @@ def drawn(program: Program, target: str, r: random.Random) -> CallFacts:
     )
 
 
-def sweep(kernel: Kernel, target: str, cases: int, seed: int) -> dict[str, Any] | None:
-    """What the judge said about one kernel."""
+Row = dict[str, Any]
+"""What was said about one kernel: how many cases were drawn (`done`), their plans, the digests of the texts that were
+judged, what was not verified, the seconds, and the judge's versions."""
+
+
+def sweep(kernel: Kernel, target: str, cases: int, seed: int, row: Row, end: float) -> Row | None:
+    """The row, gone on with until `end`."""
     program = captured(kernel)
     if program is None:
         return None
     meant = expand(program)
+    known = families(target)
     r = random.Random(f"{seed} {program.name} {target}")
-    judged: dict[str, str] = {}
-    seconds: list[float] = []
-    plans = unplanned = 0
-    for _ in range(cases):
-        facts = drawn(meant, target, r)
-        known = families(target)
+    calls = [drawn(meant, target, r) for _ in range(cases)]
+    row = {k: list(v) if isinstance(v, list) else v for k, v in row.items()}
+    row["judge"] = sorted({*row["judge"], VERSION})
+    judged = set(row["texts"])
+    while row["done"] < cases and time.monotonic() < end:
+        facts = calls[row["done"]]
+        row["done"] += 1
         try:
             choice = choose(meant, facts, known)
         except NoPlan:
-            unplanned += 1
+            row["no plan"] += 1
             continue
         for one in (choice.best, *choice.others):
             family = next(f for f in known if f.name == one.plan.family)
@@ -117,72 +133,92 @@ def sweep(kernel: Kernel, target: str, cases: int, seed: int) -> dict[str, Any] 
                 machine = family.build(meant, facts, one.plan.point, one.plan.guard)
             except LimitError:
                 continue
-            plans += 1
-            text = print_machine(machine)
+            row["plans"] += 1
+            text = hashlib.sha256(print_machine(machine).encode()).hexdigest()[:12]
             if text in judged:
                 continue
+            judged.add(text)
+            row["texts"].append(text)
             start = time.process_time()
             verdict = judged_as_called(program, candidate_of(one.plan, meant, facts), machine)
-            seconds.append(time.process_time() - start)
-            judged[text] = "verified" if verdict.status == "verified" else f"{one.plan.line()}: {verdict}"
-    bad = sorted({answer for answer in judged.values() if answer != "verified"})
+            row["seconds"].append(round(time.process_time() - start, 4))
+            if verdict.status != "verified":
+                row["not verified"].append(f"{one.plan.line()}: {verdict}")
+    return row
+
+
+FRESH: Row = {"done": 0, "plans": 0, "texts": [], "no plan": 0, "not verified": [], "seconds": [], "judge": []}
+
+
+def one_kernel(task: tuple[str, str, int, int, Row, float]) -> tuple[str, Row | None]:
+    """`sweep` of a kernel by name. What is no answer is one, too: it is listed as what was not verified."""
+    name, target, cases, seed, row, end = task
+    if time.monotonic() > end:
+        return name, row
+    try:
+        return name, sweep(dict(kernels())[name], target, cases, seed, row, end)
+    except Exception as error:
+        crash = f"crash: {type(error).__name__}: {error}"
+        return name, {**row, "not verified": [*row["not verified"], crash], "done": cases, "judge": [VERSION]}
+
+
+def summary(rows: dict[str, Row], cases: int) -> dict[str, Any]:
+    """Counts over all kernels of a target."""
+    took = [s for row in rows.values() for s in row["seconds"]]
+    slow = sorted(rows, key=lambda n: -max(rows[n]["seconds"], default=0))[:8]
     return {
-        "cases": cases,
-        "plans": plans,
-        "texts": len(judged),
-        "no plan": unplanned,
-        "not verified": bad,
-        "seconds": [round(s, 4) for s in seconds],
+        "kernels": len(rows),
+        "kernels with all cases": sum(row["done"] >= cases for row in rows.values()),
+        "cases": sum(row["done"] for row in rows.values()),
+        "plans": sum(row["plans"] for row in rows.values()),
+        "texts": sum(len(row["texts"]) for row in rows.values()),
+        "not verified": sum(len(row["not verified"]) for row in rows.values()),
+        "judge": sorted({v for row in rows.values() for v in row["judge"]}),
+        "median seconds": round(statistics.median(took), 4) if took else None,
+        "longest seconds": {n: max(rows[n]["seconds"], default=0) for n in slow},
     }
-
-
-def one_kernel(task: tuple[str, str, int, int]) -> tuple[str, dict[str, Any] | None]:
-    """`sweep` of a kernel by name."""
-    name, target, cases, seed = task
-    return name, sweep(dict(kernels())[name], target, cases, seed)
 
 
 def main(argv: list[str]) -> int:
     """Prints what is not verified, and the table; writes everything to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("targets", nargs="*", default=["cpu:avx512", "cuda:sm_90a"])
+    parser.add_argument("targets", nargs="*", default=list(NAMES))
     parser.add_argument("--cases", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--again", action="store_true")
     options = parser.parse_args(argv)
+    end = time.monotonic() + options.seconds
     table: dict[str, Any] = {"python": platform.python_version(), "cases": options.cases, "seed": options.seed}
-    if options.only and options.out.exists():
+    if options.out.exists():
         table = json.loads(options.out.read_text())
         if (table["cases"], table["seed"]) != (options.cases, options.seed):
             parser.error(f"{options.out} has other cases")
     wrong = 0
+    names = [n for n, _ in kernels() if not options.only or n in options.only or n.split(".")[0] in options.only]
+    random.Random(options.seed).shuffle(names)
     for target in options.targets:
-        rows: dict[str, Any] = table.get(target, {}).get("kernels", {})
-        names = [n for n, _ in kernels() if not options.only or n in options.only or n.split(".")[0] in options.only]
-        tasks = [(name, target, options.cases, options.seed) for name in names]
+        rows: dict[str, Row] = table.get(target, {}).get("kernels", {})
+        if options.again:
+            rows = {n: row for n, row in rows.items() if row["judge"] == [VERSION]}
+        left = [n for n in names if n not in rows or rows[n]["done"] < options.cases]
+        tasks = [(n, target, options.cases, options.seed, rows.get(n, FRESH), end) for n in left]
         with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
             for name, row in pool.imap_unordered(one_kernel, tasks):
-                if row is None:
+                if row is None or not row["done"]:
                     continue
-                rows[name] = row
-                wrong += len(row["not verified"])
-                for answer in row["not verified"]:
+                for answer in row["not verified"][len(rows.get(name, FRESH)["not verified"]) :]:
                     print(f"{name}: {answer}", flush=True)
-        took = [s for row in rows.values() for s in row["seconds"]]
-        slow = sorted(rows, key=lambda n: -max(rows[n]["seconds"], default=0))[:8]
-        summary = {
-            "kernels": len(rows),
-            "plans": sum(row["plans"] for row in rows.values()),
-            "texts": sum(row["texts"] for row in rows.values()),
-            "not verified": sum(len(row["not verified"]) for row in rows.values()),
-            "median seconds": round(statistics.median(took), 4),
-            "longest seconds": {n: max(rows[n]["seconds"]) for n in slow},
-        }
-        print(target, json.dumps(summary), flush=True)
-        table[target] = {"summary": summary, "kernels": rows}
+                rows[name] = row
+        table[target] = {"summary": summary(rows, options.cases), "kernels": rows}
+        wrong += table[target]["summary"]["not verified"]
+        print(target, json.dumps(table[target]["summary"]), flush=True)
         options.out.write_text(json.dumps(table, indent=1) + "\n")
+        if time.monotonic() > end:
+            break
     return min(1, wrong)
 
 
