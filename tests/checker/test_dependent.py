@@ -65,7 +65,9 @@ def test_it_waits_before_it_reads() -> None:
     machine = chained(plain())
     body = machine.kernels[1].roles[0].body
     late = second(machine, [*without(body), Sync(kind="grid.wait")])
-    assert check(late).status == "unknown"
+    found = check(late)
+    assert found.status == "rejected" and found.partner is not None, str(found)
+    assert found.partner.text.startswith("store b_total"), str(found)
     assert trials(late, 2, 260, 12)
 
 

@@ -91,7 +91,9 @@ def test_nests_of_one_launch_that_meet_are_verified(family: str) -> None:
 
 def test_without_a_meeting_nests_are_not_ordered() -> None:
     machine = together(apart(), meet=False)
-    assert check(machine).status == "unknown"
+    found = check(machine)
+    assert found.status == "rejected" and found.partner is not None, str(found)
+    assert found.partner.text.startswith("store b_total"), str(found)
     assert trials(machine, 2, 260, 20)
 
 
@@ -119,7 +121,7 @@ def test_registers_are_not_known_behind_a_meeting() -> None:
     assert any(isinstance(s, Tasks) for s in walk([first]))
 
 
-def test_a_meeting_inside_a_control_has_no_rule() -> None:
+def test_a_meeting_in_tasks_that_some_have_more_of_is_refused() -> None:
     machine = together(apart())
     (role,) = machine.kernels[0].roles
     tasks = next(s for s in role.body if isinstance(s, Tasks))
@@ -127,7 +129,8 @@ def test_a_meeting_inside_a_control_has_no_rule() -> None:
     body = [inside if s is tasks else s for s in role.body]
     kernel = replace(machine.kernels[0], roles=[replace(role, body=body)])
     found = check(replace(machine, kernels=[kernel]))
-    assert found.status == "unknown" and "inside a control" in found.reason
+    assert found.status == "rejected" and "as many for each" in found.reason, str(found)
+    assert found.partner is not None and found.partner.text.startswith("tasks (")
     assert trials(replace(machine, kernels=[kernel]), 1, 260, 1)  # not all come: the launch never ends
 
 

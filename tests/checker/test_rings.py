@@ -24,7 +24,13 @@ def test_the_ring_is_verified_for_all_sizes() -> None:
 
 # (what is wrong, line as it stands, line instead ("": deleted), judgement, what the reason must say)
 TWINS: list[tuple[str, str, str, str, str]] = [
-    ("no wait for the slot", "sync mbar.wait empty{p} (phase = (p // 4 + 1) % 2) by elect", "", "J3", "wait once"),
+    (
+        "no wait for the slot",
+        "sync mbar.wait empty{p} (phase = (p // 4 + 1) % 2) by elect",
+        "",
+        "J3",
+        "nobody has waited",
+    ),
     ("slot of the same turn", "(phase = (p // 4 + 1) % 2)", "(phase = (p // 4) % 2)", "J3", "phase"),
     ("turns of another ring", "(phase = (p // 4 + 1) % 2)", "(phase = (p // 2 + 1) % 2)", "J3", "phase"),
     (

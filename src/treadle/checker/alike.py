@@ -180,11 +180,11 @@ class Alike:
             pairs = [(a.lo, b.lo), (a.hi, b.hi), (a.step, b.step)]
         elif isinstance(a, Tasks) and isinstance(b, Tasks):
             if (a.over, a.raster, len(a.vars)) != (b.over, b.raster, len(b.vars)) or a.over not in BY_WORKGROUPS:
-                raise Refused("J3", "producer and consumer are dealt different tasks", {})
+                raise Refused("J3", "producer and consumer are dealt different tasks", {}, partner=a)
             env |= {x: sym(y) for x, y in zip(a.vars, b.vars, strict=True)}
             pairs = list(zip(a.counts, b.counts, strict=True))
         else:
-            raise Refused("J3", "producer and consumer go through different controls", {})
+            raise Refused("J3", "producer and consumer go through different controls", {}, partner=a)
         pairs += [
             (x, y)
             for e, g in zip(a.enters, b.enters, strict=False)
@@ -192,20 +192,20 @@ class Alike:
             for x, y in zip(p, q, strict=False)
         ]
         if len(a.enters) != len(b.enters) or [e.region for e in a.enters] != [e.region for e in b.enters]:
-            raise Refused("J3", "producer and consumer enter different regions", {})
+            raise Refused("J3", "producer and consumer enter different regions", {}, partner=a)
         for x, y in pairs:
             x, y = self._value(x.substitute(self.lets[0]), a, env), self._value(y.substitute(self.lets[1]), b, {})
             if x.functions or y.functions:
                 raise Unsure("J3", f"the controls of two roles hang on {x}", missing="the same value in both")
             self._for_all(x, y)
             if not self.facts.equal(x.substitute(env), y):
-                raise Refused("J3", f"producer and consumer differ: {x} against {y}", {})
+                raise Refused("J3", f"producer and consumer differ: {x} against {y}", {}, partner=a)
         return env
 
     def _conditions(self, a: Control, b: Control, names: dict[str, Expr], known: Facts) -> Facts:
         """Both go the same way; what is known where the conditions hold."""
         if not isinstance(a, If) or not isinstance(b, If):
-            raise Refused("J3", "producer and consumer go through different controls", {})
+            raise Refused("J3", "producer and consumer go through different controls", {}, partner=a)
         if any(s.cond is not None or s.last is not None or s.enters for s in (a, b)):
             raise Unsure("J3", "a ring is used under a condition on a fragment", missing="a condition on sizes")
         mine = [c.substitute(self.lets[0]).substitute(names) for c in a.conds]
@@ -218,7 +218,8 @@ class Alike:
             here = known.also(*have)
             wrong = next((c for c in want if not here.implies(c)), None)
             if wrong is not None:
-                raise Refused("J3", f"only one of producer and consumer asks for {wrong}", here.against(wrong) or {})
+                reason = f"only one of producer and consumer asks for {wrong}"
+                raise Refused("J3", reason, here.against(wrong) or {}, partner=a)
         return known.also(*theirs)
 
     def _for_all(self, *told: Expr) -> None:

@@ -19,9 +19,10 @@ read or write another workgroup's memory themselves: `peers`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from treadle.algebra.expr import Expr
-from treadle.algebra.sets import Facts
+from treadle.algebra.expr import Expr, const, eq, lt, sym
+from treadle.algebra.sets import Facts, is_opaque
 from treadle.checker.gpu import accesses, handed
 from treadle.checker.source import Source
 from treadle.checker.steps import kind
@@ -92,8 +93,8 @@ def everyone(size: int) -> int:
 class Clusters:
     """The rules of a kernel in clusters of `size`. `at` is the statement in question when a finding is raised."""
 
-    def __init__(self, kernel: Kernel, size: int, far: frozenset[str]) -> None:
-        self.kernel, self.size = kernel, size
+    def __init__(self, kernel: Kernel, size: int, far: frozenset[str], facts: Facts) -> None:
+        self.kernel, self.size, self.facts = kernel, size, facts
         self.at: object = None
         self.far = far  # memory of the whole cluster (`peers`)
 
@@ -123,11 +124,14 @@ class Clusters:
             alone and not self.kernel.barriers and isinstance(last, Tasks) and without_farewell(last.body) != last.body
         )
         if without_farewell(body) is body and not each:
-            raise Refused("J2", f"{role.name} may end while others of the cluster reach its workgroup's memory", {})
+            reason = f"{role.name} may end while others of the cluster reach its workgroup's memory"
+            raise Refused("J2", reason, {}, at=last, partner=self._reaching(role, *self.kernel.roles))
         begin = next((i for i, s in enumerate(body) if kind(s) == "cluster.arrive"), 0)
         welcome = tuple(kind(s) for s in body[begin : begin + 2])
         if welcome != FAREWELL or begin + (2 if each else 3) >= len(body):
-            raise Refused("J2", f"{role.name} does not meet the cluster before and behind its work", {})
+            reason = f"{role.name} does not meet the cluster before and behind its work"
+            reaching = self._reaching(role, *self.kernel.roles)
+            raise Refused("J2", reason, {}, at=reaching, partner=self._own(reaching))
         edge = {id(s) for s in (*body[begin : begin + 2], *(() if each else body[-2:]))}
         for before, s, behind in neighbours(body):
             self.at = s
@@ -137,6 +141,57 @@ class Clusters:
                 raise Unsure("J5", "roles that hand over meet the cluster within their work", missing="one of both")
             if (kind(s), kind(behind)) != FAREWELL and (kind(before), kind(s)) != FAREWELL:
                 raise Unsure("J5", f"{kind(s)} alone", missing="an arrival and the wait behind it")
+
+    def _reaching(self, *roles: Role) -> Stmt | None:
+        """A statement that reaches another workgroup: its memory or its barriers."""
+
+        def reaches(s: object) -> bool:
+            if isinstance(s, Sync):
+                return s.object is not None and s.object.rank is not None
+            if isinstance(s, Copy) and s.multicast:
+                return True
+            # Of memory that is the whole cluster's (`peers`), the first axis is the workgroup's number.
+            refs = reached(s) if isinstance(s, Stmt) else ()
+            return any(ref.rank is not None or (ref.name in self.far and ref.index[0] != sym(RANK)) for ref, _ in refs)
+
+        return next((s for role in roles for s in walk(role.body) if isinstance(s, Stmt) and reaches(s)), None)
+
+    def _own(self, reaching: Stmt | None) -> Stmt | None:
+        """What the workgroup that is reached does first with that memory, or with its barriers: it sets them up."""
+        if reaching is None:
+            return None
+        names = {ref.name for ref, _ in reached(reaching)}
+        every = [s for role in self.kernel.roles for s in walk(role.body) if isinstance(s, Stmt) and s is not reaching]
+        init = next((s for s in every if kind(s) == "mbar.init"), None)
+        mine = [s for s in every if any(ref.name in names for ref, _ in reached(s))]
+        here = next((s for s in mine if all(r.index[0] == sym(RANK) for r, _ in reached(s) if r.name in names)), None)
+        return init or here or next(iter(mine), None)
+
+    def _ways(self, role: Role, s: Loop | Tasks | If, told: list[Expr]) -> dict[str, int] | None:
+        """A case in which two workgroups of the cluster go different ways, where only the sizes tell it."""
+        controls = [x for x in walk(role.body) if isinstance(x, Loop | Tasks)]
+        local = {role.index, *role.counters}
+        local |= {v for x in controls for v in ((x.var,) if isinstance(x, Loop) else x.vars)}
+        if not isinstance(s, Loop | If) or getattr(s, "cond", None) or getattr(s, "last", None):
+            return None
+        bounds = told[:2] if isinstance(s, Loop) else told
+        if any(e.functions or e.symbols & local for e in bounds):
+            return None
+        ways = [[e.substitute({RANK: const(rank)}) for e in bounds] for rank in range(self.size)]
+        for rank, way in enumerate(ways[1:], 1):
+            if isinstance(s, Loop):
+                runs, same = self.facts.also(lt(way[0], way[1])), [eq(a, b) for a, b in zip(ways[0], way)]
+            else:
+                first = [replace(c, expr=e) for c, e in zip(s.conds, ways[0])]
+                other = [replace(c, expr=e) for c, e in zip(s.conds, way)]
+                runs, same = self.facts.also(*first), other
+                if runs.contradictory:
+                    runs, same = self.facts.also(*other), first
+            for fact in same:
+                case = None if runs.contradictory or runs.implies(fact) else runs.against(fact)
+                if case is not None and not is_opaque(case):
+                    return {**case, RANK: rank}
+        return None
 
     def _alike(self, role: Role) -> None:
         """Controls around what concerns the whole cluster are the same in all of its workgroups."""
@@ -159,11 +214,11 @@ class Clusters:
             self.at = s
             told = [e.substitute(lets) for e in bounds]
             if any(RANK in e.symbols or "cta" in e.symbols or e.functions for e in told) or getattr(s, "cond", None):
-                raise Unsure(
-                    "J5",
-                    "what concerns the cluster hangs on one workgroup",
-                    missing="controls that are the same in all",
-                )
+                concerned = next(x for x in walk([s]) if isinstance(x, Stmt) and self._concerns(x))
+                reason, case = "what concerns the cluster hangs on one workgroup", self._ways(role, s, told)
+                if case is not None:
+                    raise Refused("J5", reason, case, partner=concerned)
+                raise Unsure("J5", reason, missing="controls that are the same in all", partner=concerned)
 
     def _concerns(self, s: object) -> bool:
         """Whether a statement waits for, fills or reaches other workgroups, or their memory."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from treadle.algebra.expr import Constraint, Expr, sym
-from treadle.algebra.maps import IndexMap, box
+from treadle.algebra.maps import box
 from treadle.algebra.sets import complements
 from treadle.checker.chunks import COPIES, Chunks
 from treadle.checker.clusters import LANDED
@@ -22,12 +22,13 @@ from treadle.checker.gpu import replicated
 from treadle.checker.handover import Handover
 from treadle.checker.invariants import Invariants, number
 from treadle.checker.order import Accesses
+from treadle.checker.pairs import updated
 from treadle.checker.reading import Loaded
 from treadle.checker.rings import Rings
 from treadle.checker.scopes import View, argument_symbols
 from treadle.checker.state import Frame, Place
 from treadle.checker.statements import Stored
-from treadle.checker.storage import Layer, assigned, buffers_opened, slots
+from treadle.checker.storage import Layer, Written, assigned, buffers_opened, slots
 from treadle.checker.terms import Pieces, substituted, undefined
 from treadle.checker.verdict import Refused, Unsure
 from treadle.dtype.formats import bool_
@@ -245,7 +246,9 @@ class Walk(Invariants):
                 raise Refused("J1", f"{enter.region} is no region of the source", {})
             self._nesting(place, region, bindings)
             if region.kind != "parallel" and not ordered:
-                raise Refused("J2", f"tasks are unordered, the instances of {region.name} are not", {})
+                reason = f"tasks are unordered, the instances of {region.name} are not"
+                load, store = updated(self.at) if isinstance(self.at, Tasks) else (None, None)
+                raise Refused("J2", reason, {}, at=load, partner=store)
             for name, binds in enter.binds:
                 arg = argument_of(region, name)
                 if any(s in bindings for s in argument_symbols(arg)):
@@ -382,14 +385,14 @@ class Walk(Invariants):
         inner = place.inner(facts=inside, view=view, known=place.knowing(stmt.vars))
         inner.frames = (*place.frames, Frame(stmt, tuple(ranges), bound, position=position))
         inner.holds = {}
-        others: dict[str, list[IndexMap]] = {}
+        others: dict[str, list[Written]] = {}
         alone = self.alone(place, stmt)
         shared = place.buffers.keys() - alone
         for name, written in self.collector(place, shared).tasks(stmt, but=True):
-            others.setdefault(name, []).append(written.map)
+            others.setdefault(name, []).append(written)
         for other in (self.meanwhile[id(stmt)],) if id(stmt) in self.meanwhile else ():
             for name, written in self.collector(place, shared).tasks(other.tasks, True, other.kept):
-                others.setdefault(name, []).append(written.map)
+                others.setdefault(name, []).append(written)
         for name in place.buffers:
             if name in alone:
                 inner.contents[name] = inner.contents[name].forgotten(f"{name} is undefined at the start of a task")

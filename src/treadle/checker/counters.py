@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from treadle.algebra.expr import Constraint, Expr, Sym, const, eq, ge, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.gpu import accesses, joins_whole, positive
+from treadle.checker.pairs import touches_of
 from treadle.checker.source import Source
 from treadle.checker.threads import expressions
 from treadle.checker.verdict import Refused, Unsure, require
@@ -239,7 +240,9 @@ class Counters:
         assert isinstance(arrival, Sync) and isinstance(wait, Sync) and arrival.object is not None
         for stmt in (joins, again):
             if not isinstance(stmt, Sync) or stmt.kind != "barrier.sync" or not joins_whole(stmt, role, everyone):
-                raise Refused("J2", f"the threads of {role.name} are not joined where one of them counts for all", {})
+                stored = [t for t, _, writes in touches_of(body[: len(body) - 2]) if writes]
+                reason = f"the threads of {role.name} are not joined where one of them counts for all"
+                raise Refused("J2", reason, {}, partner=stored[-1] if stored else None)
         assert isinstance(joins, Sync)
         if wait.object != arrival.object:
             raise Unsure("J3", "a wait for another counter than the arrival's", missing="the counter's own word")

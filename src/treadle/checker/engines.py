@@ -178,11 +178,12 @@ class Engines:
                 isinstance(f, Pitch) and f.tensor == tensor.name and f.axis == axis and f.by * size % 16 == 0
                 for f in facts
             ):
-                raise Unsure(
-                    "J7",
-                    f"boxes of {tensor.name}",
-                    missing=f"pitch({tensor.name}, {axis}) % {16 // size} == 0 in the guard",
-                )
+                fact = f"pitch({tensor.name}, {axis}) % {max(1, 16 // size)} == 0"
+                if any(isinstance(f, Pitch) and f.tensor == tensor.name and f.axis == axis for f in facts):
+                    raise Unsure("J7", f"boxes of {tensor.name}", missing=f"{fact} in the guard")
+                # The guard says nothing of it: it admits any pitch, and an engine takes whole 16 bytes.
+                reason = f"boxes of {tensor.name} begin at rows whose pitch the guard does not bind"
+                raise Refused("J7", reason, {f"pitch({tensor.name}, {axis})": 1}, missing=f"{fact} in the guard")
 
     def _places(
         self, place: Place, stmt: Copy, memory: MemRef, ref: MemRef, buffer: Buffer, facts: Facts

@@ -14,6 +14,7 @@ from treadle.algebra.expr import Constraint, Expr, ge, gt, lt, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.alike import lets_of, ranged
 from treadle.checker.gpu import accesses
+from treadle.checker.pairs import named
 from treadle.checker.steps import Ring, Step, at_barrier, bodies, flat
 from treadle.checker.verdict import Refused
 from treadle.machine.form import Body, Control, If, Loop, Role, Sync
@@ -35,7 +36,9 @@ def check_given_back(rings: Rings, role: Role, ring: Ring, steps: list[Step]) ->
         if isinstance(s, Sync) and at_barrier(s, "mbar.arrive", ring.empty.name)
     ]
     if not found:
-        raise Refused("J5", f"{role.name} never gives {ring.full.name} back", {})
+        reason = f"{role.name} never gives {ring.full.name} back: nobody arrives at {ring.empty.name}"
+        free, full = (rings.using("mbar.wait", n) for n in (ring.empty.name, ring.full.name))
+        raise Refused("J5", reason, {}, at=free, partner=full)
     each = {"warp": role.agents * (role.threads // 32), "elect": role.agents, "": role.agents * role.threads}
     grains = {s.by for _, _, _, s in found}
     rings.at = found[0][3]
@@ -43,7 +46,8 @@ def check_given_back(rings: Rings, role: Role, ring: Ring, steps: list[Step]) ->
         raise Refused("J3", f"{ring.empty.name}: arrivals of different grain", {})
     if any(s.object is not None and s.object.rank != ("all" if ring.shared else None) for _, _, _, s in found):
         where = "every workgroup's" if ring.shared else "its own workgroup's"
-        raise Refused("J3", f"{ring.empty.name} is given back elsewhere than at {where} barrier", {})
+        reason = f"{ring.empty.name} is given back elsewhere than at {where} barrier"
+        raise Refused("J3", reason, {}, partner=rings.filling(ring))
     ring.arrivals += each[grains.pop()] * (rings.cluster if ring.shared else 1)
     if len(steps) == 1 and len(found) == 2 and ring.slots > 1:
         _Behind(rings, role, ring, steps[0]).check(found)
@@ -51,7 +55,9 @@ def check_given_back(rings: Rings, role: Role, ring: Ring, steps: list[Step]) ->
     for step in steps:
         mine = [(i, s) for _, body, i, s in found if body is step.body]
         if len(mine) != 1 or len(found) != len(steps):
-            raise Refused("J3", f"{ring.empty.name}: not every step is given back once", {"arrivals": len(found)})
+            reason = f"{ring.empty.name}: not every step is given back once"
+            reading = next((s for n in sorted(ring.buffers) if (s := named(role.body, n)) is not None), None)
+            raise Refused("J3", reason, {"arrivals": len(found)}, partner=reading)
         _in_its_body(rings, ring, step, *mine[0])
 
 
@@ -60,11 +66,12 @@ def _in_its_body(rings: Rings, ring: Ring, step: Step, i: int, s: Sync) -> None:
     late = i > step.position
     rings.at = s
     if s.object is None or s.object.version != sym(step.counter) - (1 if late else 0):
-        raise Refused("J3", f"{ring.empty.name}: not every step is given back once", {})
+        raise Refused("J3", f"{ring.empty.name}: not every step is given back once", {}, partner=rings.filling(ring))
     if late:
         rings.moved(step.body[step.position + 1 : i], step)
     elif not any(at_barrier(x, "mbar.wait", ring.full.name) for x in step.body[:i]):
-        raise Refused("J3", f"a step of {ring.full.name} is given back before it is waited for", {})
+        reason = f"a step of {ring.full.name} is given back before it is waited for"
+        raise Refused("J3", reason, {}, partner=rings.using("mbar.wait", ring.full.name))
     for x, _ in flat(step.before[i:], everything=True):
         if any(ref.name in ring.buffers for ref, _ in accesses(x)):
             rings.at = x
@@ -133,7 +140,7 @@ class _Behind:
         if not given.implies(some):
             case = given.against(some)
             reason = f"{self.ring.empty.name}: a loop without iterations gives a step back"
-            raise Refused("J3", reason, case or {})
+            raise Refused("J3", reason, case or {}, at=s, partner=loop)
         if not all(known.also(some).implies(c) for c in conds):
             raise self.wrong
 

@@ -3,19 +3,21 @@ J5), and which of its parts an agent keeps to (J2). What its threads do to share
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from treadle.algebra.expr import Atom, Expr, Max, Min, ge, of, sym
+from treadle.algebra.expr import Atom, Expr, Fn, Max, Min, const, ge, of, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.meetings import meets_within
+from treadle.checker.pairs import conflict, named
 from treadle.checker.registers import check_registers
 from treadle.checker.threads import expressions
-from treadle.checker.verdict import Refused, Unsure, require
+from treadle.checker.verdict import Finding, Refused, Unsure, require
 from treadle.hardware.memory_model import find_ordering
 from treadle.hardware.targets import Target
 from treadle.machine.form import (
     Body,
     Buffer,
+    Compute,
     Copy,
     Frag,
     If,
@@ -114,9 +116,9 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
     if launch.cooperative and meets_within(kernel):
         tasks = nested  # apart in time (`meetings`)
     elif len(nested) != len(tasks) or len(tasks) > 1:
-        raise Unsure(
-            "J2", f"{kernel.name}: several task nests in one launch are not ordered", missing="one launch each"
-        )
+        reason = f"{kernel.name}: several task nests in one launch are not ordered"
+        _nests(kernel, tasks, reason)
+        raise Unsure("J2", reason, missing="one launch each")
     if not tasks:
         if launch.grid.constant != 1 or launch.threads != 1:
             raise Refused("J2", f"{kernel.name} has no tasks: every thread would execute it", {})
@@ -148,7 +150,11 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
     used = fragments_of(role.body)
     for frag in kernel.frags:
         if frag.name in used:
-            check_distribution(frag, 1 if thread_agents else role.threads)
+            try:
+                check_distribution(frag, 1 if thread_agents else role.threads)
+            except Finding as no:
+                no.at = next(s for s in walk(role.body) if getattr(s, "dst", None) == frag.name)
+                raise
     for b in kernel.buffers:
         if b.place == "shared" and over not in BY_WORKGROUPS:
             raise Unsure("J2", f"{b.name} is shared by the tasks of a workgroup", missing="a rule for several agents")
@@ -156,54 +162,75 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
             raise Unsure("J4", f"{b.name} is local to an agent of several threads", missing="shared memory for it")
 
 
+def _nests(kernel: Kernel, tasks: list[Tasks], reason: str) -> None:
+    """*Errors*: refused where a nest of tasks stores what another one touches, and they are dealt differently: some
+    workgroup comes to it before another one has stored."""
+    own = frozenset(b.name for b in (*kernel.buffers, *kernel.barriers))
+    for i, first in enumerate(tasks):
+        for second in tasks[i + 1 :]:
+            pair = conflict(second.body, [first.body], own)
+            if pair is not None and (first.over, list(first.counts)) != (second.over, list(second.counts)):
+                raise Refused("J2", reason, {}, at=pair[0][0], partner=pair[1][0])
+
+
 def _outside(role: Role) -> None:
     """Beside its tasks, every workgroup of the launch executes the body: memory is written by tasks only."""
     inside = {id(s) for t in walk(role.body) if isinstance(t, Tasks) for s in walk(t.body)}
     for s in walk(role.body):
         if isinstance(s, Store | Copy) and id(s) not in inside:
-            raise Refused("J2", f"{role.name} writes {s.dst.name} outside its tasks: every workgroup does", {})
+            raise Refused("J2", f"{role.name} writes {s.dst.name} outside its tasks: every workgroup does", {}, at=s)
 
 
 def _named(kernel: Kernel, everyone: int, target: Target) -> None:
     """Named barriers: 0 joins everyone; each role's own number, one an agent, is nobody else's."""
     between = handed(kernel)
-    taken: dict[int, tuple[str, str]] = {n: ("", "") for n in between}
+    taken: dict[int, tuple[str, str, Sync | None]] = {n: ("", "", None) for n in between}
     for role in kernel.roles:
         for s in walk(role.body):
             if not isinstance(s, Sync) or s.kind not in ("barrier.sync", "barrier.arrive"):
                 continue
-            args = dict(s.args)
-            number, threads = args["id"], args["threads"].constant
-            if (threads or 1) % target.warp:
-                raise Refused("J5", f"barrier {number} joins {threads} threads, no number of warps", {})
-            if number.constant is not None and number.constant in between:
-                taken.setdefault(number.constant, ("", ""))  # `handover` has looked
-                if not 1 <= number.constant < target.named_barriers:
-                    raise Refused("J5", f"roles hand over at barrier {number}", {})
-                continue
-            if s.kind == "barrier.arrive":
-                raise Unsure("J5", f"an arrival at the named barrier {number}", missing="a number")
-            apart = {t.over for t in walk(role.body) if isinstance(t, Tasks)} & {"threads", "warps"}
-            if "threads" in apart or ("warps" in apart and threads != role.threads):
-                raise Refused("J5", f"{role.name}: tasks that run apart join at a barrier", {"threads": threads or 0})
-            if "warps" in apart and number.constant is not None and role.agents > 1:
-                raise Refused("J5", f"{role.name}: warps that run apart join at barrier {number}", {})
-            if threads == everyone and (len(kernel.roles) > 1 or role.agents > 1 or number.constant == 0):
-                if number.constant != 0:
-                    raise Refused("J5", f"everyone joins at barrier {number}, not at 0", {})
-                continue
-            if threads != role.threads:
-                raise Refused(
-                    "J5",
-                    f"barrier {number} joins {threads} threads, an agent has {role.threads}",
-                    {"threads": threads or 0},
-                )
-            base = own_base(number, role)
-            if base is None or base < 1 or base + role.agents > target.named_barriers:
-                raise Refused("J5", f"{role.name}: barrier {number} is not the agent's own", {})
-            for n in range(base, base + role.agents):
-                if taken.setdefault(n, (role.name, str(number))) != (role.name, str(number)):
-                    raise Refused("J5", f"barrier {n} joins different threads", {"id": n})
+            number = dict(s.args)["id"]
+            try:
+                own = _own_numbers(kernel, role, s, everyone, target, between)
+            except Finding as no:
+                no.at = s
+                raise
+            for n in own:
+                of = taken.setdefault(n, (role.name, str(number), s))
+                if of[:2] != (role.name, str(number)) and n not in between:
+                    raise Refused("J5", f"barrier {n} joins different threads", {"id": n}, at=s, partner=of[2])
+
+
+def _own_numbers(
+    kernel: Kernel, role: Role, s: Sync, everyone: int, target: Target, between: frozenset[int]
+) -> Iterable[int]:
+    """The numbers that a meeting takes for the role's agents; those of hand-overs are their own."""
+    args = dict(s.args)
+    number, threads = args["id"], args["threads"].constant
+    if (threads or 1) % target.warp:
+        raise Refused("J5", f"barrier {number} joins {threads} threads, no number of warps", {})
+    if number.constant is not None and number.constant in between:  # `handover` has looked
+        if not 1 <= number.constant < target.named_barriers:
+            raise Refused("J5", f"roles hand over at barrier {number}", {})
+        return ()
+    if s.kind == "barrier.arrive":
+        raise Unsure("J5", f"an arrival at the named barrier {number}", missing="a number")
+    apart = {t.over for t in walk(role.body) if isinstance(t, Tasks)} & {"threads", "warps"}
+    if "threads" in apart or ("warps" in apart and threads != role.threads):
+        raise Refused("J5", f"{role.name}: tasks that run apart join at a barrier", {"threads": threads or 0})
+    if "warps" in apart and number.constant is not None and role.agents > 1:
+        raise Refused("J5", f"{role.name}: warps that run apart join at barrier {number}", {})
+    if threads == everyone and (len(kernel.roles) > 1 or role.agents > 1 or number.constant == 0):
+        if number.constant != 0:
+            raise Refused("J5", f"everyone joins at barrier {number}, not at 0", {})
+        return ()
+    if threads != role.threads:
+        reason = f"barrier {number} joins {threads} threads, an agent has {role.threads}"
+        raise Refused("J5", reason, {"threads": threads or 0})
+    base = own_base(number, role)
+    if base is None or base < 1 or base + role.agents > target.named_barriers:
+        raise Refused("J5", f"{role.name}: barrier {number} is not the agent's own", {})
+    return range(base, base + role.agents)
 
 
 def handed(kernel: Kernel) -> frozenset[int]:
@@ -238,7 +265,9 @@ def _grains(role: Role) -> None:
     for s in walk(role.body):
         row = find_ordering(s.kind, "cuda") if isinstance(s, Sync) else None
         if isinstance(s, Sync) and row is not None and s.by not in row.grains:
-            raise Refused("J5", f"{s.kind} by {s.by or 'all'!r}: it is for {' or '.join(map(repr, row.grains))}", {})
+            raise Refused(
+                "J5", f"{s.kind} by {s.by or 'all'!r}: it is for {' or '.join(map(repr, row.grains))}", {}, at=s
+            )
 
 
 def fragments_of(body: Body) -> set[str]:
@@ -316,7 +345,9 @@ def _shared(kernel: Kernel, launch: Launch, target: Target) -> None:
     spans.sort()
     for (_, end, name), (start, _, other) in zip(spans, spans[1:]):
         if start < end:
-            raise Refused("J4", f"{name} and {other} overlap in shared memory", {"byte": start})
+            bodies = [role.body for role in kernel.roles]
+            one, two = (next((s for b in bodies if (s := named(b, n)) is not None), None) for n in (name, other))
+            raise Refused("J4", f"{name} and {other} overlap in shared memory", {"byte": start}, at=one, partner=two)
     last = max((end for _, end, _ in spans), default=0)
     drawn = any(isinstance(s, Tasks) and s.over == "tickets" for r in kernel.roles for s in walk(r.body))
     if drawn and launch.shared_bytes + TICKET_BYTES > target.shared_bytes:
@@ -394,11 +425,37 @@ def uniform(role: Role, frags: dict[str, Frag]) -> None:
             for e in expressions(s):
                 for name in e.functions:
                     if name in frags and not replicated(frags[name], "elect"):
-                        raise Unsure(
-                            "J5",
-                            f"control hangs on {name}, which differs from thread to thread",
-                            missing="a replicated fragment",
-                        )
+                        reason = f"control hangs on {name}, which differs from thread to thread"
+                        joins = [x for x in walk([s]) if isinstance(x, Sync) and x.kind == "barrier.sync"]
+                        case = _divergent(role, s, frags[name]) if isinstance(s, If) and joins else None
+                        if case is not None:
+                            reason = (
+                                f"{reason}: some of them come to barrier {dict(joins[0].args)['id']} and others do not"
+                            )
+                            raise Refused("J5", reason, case, at=joins[0], partner=s)
+                        raise Unsure("J5", reason, missing="a replicated fragment", at=s)
+
+
+def _divergent(role: Role, control: If, frag: Frag) -> dict[str, int] | None:
+    """Two elements of a fragment for which a condition holds and does not: of one that only names its elements."""
+    made = [s for s in walk(role.body) if getattr(s, "dst", None) == frag.name or getattr(s, "old", None) == frag.name]
+    index = made[0] if len(made) == 1 else None
+    if not isinstance(index, Compute) or index.fn != "index" or index.expr is None or len(frag.shape) != 1:
+        return None
+    if control.cond is not None or control.last is not None:
+        return None
+    found: dict[bool, int] = {}
+    for element in range(min(frag.shape[0], 1024)):
+        value = index.expr.substitute({"$0": const(element)})
+
+        def told(atom: Atom, value: Expr = value) -> Expr | None:
+            return value if isinstance(atom, Fn) and atom.name == frag.name else None
+
+        values = [(c, c.expr.rewrite(told).constant) for c in control.conds]
+        if any(v is None for _, v in values):
+            return None
+        found.setdefault(all(v == 0 if c.equality else v >= 0 for c, v in values if v is not None), element)
+    return {"holds for $0": found[True], "not for $0": found[False]} if len(found) == 2 else None
 
 
 def touched(stmt: object, name: str) -> bool:

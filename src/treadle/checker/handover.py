@@ -179,11 +179,9 @@ class Handover:
                         args = dict(s.args)
                         if args["id"].constant == number and args["threads"].constant != total:
                             self.at = s
-                            raise Refused(
-                                "J3",
-                                f"barrier {number} counts {args['threads']} threads, {total} come",
-                                {"come": total},
-                            )
+                            reason = f"barrier {number} counts {args['threads']} threads, {total} come"
+                            others = (p.body[p.uses[number]] for p in users if p is not part)
+                            raise Refused("J3", reason, {"come": total}, partner=next(others, None))
             self.at = users[0].body[users[0].uses[number]]
             if not any(number in p.waits for p in users):
                 raise Refused("J5", f"nobody waits at barrier {number}", {"id": number})

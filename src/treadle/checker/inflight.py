@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from treadle.algebra.expr import Expr, sym
 from treadle.checker.clusters import without_farewell
 from treadle.checker.gpu import accesses, own_base
+from treadle.checker.pairs import named
 from treadle.checker.rings import Rings
 from treadle.checker.threads import expressions
 from treadle.checker.verdict import Refused, Unsure
@@ -352,7 +353,15 @@ def check_staging(kernel: Kernel, role: Role, rings: Rings) -> set[str]:
     body = without_farewell(role.body)
     if last is None or dict(last.args)["depth"].constant != 0 or last.by != "elect" or body[-1] is not last:
         rings.at = copies[-1]
-        raise Refused("J2", "the kernel may end before its boxes are stored", {})
+        reason = "the kernel may end before its boxes are stored: no bulk.wait (depth = 0) by elect ends the role"
+        raise Refused("J2", reason, {}, partner=last)
+    for s in copies:
+        if id(s) not in guarded:
+            filling = named(role.body, s.src.name, writes=True)
+            reason = (
+                f"{s.src.name} is filled outside a staging step: the box of an earlier one may still be read from it"
+            )
+            raise Refused("J2", reason, {}, at=filling or s, partner=s)
     for s in walk(role.body):
         boxes = (isinstance(s, Copy) and s.engine in STORES) or (
             isinstance(s, Sync) and s.kind in ("bulk.wait", "bulk.commit")

@@ -55,8 +55,20 @@ from treadle.ir.expand import expand
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.printer import print_program
 from treadle.ir.verifier import verify
-from treadle.machine.form import Buffer, Control, Kernel, Launch, MachineProgram, Role, Stmt, Store, Tasks, walk
-from treadle.machine.text import statement_text
+from treadle.machine.form import (
+    Buffer,
+    Control,
+    Copy,
+    Kernel,
+    Launch,
+    MachineProgram,
+    Role,
+    Stmt,
+    Store,
+    Tasks,
+    walk,
+)
+from treadle.machine.text import head_text, statement_text
 from treadle.machine.verify import form_problems
 from treadle.machine.vocabulary import RANK
 
@@ -90,7 +102,7 @@ def check(program: MachineProgram) -> Verdict:
             return Verdict("rejected", "J7", reason="the program that statements speak of is not the embedded one")
         program = replace(program, program=meant, captured=None)
     numbers = {id(s): i for i, s in enumerate(program.statements())}
-    spent = Spent()
+    spent, written = Spent(), program
     try:
         program = of_webgpu(program, numbers)
     except Finding as no:
@@ -109,7 +121,7 @@ def check(program: MachineProgram) -> Verdict:
             "unknown", "J1", number, None, reason, None, "a well-formed program", time.perf_counter() - begun
         )
     except Finding as no:
-        at = judge.walk.at
+        at = no.at if isinstance(no.at, Stmt | Control) and id(no.at) in numbers else judge.walk.at
         return Verdict(
             no.status,
             no.judgement,
@@ -119,17 +131,37 @@ def check(program: MachineProgram) -> Verdict:
             no.counterexample or None,
             no.missing,
             time.perf_counter() - begun,
-            partner=_partner(no, numbers),
+            partner=_partner(no, numbers, written, None if at is None else numbers.get(id(at))),
         )
     return Verdict("verified", seconds=time.perf_counter() - begun, permissions=tuple(sorted(spent.names)))
 
 
-def _partner(no: Finding, numbers: dict[int, int]) -> Partner | None:
+def _partner(no: Finding, numbers: dict[int, int], program: MachineProgram, at: int | None) -> Partner | None:
     """The statement of the other access, where the finding has one and the text holds it."""
-    stmt, number = no.partner, numbers.get(id(no.partner))
-    if number is None or not isinstance(stmt, Stmt):
+    stmt = no.partner
+    if isinstance(stmt, str):
+        stmt = _writing(stmt, program, numbers, at)
+    number = numbers.get(id(stmt))
+    if number is None or not isinstance(stmt, Stmt | Control):
         return None
-    return Partner(number, statement_text(stmt).split(" ; ")[0])
+    said = next(s for i, s in enumerate(program.statements()) if i == number)  # as written: rules rewrite some
+    return Partner(number, statement_text(said).split(" ; ")[0] if isinstance(said, Stmt) else head_text(said))
+
+
+def _writing(name: str, program: MachineProgram, numbers: dict[int, int], at: int | None) -> Stmt | None:
+    """The statement that stores to this memory: the last one before a statement, else the first one behind it."""
+    found: dict[int, Stmt] = {}
+    shared = {b.name for b in program.host.workspace} | {t.name for t in program.program.tensors}
+    for kernel in program.kernels:
+        body = [s for role in kernel.roles for s in walk(role.body)]
+        if name in shared or at is None or any(numbers.get(id(s)) == at for s in body):
+            found |= {
+                numbers[id(s)]: s
+                for s in body
+                if isinstance(s, Store | Copy) and s.dst.name == name and id(s) in numbers
+            }
+    before = [n for n in found if at is None or n < at]
+    return found[max(before)] if before else found[min(found)] if found else None
 
 
 def _malformed(source: Program) -> str | None:
@@ -221,18 +253,19 @@ class Judge:
     def _launches(self, target: Target) -> None:
         """Dependent launches wait; those whose workgroups count or meet are taken apart."""
         kernels = {k.name: k for k in self.program.kernels}
-        phases, dependent = Phases(self.program), Dependent(target)
+        phases, dependent = Phases(self.program, self.facts), Dependent(target)
         counters = Counters(self.program, self.source, self.facts)
         try:
-            for launch in self.program.host.launches:
+            for at, launch in enumerate(self.program.host.launches):
                 if launch.kernel in kernels:
-                    dependent.check(launch, kernels[launch.kernel])
+                    before = [kernels[x.kernel] for x in self.program.host.launches[:at] if x.kernel in kernels]
+                    dependent.check(launch, kernels[launch.kernel], before)
             if target.kind == "cuda":
                 self.program = phases.program = counters.unfolded()
                 self.whole = Counters(self.whole, self.source, self.facts).unfolded()
             self.walk.meanwhile = counters.meanwhile
             self.program = phases.unfolded()
-            self.whole = Phases(self.whole).unfolded()
+            self.whole = Phases(self.whole, self.facts).unfolded()
         except Finding:
             self.walk.at = dependent.at or counters.at or phases.at
             raise
@@ -272,7 +305,7 @@ class Judge:
         everyone = sum(r.agents * r.threads for r in kernel.roles)
         lets = (eq(sym(name), e) for name, e in self.program.host.lets.items())
         rings = Rings(kernel, self.facts.also(*lets), cluster=self.cluster)
-        clusters = Clusters(kernel, self.cluster, self.walk.shared)
+        clusters = Clusters(kernel, self.cluster, self.walk.shared, rings.facts)
         handover = self.walk.handover = Handover(kernel, rings)
         judge: Handover | Rings | Clusters | InFlight | Between | Boxed | Locality | Reuse = rings
         try:
@@ -368,7 +401,7 @@ class Judge:
         workspace = {b.name for b in self.program.host.workspace}
         for name, written in self.walk.collector(place, workspace).tasks(all_, True):
             contents = place.contents[name]
-            place.contents[name] = replace(contents, elsewhere=(*contents.elsewhere, written.map))
+            place.contents[name] = replace(contents, elsewhere=(*contents.elsewhere, written))
 
     def _left(self, place: Place, mine: Place, role: Role) -> None:
         """What the agents of a role leave in the workspace, which no other role touches then (`check_parts`)."""

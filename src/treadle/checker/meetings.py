@@ -14,9 +14,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treadle.algebra.expr import Expr
+from treadle.algebra.expr import Expr, const, eq
+from treadle.algebra.sets import Facts, is_opaque
+from treadle.checker.pairs import conflict
 from treadle.checker.verdict import Refused, Unsure
-from treadle.machine.form import Body, Control, Copy, Kernel, Let, Loop, Mma, Role, Stmt, Sync, Tasks, Version, walk
+from treadle.machine.form import (
+    Body,
+    Control,
+    Copy,
+    Kernel,
+    Launch,
+    Let,
+    Loop,
+    Mma,
+    Role,
+    Stmt,
+    Sync,
+    Tasks,
+    Version,
+    walk,
+)
 from treadle.machine.vocabulary import ASYNC_ATOMS, SYMBOLS
 
 MEETING = "grid.sync"
@@ -38,6 +55,8 @@ class Meetings:
     """The rules of one kernel. `at`: the statement at hand, for findings."""
 
     kernel: Kernel
+    launch: Launch
+    facts: Facts
     at: Stmt | Control | None = None
     own: frozenset[str] = frozenset()  # symbols that differ from workgroup to workgroup, or agent to agent
 
@@ -69,7 +88,11 @@ class Meetings:
                     dirty = False
                 case Tasks():
                     if dirty:
-                        raise Refused("J2", "a nest of tasks begins, and workgroups have not met since another one", {})
+                        reason = "a nest of tasks begins, and workgroups have not met since another one"
+                        own = frozenset(b.name for b in self.kernel.buffers)
+                        nests = [x for r in self.kernel.roles for x in walk(r.body) if isinstance(x, Tasks)]
+                        mine, yours = conflict(s.body, [x.body for x in nests], own) or (None, None)
+                        raise Refused("J2", reason, {}, at=mine and mine[0], partner=yours and yours[0])
                     self._inner(s)
                     dirty = True
                 case Loop():
@@ -93,12 +116,30 @@ class Meetings:
         if any(e.functions or e.symbols & self.own for e in told):
             raise Unsure("J5", "workgroups may not meet equally often", missing="bounds that are the same for all")
 
+    def _unequal(self, tasks: Tasks, meeting: object) -> None:
+        """*Errors*: refused where all meet in every task, and some workgroups have more tasks than others."""
+        (role,) = self.kernel.roles
+        each = {"threads": role.agents * role.threads, "warps": role.agents}.get(tasks.over, 1)
+        if not any(s is meeting for s in tasks.body) or tasks.over == "grid":
+            return
+        total: Expr = const(1)
+        for count in tasks.counts:
+            total = total * count
+        fact = eq(total % (self.launch.grid * each), 0)
+        if total.functions or self.launch.grid.constant is None or self.facts.implies(fact):
+            return
+        case = self.facts.against(fact)
+        if case is not None and not is_opaque(case):
+            reason = f"all meet in every task, and {total} tasks are not as many for each of {self.launch.grid * each}"
+            raise Refused("J5", reason, case, partner=tasks)
+
     def _inner(self, tasks: Tasks) -> None:
         if tasks.over in ("tickets", "clusters"):
             raise Unsure("J5", f"tasks over {tasks.over} where workgroups meet in loops", missing="tasks dealt anew")
         for s in walk(tasks.body):
             if meets(s):
                 self.at = s
+                self._unequal(tasks, s)
                 raise Unsure("J5", "workgroups meet inside a control", missing="a meeting outside tasks")
             if isinstance(s, Tasks):
                 self.at = s

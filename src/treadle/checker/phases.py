@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from treadle.algebra.sets import Facts
 from treadle.checker.gpu import accesses
 from treadle.checker.meetings import Meetings, meets, meets_within
 from treadle.checker.verdict import Finding, Refused, Unsure
@@ -54,6 +55,7 @@ class Phases:
     """`at`: the statement at hand, for findings."""
 
     program: MachineProgram
+    facts: Facts
     at: Stmt | Control | None = None
 
     def unfolded(self) -> MachineProgram:
@@ -94,7 +96,7 @@ class Phases:
         """Workgroups meet inside loops: the launch stays one."""
         if launch.cluster != 1:
             raise Unsure("J5", f"clusters of {kernel.name} meet inside loops", missing="launches without clusters")
-        meetings = Meetings(kernel)
+        meetings = Meetings(kernel, launch, self.facts)
         try:
             meetings.check()
         except Finding:

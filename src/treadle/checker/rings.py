@@ -24,6 +24,7 @@ from treadle.checker.clusters import everyone
 from treadle.checker.copied import ARRIVE, check_counted, copied_ring
 from treadle.checker.given_back import check_given_back
 from treadle.checker.gpu import accesses, handed
+from treadle.checker.pairs import named
 from treadle.checker.steps import Ring, Step, at_barrier, bodies, flat, is_meeting, kind, run_length, touches
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
@@ -81,6 +82,8 @@ class Rings:
                     "J3",
                     f"{ring.empty.name} counts {ring.empty.count} arrivals, there are {ring.arrivals}",
                     {"count": ring.empty.count, "arrivals": ring.arrivals},
+                    at=self.using("mbar.arrive", ring.empty.name),
+                    partner=self.using("mbar.wait", ring.empty.name),
                 )
             if ring.copied:
                 check_counted(ring)
@@ -123,7 +126,13 @@ class Rings:
             copies = [(s, c) for s, c in events if isinstance(s, Copy)]
             if len(expects) != 1 or len(waits) != 1 or len(events) != 2 + len(copies):
                 self.at = step.body[step.position]
-                raise Refused("J3", f"a step of {step.counter} must wait once, announce once and copy", {})
+                if copies and not waits:
+                    name = copies[0][0].dst.name
+                    reason = f"{name} is filled again, and nobody has waited until its slot is free"
+                    raise Refused("J3", reason, {}, at=copies[0][0], partner=self._taking(role, name))
+                counts = f"{len(waits)} waits, {len(expects)} announcements, {len(copies)} copies"
+                reason = f"a step of {step.counter} must wait once, announce once and copy: it has {counts}"
+                raise Refused("J3", reason, {})
             wait, expect = waits[0], expects[0]
             assert isinstance(wait, Sync) and isinstance(expect, Sync)
             order = [s for s, _ in events]
@@ -133,7 +142,7 @@ class Rings:
                     "J3", f"a step of {step.counter} must wait for the slot and announce before it copies", {}
                 )
             full, empty = (self.barrier(s, number) for s in (expect, wait))
-            self.phase(wait, number, full.versions, 1)
+            self.phase(wait, number, full.versions, 1, self._taking(role, copies[0][0].dst.name) if copies else None)
             total: Expr = Expr(())
             for copy, times in copies:
                 self.at = copy
@@ -153,7 +162,8 @@ class Rings:
             told = dict(expect.args)["bytes"]
             if not self.facts.equal(told, total):
                 case = self.facts.sample() if total.constant is None else {"bytes": total.constant}
-                raise Refused("J3", f"{full.name} announces {told} bytes, whole boxes are {total}", case or {})
+                reason = f"{full.name} announces {told} bytes, whole boxes are {total}"
+                raise Refused("J3", reason, case or {}, partner=copies[-1][0] if copies else None)
             if wait.by != "elect" or expect.by != "elect":
                 raise Refused("J5", "one thread waits, announces and copies", {})
             buffers = frozenset(c.dst.name for c, _ in copies)
@@ -262,15 +272,17 @@ class Rings:
             raise Refused("J3", f"{s.kind} of another slot than the step's", {})
         return self.barriers[s.object.name]
 
-    def phase(self, s: Sync, number: Expr, slots: int, ahead: int) -> None:
-        """A wait is for the parity of its turn (the turn before, for a slot to be free)."""
+    def phase(self, s: Sync, number: Expr, slots: int, ahead: int, partner: Stmt | None = None) -> None:
+        """A wait is for the parity of its turn (the turn before, for a slot to be free). `partner`: the access of
+        others that it is to wait for."""
         self.at = s
         have = dict(s.args)["phase"]
         want = (number // slots + ahead) % 2
         counting = self.facts.also(*(ge(sym(n), 0) for n in number.symbols))
         if not counting.equal(have, want):
             case = counting.sample()
-            raise Refused("J3", f"waits for the phase {have}, its turn has {want}", case or {})
+            name = "" if s.object is None else f" of {s.object.name}"
+            raise Refused("J3", f"waits for the phase {have}{name}, its turn has {want}", case or {}, partner=partner)
 
     # ---- consumers
 
@@ -295,7 +307,7 @@ class Rings:
             if mine and mine[0].counter != step.counter:
                 raise Refused("J3", f"steps of {ring.full.name} are counted by {step.counter} and another counter", {})
             self.moved(step.before[next(i for i, x in enumerate(step.before) if x is s) :], step)
-            self.phase(s, sym(step.counter), ring.slots, 0)
+            self.phase(s, sym(step.counter), ring.slots, 0, self.filling(ring))
             mine.append(step)
         for (name, full), steps in self.taken.items():
             if name == role.name:
@@ -358,6 +370,21 @@ class Rings:
         """A copy into a buffer of a ring."""
         every = (s for role in self.kernel.roles for s in walk(role.body))
         return next((s for s in every if isinstance(s, Copy) and s.dst.name == name), None)
+
+    def filling(self, ring: Ring) -> Stmt | None:
+        """A copy that fills a ring."""
+        return self._filling(min(ring.buffers))
+
+    def _taking(self, producer: Role, name: str) -> Stmt | None:
+        """What another role reads of a buffer of a ring."""
+        others = (named(role.body, name) for role in self.kernel.roles if role is not producer)
+        return next((s for s in others if s is not None), None)
+
+    def using(self, word: str, name: str) -> Stmt | None:
+        """A wait for a barrier, or an arrival there."""
+        every = (s for role in self.kernel.roles for s in walk(role.body))
+        uses = (s for s in every if isinstance(s, Sync) and s.kind == word)
+        return next((s for s in uses if s.object is not None and s.object.name == name), None)
 
     def _alone(self, role: Role, ring: Ring) -> bool:
         """Whether one agent of one workgroup is all that takes a ring."""
@@ -423,7 +450,9 @@ class Rings:
                 last = max(i for i, s in enumerate(prologue) if kind(s) == "mbar.init")
                 plain = self.cluster == 1 and all(r.copied for r in self.rings.values())
                 if not plain and not any(kind(s) == "fence.mbar_init" for s in prologue[last + 1 :]):
-                    raise Refused("J2", "barriers are set up without a fence", {})
+                    names = {s.object.name for s in inits if isinstance(s, Sync) and s.object is not None}
+                    reason = f"barriers are set up without a fence: {', '.join(sorted(names))}"
+                    raise Refused("J2", reason, {}, partner=self._completing(names))
             for s in prologue:
                 if not isinstance(s, Sync) or s.kind not in (
                     "mbar.init",
@@ -436,6 +465,7 @@ class Rings:
             for s in walk(role.body[meet + 1 :]):
                 if kind(s) == "mbar.init" or (is_meeting(s, threads, self.handed) and not alone):
                     self.at = s
+                    self._late(role, s, threads)
                     raise Unsure("J3", "barriers are set up, or all roles meet, again", missing="one prologue")
         if len(met) != 1 or next(iter(met)).constant != 0:
             raise Refused("J5", f"the roles meet at barriers {', '.join(map(str, met))}, not all at 0", {})
@@ -443,3 +473,22 @@ class Rings:
         for b in self.kernel.barriers:
             if set_up.count(b.name) != 1:
                 raise Refused("J3", f"{b.name} is set up {set_up.count(b.name)} times", {"times": set_up.count(b.name)})
+
+    def _completing(self, names: set[str]) -> Stmt | None:
+        """A copy that completes at one of these barriers."""
+        every = (s for role in self.kernel.roles for s in walk(role.body))
+        return next((s for s in every if isinstance(s, Copy) and s.signal is not None and s.signal.name in names), None)
+
+    def _late(self, role: Role, s: Stmt | Control, threads: int) -> None:
+        """*Errors*: refused where a barrier is set up behind the last meeting of all and others use it: nothing is
+        between the two."""
+        if not isinstance(s, Sync) or s.kind != "mbar.init" or s.object is None or self.handed or self.cluster > 1:
+            return
+        at = next((i for i, x in enumerate(role.body) if x is s), None)
+        if at is None or any(is_meeting(x, threads, self.handed) for x in walk(role.body[at:])):
+            return
+        for other in self.kernel.roles:
+            for x in walk(other.body) if other is not role else ():
+                if isinstance(x, Sync) and x.object is not None and x.object.name == s.object.name:
+                    reason = f"{s.object.name} is set up behind the meeting of all, and others may have come to it"
+                    raise Refused("J3", reason, {}, partner=x)

@@ -10,7 +10,6 @@ from treadle.algebra.maps import IndexMap, box
 from treadle.algebra.sets import Facts, is_opaque
 from treadle.checker.compare import split
 from treadle.checker.computing import Computing
-from treadle.checker.gpu import accesses
 from treadle.checker.reading import Stored, as_claim, is_promised
 from treadle.checker.scatter import computed
 from treadle.checker.state import Place
@@ -35,12 +34,10 @@ from treadle.machine.form import (
     Copy,
     Let,
     MemRef,
-    Stmt,
     Store,
     StoreClaim,
     Tasks,
     Version,
-    walk,
 )
 from treadle.machine.vocabulary import BOX_EFFECTS
 
@@ -161,15 +158,11 @@ class Statements(Computing):
         name = stmt.dst.name
         contents = place.contents[name]
         if contents.elsewhere:
-            clash = clash_elsewhere(contents, index, inside)
+            clash, other = clash_elsewhere(contents, index, inside) or (None, None)
             if clash is not None and is_opaque(clash):
                 raise Unsure("J2", f"two tasks may write one element of {name}", clash, missing="indices that differ")
             if clash is not None:
-                # Which statement the other task executes is known where there is but one.
-                body = (s for role in place.kernel.roles for s in walk(role.body) if isinstance(s, Stmt))
-                writers = [s for s in body if any(ref.name == name for ref, writes in accesses(s) if writes)]
-                only = stmt if len(writers) == 1 and writers[0] is stmt else None
-                raise Refused("J2", f"two tasks write the same element of {name}", clash, partner=only)
+                raise Refused("J2", f"two tasks write the same element of {name}", clash, partner=other)
 
     def store_elements(
         self,

@@ -28,6 +28,7 @@ from treadle.machine.form import (
     Loop,
     MemRef,
     Mma,
+    Stmt,
     Store,
     Tasks,
     Version,
@@ -46,13 +47,14 @@ class Written:
     map: IndexMap
     sure: bool = True
     tests: frozenset[str] = frozenset()
+    by: Stmt | None = field(default=None, compare=False, repr=False)  # the store, for reports
 
     def repeated(self) -> Written:
         """As one of several iterations, each with outcomes of its own."""
         if not self.tests:
             return self
         kept = tuple(c for c in self.map.where if not c.symbols & self.tests)
-        return Written(replace(self.map, where=kept), sure=False)
+        return Written(replace(self.map, where=kept), sure=False, by=self.by)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Contents:
     """A buffer's layers, newest first, and the elements that other tasks may be writing meanwhile."""
 
     layers: tuple[Layer, ...] = ()
-    elsewhere: tuple[IndexMap, ...] = ()
+    elsewhere: tuple[Written, ...] = ()
     touched: tuple[Written, ...] = ()  # by stores of whatever version
     shape: tuple[Expr, ...] = ()
 
@@ -90,8 +92,7 @@ class Contents:
 
     def maps(self) -> Iterator[IndexMap]:
         """All sets of elements that are spoken of."""
-        yield from self.elsewhere
-        for w in (*(w for layer in self.layers for w in layer.written), *self.touched):
+        for w in (*self.elsewhere, *(w for layer in self.layers for w in layer.written), *self.touched):
             yield w.map
 
     def stored(self, *events: Written) -> Contents:
@@ -194,9 +195,10 @@ class Reader:
         """What they hold. *Errors*: those of `read`; `Inexpressible`."""
         here = self.here(facts)
         for other in self.contents.elsewhere:
-            clash = here & self.space.region(other, facts)
+            clash = here & self.space.region(other.map, facts)
             if not clash.is_empty:
-                raise Refused("J2", f"{self.name} is read while another task may write the element", clash.sample())
+                reason = f"{self.name} is read while another task may write the element"
+                raise Refused("J2", reason, clash.sample(), partner=other.by or self.name)
         return self._layers(self.contents.layers, facts)
 
     def _layers(self, layers: tuple[Layer, ...], facts: Facts) -> Pieces:
@@ -226,7 +228,8 @@ class Reader:
             below = layers[depth + 1 :]
             missing = (here - sure).sample()
             if not any(b.whole or b.written for b in below) and not (here - maybe).is_empty:
-                raise Refused("J1", f"{name} is read where the current version has not been written", missing)
+                reason = f"{name} is read where the current version has not been written"
+                raise Refused("J1", reason, missing, partner=layer.written[-1].by or name)
             if not (here & (maybe - sure)).is_empty:
                 raise Unsure(
                     "J1",
@@ -235,7 +238,7 @@ class Reader:
                     missing="stores whose conditions are known",
                 )
             return self._both(below, facts, here, sure, substituted(layer.pieces, env))
-        raise Refused("J1", f"{name} is read before it is written", here.sample())
+        raise Refused("J1", f"{name} is read before it is written", here.sample(), partner=name)
 
     def _both(self, below: tuple[Layer, ...], facts: Facts, here: Region, sure: Region, newest: Pieces) -> Pieces:
         found: list[Piece] = [((*w, *conds), term) for w in (here & sure).when(facts) for conds, term in newest]
@@ -258,18 +261,20 @@ class Reader:
                 total = total | written
         rest = here - total
         if not rest.is_empty:
-            raise Refused("J1", f"{what}, and was never written", rest.sample())
+            raise Refused("J1", f"{what}, and was never written", rest.sample(), partner=self.name)
 
 
-def clash_elsewhere(contents: Contents, index: tuple[Expr, ...], facts: Facts) -> dict[str, int] | None:
-    """A valuation in which another task writes the element at `index`, or None."""
+def clash_elsewhere(
+    contents: Contents, index: tuple[Expr, ...], facts: Facts
+) -> tuple[dict[str, int], Stmt | None] | None:
+    """A valuation in which another task writes the element at `index`, and the store that does, or None."""
     for space in (ways := spaces(contents, index)):
         try:
             here = space.region(IndexMap((), index), facts)
             for other in contents.elsewhere:
-                clash = here & space.region(other, facts)
-                if not clash.is_empty:
-                    return clash.sample()
+                case = (here & space.region(other.map, facts)).sample()
+                if case is not None:
+                    return case, other.by
             return None
         except Inexpressible as term:
             if space is ways[-1]:
@@ -298,10 +303,10 @@ class Collector:
                 case Let(name=name, expr=expr):
                     self.lets[name] = expr.substitute(self.lets)
                 case Store() if stmt.dst.name in self.wanted:
-                    yield stmt.dst.name, self._store(stmt)
+                    yield stmt.dst.name, replace(self._store(stmt), by=stmt)
                 case Copy() if stmt.dst.name in self.wanted:
                     written = self._elements(stmt.dst, stmt.box, stmt.where, False)
-                    yield stmt.dst.name, replace(written, map=from_all(written.map, stmt.multicast))
+                    yield stmt.dst.name, replace(written, map=from_all(written.map, stmt.multicast), by=stmt)
                 case Loop():
                     yield from self.loop(stmt)
                 case Tasks():
@@ -343,7 +348,7 @@ class Collector:
         for name, one in self.body(stmt.body):
             w = one.repeated()
             if lo is None or hi is None or step is None or step < 1:
-                yield name, Written(_projected(w.map, (stmt.var,), ()), sure=False)
+                yield name, Written(_projected(w.map, (stmt.var,), ()), sure=False, by=w.by)
                 continue
             v = sym(stmt.var)
             inside = [ge(v, lo), lt(v, hi)]
@@ -351,10 +356,11 @@ class Collector:
                 inside.append(eq((v - lo) % step, 0))
             if until is not None:  # the current value keeps the name
                 earlier = _rename_dims(_projected(w.map, (stmt.var,), tuple(inside)), {stmt.var: f"{stmt.var}'"})
-                yield name, Written(replace(earlier, where=(*earlier.where, lt(sym(f"{stmt.var}'"), until))), w.sure)
+                mapped = replace(earlier, where=(*earlier.where, lt(sym(f"{stmt.var}'"), until)))
+                yield name, Written(mapped, w.sure, by=w.by)
                 continue
             whole = _projected(w.map, (stmt.var,), tuple(inside))
-            yield name, Written(whole, w.sure)
+            yield name, Written(whole, w.sure, by=w.by)
 
     def tasks(
         self, stmt: Tasks, but: bool = False, among: tuple[str, ...] | None = None
@@ -369,12 +375,12 @@ class Collector:
                 inside += [ge(sym(v), 0), *([] if c is None else [lt(sym(v), c)])]
             mine = _projected(w.map, stmt.vars, tuple(inside))
             if not but:
-                yield name, Written(mine, sure)
+                yield name, Written(mine, sure, by=w.by)
                 continue
             other = _rename_dims(mine, {v: f"{v}'" for v in stmt.vars})
             same = tuple(eq(sym(f"{v}'"), sym(v)) for v in (stmt.vars if among is None else among))
             for different in complements(same):
-                yield name, Written(replace(other, where=(*other.where, *different)), sure=False)
+                yield name, Written(replace(other, where=(*other.where, *different)), sure=False, by=w.by)
 
     def _if(self, stmt: If) -> Iterator[tuple[str, Written]]:
         conds = None if stmt.cond is not None else self._constraints(stmt.conds)
@@ -386,7 +392,8 @@ class Collector:
             lets = dict(self.lets)
             for name, w in self.body(branch):
                 for extra in alternatives:
-                    yield name, Written(replace(w.map, where=(*w.map.where, *extra)), w.sure, w.tests | tests)
+                    mapped = replace(w.map, where=(*w.map.where, *extra))
+                    yield name, Written(mapped, w.sure, w.tests | tests, w.by)
             self.lets = lets
 
 

@@ -64,7 +64,9 @@ class Verdict:
 
 
 class Finding(Exception):
-    """A rule's no. It ends the judgement and never leaves the room. `partner` is the statement of the other access."""
+    """A rule's no. It ends the judgement and never leaves the room. `partner` is the statement of the other access, or
+    the name of the memory that the other one stores to; `at` the statement that fails, where it is not the one at hand.
+    """
 
     status: Status = "unknown"
 
@@ -75,6 +77,7 @@ class Finding(Exception):
         counterexample: Mapping[str, int] | None = None,
         missing: str | None = None,
         partner: object = None,
+        at: object = None,
     ) -> None:
         super().__init__(reason)
         self.judgement = judgement
@@ -82,6 +85,7 @@ class Finding(Exception):
         self.counterexample = None if counterexample is None else dict(counterexample)
         self.missing = missing
         self.partner = partner
+        self.at = at
 
 
 class Refused(Finding):

@@ -133,7 +133,7 @@ class _Printer(Writer):
                 self.control(item)
 
     def control(self, item: Control) -> None:
-        self.put(item, _head(item))
+        self.put(item, head_text(item))
         with self.indent():
             if isinstance(item, Loop):
                 for invariant in item.invariants:
@@ -213,7 +213,8 @@ def _core(item: Stmt) -> str:
             raise AssertionError(f"a statement class without text: {type(item).__name__}")
 
 
-def _head(item: Control) -> str:
+def head_text(item: Control) -> str:
+    """The first line of a control, without indentation."""
     origin = "" if item.origin is None else f" origin {item.origin}"
     match item:
         case Tasks():
