@@ -1,10 +1,12 @@
 """Random small machine programs, judged, and tried in every interleaving.
 
     python benchmarks/machine_programs.py [--count N] [--first SEED] [--jobs N] [--seconds S] [--json FILE]
-        [--only SHAPE ...]
+        [--journal FILE] [--only SHAPE ...]
 
 Never may the judge verify what some interleaving shows wrong (a hole: exit status 1); of what all interleavings show
-right, it should verify nearly everything. The programs are those of tests/checker/random_machines.py.
+right, it should verify nearly everything. The programs are those of tests/checker/random_machines.py. With
+`--journal` a study goes on where the last one ended: what was found is kept there, a line each, with the version of the
+judge's rules and the shapes that were drawn from; the counts are of all lines of this study.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 from tests.checker.machine_study import Finding, study  # noqa: E402 (the path is set above)
 from tests.checker.random_machines import SHAPES  # noqa: E402
 
+from treadle.checker.verdict import VERSION  # noqa: E402
+
 
 def main() -> int:
     """Studies the seeds and prints a table."""
@@ -34,21 +38,27 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--journal", type=Path)
     parser.add_argument("--only", nargs="*", default=[], choices=sorted(SHAPES), help="shapes to draw")
     wanted = parser.parse_args()
     begun = time.perf_counter()
-    found: list[Finding] = []
+    about = {"judge": VERSION, "only": sorted(wanted.only)}
+    found = known(wanted.journal, about)
+    done = {f.seed for f in found}
+    seeds = [s for s in range(wanted.first, wanted.first + wanted.count) if s not in done]
     with multiprocessing.Pool(wanted.jobs) as pool:
-        seeds = range(wanted.first, wanted.first + wanted.count)
-        for finding in pool.imap_unordered(partial(study, only=tuple(wanted.only)), seeds, chunksize=8):
+        for finding in pool.imap_unordered(partial(study, only=tuple(wanted.only)), seeds):
             found.append(finding)
+            if wanted.journal:
+                with wanted.journal.open("a") as file:
+                    file.write(json.dumps({**about, **asdict(finding)}) + "\n")
             if finding.verdict == "verified" and finding.truth == "unsafe":
                 print(f"HOLE {finding}", flush=True)
             if len(found) % 500 == 0:
                 print(f"{len(found)} programs, {time.perf_counter() - begun:.0f} s", flush=True)
             if time.perf_counter() - begun > wanted.seconds:
                 break
-    report = summary(found)
+    report = {"judge": VERSION, **summary(found)}
     report["seconds"] = round(time.perf_counter() - begun, 1)
     for kind, row in report["kinds"].items():
         print(kind, row)
@@ -58,6 +68,18 @@ def main() -> int:
     if wanted.json:
         wanted.json.write_text(json.dumps(report, indent=1) + "\n")
     return 1 if report["holes"] else 0
+
+
+def known(journal: Path | None, about: dict) -> list[Finding]:
+    """What a study has found before."""
+    if journal is None or not journal.exists():
+        return []
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    return [
+        Finding(**{k: v for k, v in line.items() if k not in about})
+        for line in lines
+        if all(line[k] == v for k, v in about.items())
+    ]
 
 
 def summary(found: list[Finding]) -> dict:

@@ -107,6 +107,7 @@ class Model:
         self.cluster = replayer.program.host.launches[launch].cluster
         self.everyone = sum(r.agents * r.threads for r in kernel.roles)
         self.gang = kernel.roles[0].agents
+        self.groups = len({key[1] for key in replayer.tape.threads if key[0] == launch})
         self.roots: list[int] = []
         for key in sorted(replayer.tape.threads):
             if key[0] == launch:
@@ -126,6 +127,7 @@ class Model:
         self.strands.append(made)
         open_: dict[str, list[int]] = {"bulk": [], "cpasync": [], "wgmma": []}
         closed: dict[str, list[list[int]]] = {"bulk": [], "cpasync": [], "wgmma": []}
+        copies: list[int] = []
         at = 0
         while at < len(entries):
             entry = entries[at]
@@ -140,6 +142,8 @@ class Model:
                     groups = closed[WAITS[item.kind]]
                     ops = tuple(o for g in groups[: max(0, len(groups) - numbers["depth"])] for o in g)
                     made.steps.append(Step("await", strands=ops, read_only=bool(numbers.get("read", 0))))
+                case Synchronised(item, _, numbers, version, _) if item.kind == "cpasync.arrive":
+                    made.steps += self._arriving(item, numbers, version, group, lanes, copies)
                 case Synchronised(item, _, numbers, version, far):
                     for reached in far or (group,):
                         made.steps += self._synchronised(item, numbers, version, reached, lanes)
@@ -149,6 +153,7 @@ class Model:
                     which = "cpasync" if entry.engine == "cp.async" else "bulk"
                     to = group if entry.group is None else entry.group
                     op = self._engine(f"{entry.engine} of line {entry.line}", to, entry.log, which == "bulk")
+                    copies += [op] if which == "cpasync" else []
                     if entry.barrier is not None:
                         self.strands[op].signal = (self._phased(to, *entry.barrier), entry.bytes)
                     else:
@@ -174,6 +179,17 @@ class Model:
                 case _:
                     pass
         return number
+
+    def _arriving(
+        self, item: Sync, numbers: dict[str, int], version: int, group: int, lanes: int, copies: list[int]
+    ) -> list[Step]:
+        """The copies of a thread so far arrive when they are over (`more`: beside what the barrier counts)."""
+        assert item.object is not None
+        barrier = self._phased(group, item.object.name, version % self.declared[item.object.name].versions)
+        end = Step("arrive", barrier=barrier, count=lanes)
+        self.strands.append(Strand("copies that arrive", group, [Step("await", strands=tuple(copies)), end]))
+        begun = Step("issue", strands=(len(self.strands) - 1,))
+        return [Step("arrive", barrier=barrier, count=-lanes), begun] if numbers.get("more") else [begun]
 
     def _tasks(self, name: str, group: int, lanes: int, logs: Sequence[Sequence[Entry]]) -> list[Step]:
         tasks = tuple(self.strand(f"{name} task {i}", group, lanes, log) for i, log in enumerate(logs))
@@ -228,6 +244,10 @@ class Model:
             named = self._barrier((group, item.kind, 0), (0, 0))
             yield Step("meet", barrier=named, count=lanes, size=size)
             yield Step("met", barrier=named)
+        elif item.kind == "grid.sync":
+            whole = self._barrier((-1, "grid", 0), (0, 0))
+            yield Step("meet", barrier=whole, count=lanes, size=self.everyone * self.groups)
+            yield Step("met", barrier=whole)
         elif item.kind == "cluster.arrive":
             yield Step("gather", barrier=self._of_cluster(group), count=lanes)
         elif item.kind == "cluster.wait":

@@ -3,7 +3,7 @@
 
 `random_machine(seed)` draws a shape (an exchange through shared memory, a ring, a ring in front of an exchange, two rings,
 staged boxes, rows that come and leave by engines, products out of a ring, tasks of a pool, launches in a row, parts that are counted, memory and rings of a
-cluster, a gang) and then, at each place where such programs go wrong,
+cluster, a gang, a ring that threads copy into, workgroups that meet in loops, counts that differ) and then, at each place where such programs go wrong,
 the right line or another: barriers left out or of other threads, phases, counts, bytes, grains and depths off by one,
 releases before the reads, fences missing or at the wrong side, slots and pieces that collide. The extents at which the
 result is to be tried come with it: no steps, one, as many as there are slots, and two more.
@@ -19,6 +19,7 @@ from typing import Any
 from tests.checker.ahead_text import ahead_text
 from tests.checker.random_copies import HEAD, copies_text
 from tests.checker.random_handovers import handover_text
+from tests.checker.random_later import copied_ring_text, meetings_text, uneven_text
 from tests.checker.random_members import (
     cleared_text,
     cluster_text,
@@ -82,6 +83,11 @@ def random_machine(seed: int, only: tuple[str, ...] = ()) -> Drawn:
         "cluster",
         "gang",
         "handover ring",
+        "copied ring",
+        "meetings",
+        "uneven",
+        "cleared",
+        "sent",
     )
     kind = chooser.choice(only or kinds)
     draw = Draw(seed, chooser.choice((0.8, 0.9, 0.95, 1.0)))
@@ -724,6 +730,9 @@ def members(text: Callable[[Any], tuple[str, tuple[dict[str, int], ...]]], kind:
 
 
 SHAPES = {
+    "copied ring": members(copied_ring_text, "copied ring"),
+    "meetings": members(meetings_text, "meetings"),
+    "uneven": members(uneven_text, "uneven"),
     "parts": members(parts_text, "parts"),
     "peers": members(peers_text, "peers"),
     "cluster": members(cluster_text, "cluster"),

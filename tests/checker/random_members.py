@@ -143,7 +143,8 @@ def cleared_text(draw: Any) -> tuple[str, Sizes]:
     control = draw.random.choice((SOME, ONCE, ""))
     early = bool(control) and draw.pick("inside", "before") == "before"
     fence, own = CLEARED.splitlines(keepends=True)
-    meet = draw.pick(CLEARED, fence, own, "", own + fence)
+    # Of one warp the oracle sees one thread: nothing is drawn that only its lanes would show.
+    meet = draw.pick(CLEARED, own, own + fence)
     held = draw.pick(OWN, FIRST)
     text = cleared(control if early else "", "" if early else control, held, "      }\n" if control else "", meet)
     version = f"      version A ; {held}\n"
