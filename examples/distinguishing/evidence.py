@@ -21,7 +21,7 @@ from treadle.driver.plan import Plan
 from treadle.driver.trial import try_machine
 from treadle.ir.core import Program as Source
 from treadle.machine.parse import parse_machine
-from treadle.planner.ablation import separate
+from treadle.planner.ablation import ablated
 from treadle.toolchain.errors import NvrtcMissing
 
 
@@ -43,7 +43,7 @@ class Case:
 
     def seconds(self, ablate: str | None = None) -> float:
         """What the plan is predicted to take; under `no-interface`, all scopes together."""
-        parts = separate(self.source()) if ablate == "no-interface" else [self.source()]
+        parts = ablated(self.source(), ablate)
         built = [choose(p, self.target, described_facts(p, self.sizes), ablate=ablate) for p in parts]
         return sum(b.candidate.plan.cost.total for b in built if b.candidate.plan.cost is not None)
 
@@ -67,7 +67,8 @@ class Wrong:
 @dataclass(frozen=True)
 class Program:
     """A distinguishing program. `refused`: steps and calls that must be refused with a code; `right`: checks of values
-    against the oracle, on this machine's CPU."""
+    against the oracle, on this machine's CPU; `whole`: the case whose plan knows what an ablated case does not, where
+    that is another one."""
 
     title: str
     cases: Sequence[Case]
@@ -75,11 +76,16 @@ class Program:
     wrong: Mapping[str, Sequence[Wrong]] = field(default_factory=dict[str, Sequence[Wrong]])
     refused: Mapping[str, tuple[str, Callable[[], Any]]] = field(default_factory=dict[str, Any])
     ablations: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    whole: Mapping[str, str] = field(default_factory=dict[str, str])
     shows: Callable[[], Sequence[str]] = lambda: ()
 
     def case(self, label: str) -> Case:
         """The case of a label."""
         return next(c for c in self.cases if c.label == label)
+
+    def ablated(self, label: str, ablation: str) -> tuple[float, float]:
+        """Predicted seconds of the plan that knows everything, and of the ablated one."""
+        return self.case(self.whole.get(label, label)).seconds(), self.case(label).seconds(ablation)
 
 
 def judged(plan: Plan) -> str:
@@ -131,7 +137,7 @@ def report(program: Program) -> None:
             verdict = check(parse_machine(wrong.text(plan.machine()), "wrong"))
             print(f"    {wrong.label}: {verdict.status} ({verdict.judgement}: {verdict.reason})")
         for ablation in program.ablations.get(case.label, ()):
-            whole, less = case.seconds(), case.seconds(ablation)
+            whole, less = program.ablated(case.label, ablation)
             print(f"    --ablate {ablation}: {less * 1e6:.4g} us instead of {whole * 1e6:.4g} predicted")
     for label, (code, what) in program.refused.items():
         print(f"  {label}: refused, {refusal(what)} (expected {code})")

@@ -164,6 +164,13 @@ def compared() -> list[str]:
     return found
 
 
+WITHDRAWN = Wrong("the policy of the source withdrawn", r"(reduce add \S+ over N)", r"\1 order fold_left")
+REVERSED = Wrong("leaves from the end", r"(load A\[[^\]]*?)n_i\]", r"\1N - n_i - 1]")
+BACKWARDS = Wrong("chunks from the last", r"load b_s_a\[n_chunks_i", "load b_s_a[(N + 3) // 4 - n_chunks_i - 1")
+WITHOUT_FIRST = Wrong("a chunk left out", r"loop n_chunks = 0 ", "loop n_chunks = 1 ")
+SHORT = Wrong("the first leaf left out", r"loop n = 0 ", "loop n = 1 ")
+APART = Wrong("lanes never combined", r"fold add _1 axes \(0\)", "copy _1[0]")
+
 PROGRAM = Program(
     title="4. an ordered fold, a commutative sum, a scan",
     cases=[
@@ -182,7 +189,22 @@ PROGRAM = Program(
     ],
     right=right,
     wrong={
-        "sum, avx512": [Wrong("the policy of the source withdrawn", r"(reduce add \S+ over N)", r"\1 order fold_left")],
+        f"{label}, {target}": twins
+        for target in ("avx512", "hopper")
+        for label, twins in {
+            "matrices": [REVERSED],
+            "matrices in chunks": [BACKWARDS],
+            "sum": [WITHDRAWN, APART],
+            "chunks": [WITHOUT_FIRST],
+            "chain": [SHORT],
+        }.items()
+    }
+    | {
+        "prefixes, avx512": [Wrong("every prefix one short", r"(store b__\d+\[n_i, \$0\] = )_7", r"\1_4")],
+        "prefixes, hopper": [
+            Wrong("a warp's own sum counted twice", r"(scan add \S+ axes \(0\)) exclusive", r"\1"),
+            Wrong("sums of warps read before they are there", r"\n *sync barrier\.sync[^\n]*", ""),
+        ],
     },
     refused={
         "an unordered fold of what does not commute": (
@@ -191,6 +213,11 @@ PROGRAM = Program(
         ),
         "leaves in order, permuted": ("rules/order", lambda: first(in_order).then(permute, "R1", ["n"], ["n"])),
         "an exact chain, in chunks": ("rules/chain", lambda: first(exact).then(factor, "R1", "n", 4)),
+    },
+    ablations={
+        f"{label}, {target}": ["no-permission"]
+        for label in ("sum", "chunks", "prefixes")
+        for target in ("avx512", "hopper")
     },
     shows=compared,
 )

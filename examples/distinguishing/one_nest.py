@@ -67,6 +67,11 @@ PROGRAM = Program(
     ],
     right=right,
     wrong={
+        "avx512": [Wrong("A read as if it were not transposed", r"load A\[k0, ([^\]]*)\]", r"load A[\1, k0]")],
+        "amx": [
+            Wrong("the pairs of B apart", r"lanes\[\$2 // 2, \$1, \$2 % 2\]", "lanes[$2 % 16, $1, $2 // 16]"),
+            Wrong("tiles without a configuration", r"\n *sync amx\.config", ""),
+        ],
         "hopper": [
             Wrong("A read as if it were not transposed", r"(?<=mma )wgmma\S+ As\S+\[[^\]]*\]", exchanged),
             Wrong("B swizzled in its map only", r"(map map_B .*swizzle )128", r"\g<1>64"),

@@ -2,13 +2,14 @@
 
 The owner here is a scale that is loaded once a row. A bijection of the two levels as one would leave it without an
 instance to belong to: it is refused, by the rule and, forged, by the checker. Given a home in every instance, the nest
-is pure and goes anywhere.
+is pure and goes anywhere. An owner that costs something, the largest element of a row, is first written as a scope of
+its own; two steps give it to the rows that use it, and the ablation takes it away again.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from examples.distinguishing.evidence import Case, Program, integers, report
+from examples.distinguishing.evidence import Case, Program, Wrong, integers, report
 
 import treadle as td
 from treadle.checker.derivation import validate
@@ -16,10 +17,10 @@ from treadle.driver.rewriting import rewrite
 from treadle.ir.parser import parse_program
 from treadle.ir.printer import print_program
 from treadle.plan.steps import Step
-from treadle.rules import Derivation, fuse, permute, recompute, reindex, split
+from treadle.rules import Derivation, fuse, fuse_siblings, permute, recompute, reindex, split
 
 M, N = td.dims("M N")
-BIG, TINY = {"M": 4096, "N": 1024}, {"M": 5, "N": 37}
+BIG, TINY, WHOLE = {"M": 4096, "N": 1024}, {"M": 5, "N": 37}, {"M": 5, "N": 1024}
 
 
 @td.kernel
@@ -34,6 +35,14 @@ def scaled(S: td.Tensor[M], X: td.Tensor[M, N], Y: td.Out[M, N] = None):
         s = S[i]
         for j in td.parallel(N.each):
             Y[i, j] = s * X[i, j]
+
+
+@td.kernel
+def relative(X: td.Tensor[M, N], T: td.Out[M] = None, Y: td.Out[M, N] = None):
+    for m in td.parallel(M):
+        T[m] = X[m, N].max(N)
+    for m in td.parallel(M):
+        Y[m, N] = X[m, N] - T[m]
 
 
 def merged_and_split(d: Derivation) -> Derivation:
@@ -55,6 +64,11 @@ def at_home_everywhere(d: Derivation) -> Derivation:
     return d.then(recompute, "%s", "R1").then(fuse, "R0").then(permute, "R0", ["j", "i"])
 
 
+def owned(d: Derivation) -> Derivation:
+    """A row's largest element belongs to the instance that uses it, which reads the row once for both."""
+    return fuse_siblings(d, "R0", "R1")
+
+
 LEVELS = [[{"name": "p", "dim": "N"}], [{"name": "q", "dim": "M"}]]
 MAPS = {"i": "q", "j": "p"}, {"p": "j", "q": "i"}
 
@@ -66,6 +80,7 @@ def programs() -> dict[str, Derivation]:
         "merged and split": merged_and_split(Derivation(doubled.program(x))),
         "kept": kept(Derivation(scaled.program(s, x))),
         "at home everywhere": at_home_everywhere(Derivation(scaled.program(s, x))),
+        "owned": owned(Derivation(relative.program(x))),
     }
 
 
@@ -87,6 +102,10 @@ def right() -> None:
         assert np.array_equal(rewrite(doubled, merged_and_split)(x), x * 2)
         for schedule in (kept, at_home_everywhere):
             assert np.array_equal(rewrite(scaled, schedule)(s, x), s[:, None] * x)
+        top = x.max(1, initial=-np.inf)
+        for kernel in (relative, rewrite(relative, owned)):
+            t, y = kernel(x)
+            assert np.array_equal(t, top) and np.array_equal(y, x - top[:, None])
 
 
 def shows() -> list[str]:
@@ -99,6 +118,30 @@ def source(name: str):
     return lambda: programs()[name].program
 
 
+def unowned():
+    return relative.program(td.like(td.f32, 8, 9))
+
+
+PURE = [
+    Wrong("the last block left out", r"(tasks \(t_f_o < \(M\*N \+ )31\)", r"\g<1>0)"),
+    Wrong("another element of the flat index", r"(load X\[.*) - 1\] origin", r"\1 - 2] origin"),
+]
+KEPT = [
+    Wrong("the scale of another row", r"load S\[M - t_p - 1\]", "load S[t_p]"),
+    Wrong("a last part that is not cut", r"min\(N, q_o0 \+ 16\) step 1", "q_o0 + 16 step 1"),
+    Wrong("one instance for all rows", r"\(t_p < M\)", "(t_p < min(M, 1))"),
+]
+EVERYWHERE = [
+    Wrong("the scale of the column", r"load S\[t_i\]", "load S[t_j]"),
+    Wrong("rows entered as columns", r"\(j = t_j, i = t_i\)", "(j = t_i, i = t_j)"),
+]
+UNWAITED = [Wrong("the second launch does not wait", r"\n *sync grid\.wait", "")]
+OWNED = {
+    "avx512": [Wrong("lanes apart at the end", r"fold max (\w+) axes \(0\)", r"copy \1[0]")],
+    "hopper": [Wrong("the largest of the next row", r"store T\[t_m\]", "store T[min(t_m + 1, M - 1)]")],
+}
+
+
 PROGRAM = Program(
     title="2. a pure nest, and one with an owner",
     cases=[
@@ -108,6 +151,10 @@ PROGRAM = Program(
         Case("kept, hopper", source("kept"), "cuda:sm_90a", BIG, TINY),
         Case("everywhere, avx512", source("at home everywhere"), "cpu:avx512", BIG, TINY),
         Case("everywhere, hopper", source("at home everywhere"), "cuda:sm_90a", BIG, TINY),
+        Case("owned, avx512", source("owned"), "cpu:avx512", BIG, TINY),
+        Case("owned, hopper", source("owned"), "cuda:sm_90a", BIG, WHOLE),
+        Case("unowned, avx512", unowned, "cpu:avx512", BIG, TINY),
+        Case("unowned, hopper", unowned, "cuda:sm_90a", BIG, WHOLE),
     ],
     right=right,
     refused={
@@ -128,6 +175,15 @@ PROGRAM = Program(
             ),
         ),
     },
+    wrong={
+        f"{label}, {target}": twins
+        for label, twins in (("pure", PURE), ("kept", KEPT), ("everywhere", EVERYWHERE))
+        for target in ("avx512", "hopper")
+    }
+    | {f"owned, {target}": twins for target, twins in OWNED.items()}
+    | {"unowned, hopper": UNWAITED},
+    ablations={"unowned, avx512": ["no-interface"], "unowned, hopper": ["no-interface"]},
+    whole={f"unowned, {target}": f"owned, {target}" for target in ("avx512", "hopper")},
     shows=shows,
 )
 

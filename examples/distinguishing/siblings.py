@@ -9,7 +9,7 @@ compute the neighbour again. The wrong fusion is refused by the rule, and by the
 from __future__ import annotations
 
 import numpy as np
-from examples.distinguishing.evidence import Case, Program, integers, report
+from examples.distinguishing.evidence import Case, Program, Wrong, integers, report
 
 import treadle as td
 from treadle.checker.derivation import validate
@@ -87,6 +87,12 @@ def source(kernel, schedule=lambda d: d):
     return lambda: schedule(Derivation(kernel.program(td.like(td.f32, 8, 9)))).program
 
 
+UNWAITED = Wrong("the second launch does not wait", r"\n *sync grid\.wait", "")
+UNADDED = Wrong("twice what was read, not what was added", r"mul _2, 2", "mul _0, 2")
+OWN = Wrong("its own element for the neighbour's", r"(T_1 = load b_T\[.*?) - 1\]", r"\1]")
+ELSEWHERE = Wrong("a neighbour that another instance makes", r"(T_1 = load b_T\[)([^,]+), ", r"\1\2 - 1, ")
+UNMADE = Wrong("the last element never made", r"loop n0 = 0 \.\. N step", "loop n0 = 0 .. N - 1 step")
+
 PROGRAM = Program(
     title="3. siblings, pointwise and neighbour-reading",
     cases=[
@@ -100,6 +106,16 @@ PROGRAM = Program(
         Case("neighbours, rows, hopper", source(neighbours, rows), "cuda:sm_90a", BIG, TINY),
     ],
     right=right,
+    wrong={
+        "apart, avx512": [Wrong("what was read, not what was added", r"= load Y\[", "= load X[")],
+        "apart, hopper": [UNWAITED],
+        "zipped, avx512": [UNADDED],
+        "zipped, hopper": [UNADDED],
+        "neighbours, a boundary, avx512": [OWN],
+        "neighbours, a boundary, hopper": [UNWAITED, OWN],
+        "neighbours, rows, avx512": [ELSEWHERE, UNMADE],
+        "neighbours, rows, hopper": [ELSEWHERE, UNMADE],
+    },
     refused={
         "the wrong fusion": (
             "rules/dependence",
@@ -107,6 +123,7 @@ PROGRAM = Program(
         ),
     },
     ablations={"apart, avx512": ["no-interface"], "apart, hopper": ["no-interface"]},
+    whole={f"apart, {target}": f"zipped, {target}" for target in ("avx512", "hopper")},
     shows=shows,
 )
 

@@ -10,9 +10,10 @@ from tests.rules import kernels
 import treadle as td
 from treadle.cli.plan import run
 from treadle.evaluate.interpreter import evaluate
+from treadle.ir.printer import print_program
 from treadle.ir.verifier import verify
 from treadle.plan.facts import contiguous
-from treadle.planner.ablation import ABLATIONS, NotSeparable, separate
+from treadle.planner.ablation import ABLATIONS, NotSeparable, separate, withdrawn
 from treadle.planner.enumerate import choose
 from treadle.targets.cpu.families import families as cpu
 from treadle.targets.cuda.families import families as cuda
@@ -37,7 +38,7 @@ def test_knowing_less_is_never_better(target: str, size: int) -> None:
     facts = contiguous(program, target, dict.fromkeys("MNK", size), workers=2, features=features)
     families = cpu() if target.startswith("cpu") else cuda()
     joint = choose(program, facts, families).best
-    for ablation in ABLATIONS[:2]:
+    for ablation in ABLATIONS:
         less = choose(program, facts, families, ablate=ablation).best
         assert less.cost.total >= joint.cost.total
         assert set(less.plan.point) == set(joint.plan.point) or less.plan.family != joint.plan.family
@@ -54,6 +55,21 @@ def test_scopes_one_by_one_store_the_same() -> None:
         verify(part)
         evaluate(part, {t.name: arrays[t.name] for t in part.tensors}, extents={"M": 3, "N": 4})
     assert np.array_equal(arrays["Z"], (arrays["X"] + 1) * 2)
+
+
+def test_without_permissions_folds_are_chains() -> None:
+    program = kernels.program(kernels.contract)
+    chain = withdrawn(program)
+    verify(chain)
+    assert "fold_left" in print_program(chain) and "fold_left" not in print_program(program)
+    rng = np.random.default_rng(0)
+    arrays = {n: rng.integers(-3, 4, (5, 5)).astype(np.float32) for n in (t.name for t in program.tensors)}
+    found = [
+        dict(arrays) | {t.name: np.zeros((5, 5), np.float32) for t in p.tensors if t.out} for p in (program, chain)
+    ]
+    for one, held in zip((program, chain), found, strict=True):
+        evaluate(one, held, extents=dict.fromkeys("MNK", 5))
+    assert all(np.array_equal(a, b) for a, b in zip(found[0].values(), found[1].values(), strict=True))
 
 
 def test_a_tile_that_crosses(snapshot: SnapshotAssertion) -> None:

@@ -14,7 +14,7 @@ from treadle.driver.targets import host_target, resolve
 from treadle.driver.tiles import wanted_dims
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
-from treadle.planner.ablation import separate
+from treadle.planner.ablation import ablated
 
 REPRESENTATIVE = 1024
 """The extent of a dimension that no --dim tells, for the cost model only."""
@@ -60,7 +60,7 @@ def described_plans(
     if name.startswith("cuda"):
         sides = {n: extents[n] for n in wanted_dims(program, extents)}
         program = captured(definition, dtypes, staged, extents, absent, specialised=sides)
-    parts = separate(program) if ablate == "no-interface" else [program]
+    parts = ablated(program, ablate)
     return [
         Plan(choose(part, name, described_facts(part, extents), (), family=family, ablate=ablate, how=how))
         for part in parts

@@ -6,7 +6,8 @@ to the next are settings of one point with one cost. An ablation takes one of th
 - `place-early`: how data and work are laid out is decided first, with all other axes at the value that their family
   prefers, and not reconsidered;
 - `greedy-atoms`: the instruction is decided first, by arithmetic alone, and not reconsidered;
-- `no-interface`: every scope at the top of a program is planned by itself, and what crosses lies in memory.
+- `no-interface`: every scope at the top of a program is planned by itself, and what crosses lies in memory;
+- `no-permission`: what an order policy grants is not known: every fold and scan is the exact chain of its leaves.
 
 It is for experiments (`treadle plan --ablate`): a program that runs is planned with everything.
 """
@@ -22,12 +23,13 @@ from treadle.base.errors import LimitError
 from treadle.ir.clone import clone_program
 from treadle.ir.core import Block, Op, Program, Region
 from treadle.ir.ops.access import Load, Store
+from treadle.ir.ops.fold import Fold, Reduce, Scan
 from treadle.ir.rewrite import has_effect, operand_names
 from treadle.plan.cost import CostVector
 from treadle.plan.family import Axis, Point, Setting, points
 from treadle.rules.plans import decided_by
 
-ABLATIONS = ("place-early", "greedy-atoms", "no-interface")
+ABLATIONS = ("place-early", "greedy-atoms", "no-interface", "no-permission")
 """The names that `--ablate` takes."""
 
 
@@ -90,6 +92,25 @@ def separate(program: Program) -> list[Program]:
             op.tensor = by_name[op.tensor.name]
         found.append(part)
     return found
+
+
+def withdrawn(program: Program) -> Program:
+    """The program with an exact chain for every fold and scan.
+
+    *Ensures*: it stores one of the results that the program's order policies permit.
+    """
+    made = clone_program(program)
+    for op in made.body.walk():
+        if isinstance(op, Reduce | Fold | Scan) or (isinstance(op, Region) and op.kind == "reduce"):
+            op.order = op.order if op.order == "fold_right" else "fold_left"
+    return made
+
+
+def ablated(program: Program, ablation: str | None) -> list[Program]:
+    """The programs that are planned under an ablation, each by itself, in order."""
+    if ablation == "no-interface":
+        return separate(program)
+    return [withdrawn(program) if ablation == "no-permission" else program]
 
 
 def _with_body(program: Program, ops: Sequence[Op]) -> Program:
