@@ -124,6 +124,31 @@ def test_lanes_lie_along_what_weighs_more(columns: int) -> None:
     assert check(machine).status == "verified"
 
 
+def test_lanes_lie_along_the_largest_of_what_is_stored() -> None:
+    """A number a row that is stored in front of the row itself does not give each lane a row."""
+    source = parse_program(
+        """program relative
+  dim M
+  dim N
+  tensor X: f32[M, N]
+  tensor T: f32[M] out
+  tensor Y: f32[M, N] out
+  body
+    region R0 parallel (m in M)
+      %0: f32[m, N] = load X[m, N]
+      %1: f32[m] = reduce max %0 over N
+      store T[m] = %1
+      %2: f32[m, N] = sub %0, %1
+      store Y[m, N] = %2
+""",
+        "relative",
+    )
+    facts = contiguous(source, "cuda:sm_90a", {"M": 4096, "N": 1000})
+    assert along(shape_of(source, facts))["R0"].dim.name == "N"
+    plan = choose(source, facts, [Rows()], []).plan
+    assert check(Rows().build(source, facts, plan.point, plan.guard)).status == "verified"
+
+
 def captured_sum() -> Program:
     return parse_program(
         """program total

@@ -99,13 +99,14 @@ class Along:
 
 
 def along(shape: Shape) -> dict[str, Along]:
-    """For each task region, the dimension that its stores (else its loads) are contiguous along."""
+    """For each task region, the dimension that its stores, the largest first (else its loads), are contiguous along."""
     found: dict[str, Along] = {}
     for op in shape.program.body.ops:
         if not isinstance(op, Region):
             continue
         inside = list(op.body.walk())
-        stored = [p for s in inside if isinstance(s, Store | Insert) and (p := shape.last_axis(s)) is not None]
+        stores = sorted((s for s in inside if isinstance(s, Store | Insert)), key=lambda s: -kept(shape, s))
+        stored = [p for s in stores if (p := shape.last_axis(s)) is not None]
         read = [p for s in inside if isinstance(s, Load) and (p := shape.last_axis(s)) is not None]
         folded = [a for s in inside if isinstance(s, Reduce) for a in s.source.type.axes if a.dim in s.dims]
         for part in [*heavy(shape, inside), *stored] or [p for p in read if p in folded] or read:
@@ -127,6 +128,13 @@ def heavy(shape: Shape, inside: list[Op]) -> list[Part]:
     loads = [s for s in inside if isinstance(s, Load) and bytes_of(shape, s.tensor) > 2 * out]
     parts = [part for s in loads if (part := shape.last_axis(s)) is not None and part in free]
     return [part for part in parts if shape.facts.value(part.dim.extent) >= 32]
+
+
+def kept(shape: Shape, op: Store | Insert) -> float:
+    """How large the tensor or the tile is that something is stored to."""
+    if isinstance(op, Store):
+        return bytes_of(shape, op.tensor)
+    return float(prod(shape.extent(p) for p in op.result.type.axes)) * max(1, op.result.type.dtype.bits // 8)
 
 
 def bytes_of(shape: Shape, tensor: Tensor) -> float:
