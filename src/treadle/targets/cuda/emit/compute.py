@@ -23,6 +23,7 @@ from treadle.targets.cuda.emit.halves import fetched
 from treadle.targets.cuda.emit.narrow import kept_narrow
 from treadle.targets.cuda.emit.scans import picked, scan
 from treadle.targets.cuda.emit.scope import Scope, register
+from treadle.targets.cuda.emit.shuffles import exchanged
 from treadle.targets.cuda.emit.values import HALVES, Val, bits, ctype, number
 
 
@@ -78,9 +79,10 @@ def compute(scope: Scope, stmt: Compute) -> None:
             return
         if stmt.fn == "div" and not stmt.where and _divide(scope, stmt, made):
             return
+        moved = exchanged(scope, stmt, made) if stmt.fn == "pick" else None
         values: list[Val] = []
         for slot in range(made.count):
-            value = _value(scope, stmt, made, slot)
+            value = moved[slot] if moved is not None else _value(scope, stmt, made, slot)
             if stmt.fill != "undef" and stmt.where:
                 condition = scope.conditions(stmt.where, scope.point(made, slot))
                 if condition is not None:
