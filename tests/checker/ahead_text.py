@@ -124,7 +124,7 @@ kernel main {{
 
 def ahead_text(draw: Any) -> tuple[str, tuple[dict[str, int], ...]]:
     """The shape, with conditions, phases, slots, releases and the order of steps drawn."""
-    slots = draw.one(1, 2, 2)
+    slots = draw.one(1, 2, 2, 3)
     first = draw.pick("if 0 < NT", "if 1 < NT", "if 0 <= NT", "if 2 <= NT + t", "if 0 == 0")
     ahead = draw.pick("if j + 1 < NT", "if j + 2 < NT", "if j < NT", "if j + 1 <= NT + t", "if 1 <= j")
     found = text(

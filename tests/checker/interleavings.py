@@ -302,6 +302,9 @@ class Model:
                 strand.steps = kept
             elif number not in sources and strand.signal is not None:
                 strand.steps = kept or strand.steps[-1:]
+            elif strand.signal is None and not strand.steps[-1].writes:
+                # Who waits until it has written may as well be slow to go on where it has read.
+                strand.steps = strand.steps[:1]
 
     def parts(self) -> list[list[int]]:
         """The threads that have to do with one another, by cells, barriers or operations: the steps of the others are

@@ -22,6 +22,7 @@ def test_no_wrong_program_is_verified_and_few_right_ones_are_not() -> None:
     assert [f for f in found if f.verdict == "verified" and f.truth == "unsafe"] == []
     safe = [f for f in found if f.truth == "safe"]
     assert len(safe) >= 6 and sum(f.truth == "unsafe" for f in found) >= 5
+    assert [f for f in found if f.truth == "large"] == []  # every interleaving of each was visited
     assert sum(f.verdict != "verified" for f in safe) <= 2, [f for f in safe if f.verdict != "verified"]
 
 
