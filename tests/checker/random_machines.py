@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.checker.ahead_text import ahead_text
+from tests.checker.handover_some_text import some_text
 from tests.checker.random_copies import HEAD, copies_text
 from tests.checker.random_handovers import handover_text
 from tests.checker.random_later import copied_ring_text, meetings_text, uneven_text
@@ -746,6 +747,7 @@ SHAPES = {
     "cleared": members(cleared_text, "cleared"),
     "sent": members(sent_text, "sent"),
     "ahead": members(ahead_text, "ahead"),
+    "handover some": members(some_text, "handover some"),
     "handover": handover,
     "copies": copies,
     "exchange": exchange,

@@ -152,3 +152,15 @@ def test_what_the_twins_do() -> None:
         name for name, told, *_ in TWINS if name not in claims and truth(told, 2 if "c // 2" in told else 1) != "unsafe"
     ]
     assert safe == []
+
+
+def test_bounds_and_conditions_do_not_hang_on_an_agent() -> None:
+    """The producer's number is 0; of consumers, the second one would take fewer steps under the same words."""
+    named = text().replace("agents 1 threads 32 counters", "agents 1 threads 32 index w counters")
+    assert judge(named).status == "verified"
+    for told in (
+        named.replace("j = 0 .. NT step", "j = 0 .. NT - w step"),
+        named.replace("if 0 < NT {", "if w < NT {"),
+    ):
+        verdict = judge(told)
+        assert verdict.status != "verified" and verdict.judgement == "J5", str(verdict)

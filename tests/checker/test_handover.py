@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.checker import handover_some_text as some
+from tests.checker.machine_study import truth_of
 from tests.checker.random_handovers import RIGHT, fill, free, reuse, take, text
+from tests.checker.random_machines import Drawn
 
 from treadle.checker import check
 from treadle.driver.trial import try_machine
@@ -46,3 +49,48 @@ def test_each_fault_is_refused(name: str) -> None:
 def test_roles_that_go_through_other_steps_are_refused() -> None:
     made = text(**RIGHT["waits at once"]).replace("loop i = 0 .. (N + 63) // 64", "loop i = 0 .. (N + 63) // 64 + 1")
     assert check(parse_machine(made)).status == "rejected"
+
+
+SIZES = ({"M": 1, "N": 40}, {"M": 2, "N": 130}, {"M": 3, "N": 64}, {"M": 2, "N": 192})
+CONDITIONS = {
+    "the other fills more": (some.text("64 * {v} < N", some.WHOLE), "unsafe"),
+    "the other fills fewer": (some.text("64 * {v} + 127 < N", some.WHOLE), "unsafe"),
+    "only one of the two asks": (some.text("0 <= {v}", some.WHOLE), "unsafe"),
+    "told before it is filled": (some.text(one1=[some.fill], one2=[some.reuse], two1=[some.take], two2=[some.free]), "unsafe"),
+    "never given back": (some.text(one2=[some.fill], two1=[some.take]), "unsafe"),
+    "free at first, and only then": (some.text(two0=[some.free], one1=[some.reuse], one2=[some.fill], two1=[some.take]), "unsafe"),
+    "taken before it is there": (some.text(one2=[some.fill, some.reuse], two2=[some.take, some.free]), "unsafe"),
+    "read where nothing was handed over": (some.text(rest=some.READ), "unsafe"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", [some.WHOLE, "1 <= {v}", "64 * {v} + 64 < N"])
+def test_hand_overs_under_a_condition_that_both_have(where: str) -> None:
+    made = some.text(where, where)
+    verdict = check(parse_machine(made))
+    assert verdict.status == "verified", str(verdict)
+    assert truth_of(parse_machine(made), Drawn("some", made, SIZES))[0] == "safe"
+
+
+def test_free_from_the_start_under_a_condition() -> None:
+    lines = {"one1": [reuse], "one2": [fill], "one3": [reuse], "two0": [free], "two1": [take], "two2": [free]}
+    made = some.text(**lines)
+    assert check(parse_machine(made)).status == "verified"
+    assert truth_of(parse_machine(made), Drawn("some", made, SIZES))[0] == "safe"
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_other_conditions_and_orders_are_refused(name: str) -> None:
+    made, truth = CONDITIONS[name]
+    verdict = check(parse_machine(made))
+    assert verdict.status != "verified", str(verdict)
+    assert truth_of(parse_machine(made), Drawn("some", made, SIZES))[0] == truth
+
+
+def test_a_condition_on_the_agent_is_no_condition_of_a_step() -> None:
+    """Both say the same, of their own numbers."""
+    made = some.text("w + j < N", "w + i < N")
+    for role in ("one agents 1 threads 32", "two agents 1 threads 64"):
+        made = made.replace(f"role {role}", f"role {role} index w")
+    verdict = check(parse_machine(made))
+    assert (verdict.status, verdict.judgement) == ("unknown", "J5"), str(verdict)

@@ -310,3 +310,38 @@ def test_bounds_of_the_host_are_known_to_rings() -> None:
     assert steps.count("64 * KT") == 2 and judge(steps).status == "verified", str(judge(steps))
     empty = judge(steps.replace("  1 <= K\n", ""))
     assert empty.status == "rejected" and "without iterations" in empty.reason
+
+
+IDLE = """  role idle agents 1 threads 128 registers 160 counters (i) {
+    sync barrier.sync (id = 0, threads = 512)
+    sync setmaxnreg (registers = 160)
+    tasks (tm < MT, tn < NT) over persistent raster (group, 16) enters R0(m = 128 * tm .. min(128 * tm + 128, M), n = 128 * tn .. min(128 * tn + 128, N)) {
+      loop k0 = 0 .. K step 64 enters R1(k = k0 .. min(k0 + 64, K)) {
+        sync mbar.wait full{i} (phase = (i // 4) % 2)
+        sync mbar.arrive empty{i} by warp
+        advance i
+      }
+    }
+  }
+}
+"""
+
+
+def test_a_role_that_reads_nothing_gives_back_what_it_waited_for() -> None:
+    """Arriving before its wait it would be a step ahead, and arrive in the place of one that still reads."""
+    text = RING[: RING.rindex("}")] + IDLE
+    text = text.replace("threads = 384", "threads = 512").replace("threads 384", "threads 512")
+    text = text.replace("empty count 8", "empty count 12").replace("(registers = 40)", "(registers = 24)")
+    text = (
+        text.replace("registers 40 ", "registers 24 ")
+        .replace("registers = 232", "registers = 160")
+        .replace("registers 232", "registers 160")
+    )
+    assert judge(text).status == "verified", str(judge(text))
+    wait, give = (
+        f"        sync mbar.{word}\n" for word in ("wait full{i} (phase = (i // 4) % 2)", "arrive empty{i} by warp")
+    )
+    early = text.replace(wait + give, give + wait)
+    assert early != text
+    verdict = judge(early)
+    assert (verdict.status, verdict.judgement) == ("rejected", "J3"), str(verdict)

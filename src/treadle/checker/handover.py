@@ -1,8 +1,9 @@
 """J2, J3 and J5 of named barriers between roles: one role fills shared memory, others read it, some only arrive.
 
-Every role goes through the same controls and executes each barrier once in a step (the body of the innermost control),
-so that the n-th use of a barrier is the same one for all. A barrier may be used once more before the steps by those who
-are a use ahead (an arrival that says that the memory is free), then once more behind them by the others.
+Every role goes through the same controls and conditions (`alike`) and executes each barrier once in a step (the body
+of the innermost control), so that the n-th use of a barrier is the same one for all. A barrier may be used once more
+before the steps by those who are a use ahead (an arrival that says that the memory is free), then once more behind
+them by the others.
 
 What happens before what is a search in a small graph: statements of a step, joined by program order and by barriers
 (all that a participant did before its use of a barrier is before what a waiting one does after it). A path counts
@@ -28,7 +29,7 @@ from treadle.checker.handover_rings import BesideRings, Waits, joins_rings
 from treadle.checker.rings import Rings
 from treadle.checker.steps import bodies
 from treadle.checker.verdict import Finding, Refused, Unsure
-from treadle.machine.form import Body, Control, If, Kernel, Load, Loop, Role, Stmt, Store, Sync, Tasks, walk
+from treadle.machine.form import Body, Control, If, Kernel, Load, Role, Stmt, Store, Sync, walk
 
 Node = tuple[str, int]  # role, position in its step
 State = tuple[Node, int, bool]  # a statement, so many steps on, and whether a barrier was passed
@@ -86,7 +87,7 @@ class Handover:
         parts = list(self.parts.values())
         for a, b in zip(parts, parts[1:]):
             self.at = b.body[min(b.uses.values())]
-            alike.Alike(a.role, b.role, self.rings.facts).check(_tree(a.path), _tree(b.path))
+            alike.Alike(a.role, b.role, self.rings.facts).check(_tree(a), _tree(b))
         self._progress()
         self._beside_rings()
         self._phases()
@@ -152,7 +153,7 @@ class Handover:
                 if sum(1 for w, _, _, t in found if not w and dict(t.args)["id"].constant == number) > 1:
                     raise Refused("J3", f"{role.name} uses barrier {number} more than once beside its steps", {})
                 continue
-            if own is not body or any(isinstance(c, If) for c in where):
+            if own is not body:
                 raise Unsure("J3", f"{role.name} uses barriers in two bodies", missing="one step with all of them")
             if number in part.uses:
                 raise Refused("J3", f"{role.name} uses barrier {number} twice in a step", {"id": number})
@@ -339,11 +340,16 @@ class Handover:
         return [n for n, roles in self.readers.items() if role in roles and self.writer[n] != role]
 
 
-def _tree(path: tuple[Control, ...]) -> alike.Tree:
+def _tree(part: Part) -> alike.Tree:
     """A chain of controls around one step."""
     found = alike.Node("step", ((None, {}),))
-    for control in reversed(path):
-        if not isinstance(control, Loop | Tasks):
-            raise Unsure("J3", "barriers are used under a condition", missing="a step in every iteration")
-        found = alike.Node(control=control, inner=(found,))
+    inside: object = None
+    for control in reversed(part.path):
+        if isinstance(control, If):
+            then = control.then is part.body or any(s is inside for s in control.then)
+            ways = ((found,), ()) if then else ((), (found,))
+            found = alike.Node(control=control, inner=ways[0], orelse=ways[1])
+        else:
+            found = alike.Node(control=control, inner=(found,))
+        inside = control
     return (found,)

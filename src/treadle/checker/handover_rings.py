@@ -108,7 +108,11 @@ class BesideRings:
             self.at = mine[0].body[mine[0].position] if mine else None
             raise Unsure("J5", f"{role.name} uses rings beside its hand-overs", missing="rings inside its steps")
         around = paths[0][-1]
-        assert isinstance(around, Loop | Tasks)
+        if not isinstance(around, Loop | Tasks):
+            self.at = around
+            raise Unsure(
+                "J5", f"{role.name} hands over under a condition beside rings", missing="a step in each iteration"
+            )
         self.steps[role.name] = around.body
 
     def _places(self, role: str, kinds: tuple[str, ...], barrier: str) -> list[tuple[int, Sync]]:
