@@ -156,11 +156,11 @@ def test_what_the_twins_do() -> None:
 
 def test_bounds_and_conditions_do_not_hang_on_an_agent() -> None:
     """The producer's number is 0; of consumers, the second one would take fewer steps under the same words."""
-    named = text().replace("agents 1 threads 32 counters", "agents 1 threads 32 index w counters")
+    named = text().replace("agents 1 threads 32 counters", "agents 1 threads 32 index a counters")
     assert judge(named).status == "verified"
     for told in (
-        named.replace("j = 0 .. NT step", "j = 0 .. NT - w step"),
-        named.replace("if 0 < NT {", "if w < NT {"),
+        named.replace("j = 0 .. NT step", "j = 0 .. NT - a step"),
+        named.replace("if 0 < NT {", "if a < NT {"),
     ):
         verdict = judge(told)
         assert verdict.status != "verified" and verdict.judgement == "J5", str(verdict)
