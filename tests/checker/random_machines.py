@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.checker.ahead_text import ahead_text
 from tests.checker.handover_some_text import some_text
+from tests.checker.passed_text import passed_text
 from tests.checker.random_copies import HEAD, copies_text
 from tests.checker.random_handovers import handover_text
 from tests.checker.random_later import copied_ring_text, meetings_text, uneven_text
@@ -30,6 +31,7 @@ from tests.checker.random_members import (
     peers_text,
     sent_text,
 )
+from tests.checker.send_ring_text import sent_ring_text
 
 
 @dataclass(frozen=True)
@@ -748,6 +750,8 @@ SHAPES = {
     "sent": members(sent_text, "sent"),
     "ahead": members(ahead_text, "ahead"),
     "handover some": members(some_text, "handover some"),
+    "passed": members(passed_text, "passed"),
+    "sent ring": members(sent_ring_text, "sent ring"),
     "handover": handover,
     "copies": copies,
     "exchange": exchange,

@@ -23,6 +23,7 @@ from treadle.checker.handover import Handover
 from treadle.checker.invariants import Invariants, number
 from treadle.checker.order import Accesses
 from treadle.checker.pairs import updated
+from treadle.checker.passed import Passed
 from treadle.checker.reading import Loaded
 from treadle.checker.rings import Rings
 from treadle.checker.scopes import View, argument_symbols
@@ -72,6 +73,7 @@ class Walk(Invariants):
         self.engines: Engines | None = None
         self.chunks: Chunks | None = None
         self.handover: Handover | None = None
+        self.passed: Passed | None = None
         self.meanwhile: Mapping[int, Meanwhile] = {}
         self.meeting = ""  # what all members of a cluster or gang come to, who they are, their memory
         self.member, self.members = "", 1
@@ -130,7 +132,8 @@ class Walk(Invariants):
             return
         controls = [f.control for f in place.frames if isinstance(f.control, Loop | Tasks | If) and f.agents == 0]
         mine = [r.var for f in place.frames if f.agents == 0 for r in f.ranges]
-        for name in self.handover.taken_by(role, controls) if self.handover is not None else ():
+        handed = self.handover.taken_by(role, controls) if self.handover is not None else []
+        for name in [*handed, *(self.passed.taken_by(role, body) if self.passed is not None else ())]:
             theirs, _ = self.published.get((name, 0), ((), ()))
             self._subscribe(place, name, 0, {a: sym(b) for a, b in zip(theirs, mine)})
         for (taker, full), steps in self.rings.taken.items():
@@ -192,6 +195,8 @@ class Walk(Invariants):
                 self.configure(place, stmt)
             case Sync() if stmt.kind == self.meeting:
                 self.met(place, self.shared)
+                for name in self.passed.publishes.get(id(stmt), ()) if self.passed is not None else ():
+                    self._publish(place, name)
             case Sync() if stmt.kind == LANDED:
                 self.met(place, stmt.tags)
             case Sync() if self.handover is not None and id(stmt) in self.handover.publishes:

@@ -32,6 +32,7 @@ from treadle.checker.host import check_host
 from treadle.checker.inflight import InFlight, check_staging
 from treadle.checker.meetings import meets_within
 from treadle.checker.order import Accesses
+from treadle.checker.passed import Passed
 from treadle.checker.peers import MEETING as CLUSTER_MEETING
 from treadle.checker.peers import Apart, Peers
 from treadle.checker.permissions import check_permissions
@@ -307,7 +308,8 @@ class Judge:
         rings = Rings(kernel, self.facts.also(*lets), cluster=self.cluster)
         clusters = Clusters(kernel, self.cluster, self.walk.shared, rings.facts)
         handover = self.walk.handover = Handover(kernel, rings)
-        judge: Handover | Rings | Clusters | InFlight | Between | Boxed | Locality | Reuse = rings
+        passed = self.walk.passed = Passed(kernel, self.walk.shared)
+        judge: Handover | Passed | Rings | Clusters | InFlight | Between | Boxed | Locality | Reuse = rings
         try:
             judge = clusters
             clusters.check(self.source, self.program.host.workspace)
@@ -318,8 +320,10 @@ class Judge:
             rings.at = None
             judge = handover
             handover.check()
+            judge = passed
+            passed.check()
             judge = rings
-            shared = check_parts(kernel, frozenset(rings.of_buffer) | handover.buffers, workspace)
+            shared = check_parts(kernel, frozenset(rings.of_buffer) | handover.buffers | passed.buffers, workspace)
             if shared is not None:
                 rings.at = shared if isinstance(shared, Stmt) else None
                 raise Unsure(
@@ -363,9 +367,9 @@ class Judge:
         """Roles that fill rings before those that read them: not an order of execution, but of what is known."""
         level = {r.name: 0 for r in kernel.roles}
         level |= {} if rings is None else {name: 1 for name, _ in rings.taken}
-        handover = self.walk.handover
-        if handover is not None:
-            given = [(handover.writer[n], reader) for n, readers in handover.readers.items() for reader in readers]
+        found = [x for x in (self.walk.handover, self.walk.passed) if rings is not None and x is not None]
+        given = [(x.writer[n], reader) for x in found for n, readers in x.readers.items() for reader in readers]
+        if given:
             for _ in kernel.roles:
                 for writer, reader in given:
                     if writer != reader:

@@ -10,8 +10,8 @@ written there, all had, each for its number. Between two meetings a place that o
 be accessed by both sides, unless all only read, or all write the same version (then each writes the same value). A
 barrier of one workgroup orders nothing for another.
 
-One role does so; others, beside rings too, meet the cluster as often, in the same places among the steps of their rings
-(`rings`).
+Roles of one agent do so, one each to a buffer, or one that stores and others that load (`passed`); all roles, beside
+rings too, meet the cluster as often, in the same places among the steps of their rings (`rings`).
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Peers:
             return self.kernel
         self.at = next(s for r in self.kernel.roles for s in walk(r.body) if self._reaches(s))
         reaching = [r for r in self.kernel.roles if any(self._reaches(s) for s in walk(r.body))]
-        if len(reaching) != 1 or reaching[0].agents != 1:
-            raise Unsure("J2", "roles of a cluster reach other workgroups", missing="one role of one agent that does")
+        if any(r.agents != 1 for r in reaching):
+            raise Unsure("J2", "several agents of a role reach other workgroups", missing="roles of one agent")
         buffers = [self._buffer(b) if b.name in self.names else b for b in self.kernel.buffers]
         roles = [replace(r, body=self._body(r.body)) for r in self.kernel.roles]
         return replace(self.kernel, buffers=buffers, roles=roles)

@@ -13,6 +13,9 @@ place of the wait; its rules are in `peers`, `between` and `control`.
 
 Why it ends. A wait is for bytes that are sent before the same wait of others, and for one arrival of this workgroup,
 which stands before it; all meet as often as they wait.
+
+One role of one agent sends. Beside it others may fill and take rings and meet the cluster, in one order (`rings`): of
+what is first in that order and never over, nothing before it is missing in any workgroup, nor so is a wait for bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +29,22 @@ from treadle.algebra.sets import Facts
 from treadle.checker.clusters import FAREWELL, LANDED
 from treadle.checker.steps import bodies, kind
 from treadle.checker.verdict import Refused, Unsure
-from treadle.machine.form import Advance, Body, Control, Copy, If, Kernel, Loop, Role, Stmt, Store, Sync, Tasks, walk
+from treadle.machine.form import (
+    Advance,
+    Body,
+    Control,
+    Copy,
+    If,
+    Kernel,
+    Loop,
+    MemRef,
+    Role,
+    Stmt,
+    Store,
+    Sync,
+    Tasks,
+    walk,
+)
 from treadle.machine.vocabulary import RANK
 
 SIZES = (4, 8)
@@ -54,15 +72,30 @@ class Sends:
         self.at = sent[0]
         if self.size == 1:
             raise Refused("J2", "a store to another workgroup, and there is none", {})
-        if len(self.kernel.roles) != 1 or self.kernel.roles[0].agents != 1:
-            raise Unsure("J2", "roles of a cluster send to other workgroups", missing="one role of one agent")
-        (role,) = self.kernel.roles
+        senders = [r for r in self.kernel.roles if any(s is t for s in walk(r.body) for t in sent)]
+        if len(senders) != 1 or senders[0].agents != 1:
+            missing = "one role of one agent that does"
+            raise Unsure("J2", "roles of a cluster send to other workgroups", missing=missing)
+        (role,) = senders
         names = dict.fromkeys(s.signal.name for s in sent if s.signal is not None)
         for name in names:
             self._step(role, name, [s for s in sent if s.signal is not None and s.signal.name == name])
         self._apart(role)
+        for other in self.kernel.roles:
+            self._elsewhere(other, frozenset(names) if other is not role else frozenset())
         self.at = None
-        return replace(self.kernel, roles=[replace(role, body=self._body(role.body))])
+        roles = [replace(r, body=self._body(r.body)) if r is role else r for r in self.kernel.roles]
+        return replace(self.kernel, roles=roles)
+
+    def _elsewhere(self, role: Role, names: frozenset[str]) -> None:
+        """Other roles have nothing to do with the barriers at which sent bytes complete, but that they set them up."""
+        for s in walk(role.body):
+            refs = (getattr(s, "object", None), getattr(s, "signal", None))
+            if kind(s) != "mbar.init" and any(isinstance(r, MemRef) and r.name in names for r in refs):
+                self.at = s
+                raise Refused(
+                    "J3", f"{role.name} uses a barrier at which the bytes of another role's stores complete", {}
+                )
 
     def _apart(self, role: Role) -> None:
         """A wait says that all has come which was sent to a buffer: so nothing else is stored there, and what is sent
