@@ -31,6 +31,7 @@ from tests.checker.random_members import (
     peers_text,
     sent_text,
 )
+from tests.checker.room_text import room_text
 from tests.checker.send_ring_text import sent_ring_text
 
 
@@ -750,6 +751,7 @@ SHAPES = {
     "sent": members(sent_text, "sent"),
     "ahead": members(ahead_text, "ahead"),
     "handover some": members(some_text, "handover some"),
+    "room": members(room_text, "room"),
     "passed": members(passed_text, "passed"),
     "sent ring": members(sent_ring_text, "sent ring"),
     "handover": handover,

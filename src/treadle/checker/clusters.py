@@ -40,6 +40,7 @@ from treadle.machine.form import (
     MemRef,
     Role,
     Stmt,
+    Store,
     Sync,
     Tasks,
     nested,
@@ -103,10 +104,14 @@ class Clusters:
         if self.size == 1:
             return
         rooms = {b.name for b in workspace}
-        for s in (s for role in self.kernel.roles for s in walk(role.body)):
+        every = [s for role in self.kernel.roles for s in walk(role.body)]
+        used = {ref.name for s in every if isinstance(s, Stmt) for ref, writes in reached(s) if not writes}
+        for s in every:
             self.at = s
             changed = {ref.name for ref, writes in accesses(s) if writes} if isinstance(s, Stmt) else set[str]()
-            if changed & (rooms | source.loaded):
+            # Of workspace each workgroup stores elements of its own (`judge`), which later launches find.
+            only = used if isinstance(s, Store) and s.effect == "set" else rooms
+            if changed & ((rooms & only) | source.loaded):
                 raise Unsure("J2", f"{min(changed)} is written in clusters", missing="memory that is only written")
             if isinstance(s, Sync) and TAG in s.tags:
                 raise Unsure("J5", "turns in clusters", missing="a rule for both")

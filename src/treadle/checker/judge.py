@@ -237,7 +237,7 @@ class Judge:
                 self.walk.role = self.accesses.role = role.name
                 mine = self._agents(place, role)
                 self.walk.body(mine, role.body)
-                if mine is not place and self.cluster == 1:
+                if mine is not place:
                     self._left(place, mine, role)
             contents = {b: place.contents[b] for b in workspace}
         self.walk.at = None
@@ -397,11 +397,17 @@ class Judge:
         self._apart(inner, role)
         return inner
 
+    def _executing(self, role: Role) -> tuple[tuple[str, int], ...]:
+        """What tells those apart that execute a role: its agents, the workgroups of a cluster."""
+        agents = ((role.index, role.agents),) if role.index is not None and role.agents > 1 else ()
+        return (*agents, *(((RANK, self.cluster),) if self.cluster > 1 else ()))
+
     def _apart(self, place: Place, role: Role) -> None:
-        """What other agents of the role store in the workspace, in any task, this one may not touch."""
-        if role.index is None or role.agents == 1:
+        """What others that execute the role store in the workspace, in any task, this one may not touch."""
+        who = self._executing(role)
+        if not who:
             return
-        all_ = Tasks(vars=(role.index,), counts=(const(role.agents),), over="", body=role.body)
+        all_ = Tasks(vars=tuple(n for n, _ in who), counts=tuple(const(n) for _, n in who), over="", body=role.body)
         workspace = {b.name for b in self.program.host.workspace}
         for name, written in self.walk.collector(place, workspace).tasks(all_, True):
             contents = place.contents[name]
@@ -412,7 +418,9 @@ class Judge:
         stored = {s.dst.name for s in walk(role.body) if isinstance(s, Store)}
         for name in stored & {b.name for b in self.program.host.workspace}:
             contents = replace(mine.contents[name], elsewhere=place.contents[name].elsewhere)
-            place.contents[name] = contents if role.index is None else contents.by_all(role.index, role.agents)
+            for index, count in self._executing(role):
+                contents = contents.by_all(index, count)
+            place.contents[name] = contents
 
     def _extents(self, buffer: Buffer) -> tuple[Expr, ...]:
         return tuple(e.substitute(self.program.host.lets) for e in buffer.shape)
