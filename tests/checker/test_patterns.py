@@ -46,6 +46,7 @@ def test_the_wrong_one_is_refused_and_the_right_one_verified(p: Pattern) -> None
 # Of one statement: what it breaks is no other access but a count, a number of threads, a declaration or a value.
 ALONE = {
     "absent_lanes_take_part": ("0.0:f32", "max"),
+    "accumulator_begun_in_the_loop": ("0.0:f32", "%a.1"),
     "another_map_without_an_exchange": ("x", "another thread"),
     "barrier_for_one_of_two": ("barrier 3", "256 threads", "128"),
     "barrier_of_some_warps": ("barrier 1", "32 threads", "64"),
@@ -65,12 +66,16 @@ ALONE = {
     "padding_through_a_function": ("outside the claim",),
     "pieces_that_overlap": ("the claim does not count",),
     "pitch_that_engines_cannot_take": ("pitch(W, 0)",),
+    "product_of_a_product_under_another_map": ("first", "another thread"),
+    "row_of_96_dealt_by_24": ("_0", "another thread"),
+    "scan_with_its_operands_exchanged": ("X[t_m, n_i]", "%15"),
     "short_warp_folds_as_a_whole_one": ("4 x 24 threads", "128"),
     "stale_value_of_a_cell": ("%old[2, i]", "%now[2, i]"),
     "store_behind_the_end": ("axis 1", "extent N"),
     "tail_of_the_contraction_undefined": ("holds nothing (masked)",),
     "tiles_released_too_early": ("acc", "not configured"),
     "tiles_without_a_configuration": ("acc", "not configured"),
+    "updates_and_a_meeting_inside_a_role": ("barrier 1",),
 }
 
 
