@@ -25,6 +25,7 @@ from treadle.realise.feeding import ROWS, Feeding, columns
 from treadle.realise.frame import Frame, Got, Kept, Lane, PartKey, ends, positions
 from treadle.realise.items import Item
 from treadle.realise.lanes import Spot
+from treadle.realise.onward import ahead, parts
 from treadle.realise.producer import Producing
 from treadle.realise.repack import Repacked
 from treadle.realise.ring import SWIZZLED, Stream
@@ -174,16 +175,34 @@ class StreamLowering(Producing):
             move.reads, move.skewed = self.roots([given])
             moves.append(move)
         self.lower_block(op.body, inner, moves)
+        if self.feeding.ahead:
+            frame.body += self.one_ahead(loops[-1][0], inner)
         self.close(loops[-1:])
         if self.stream.block is not None:
             self.landed(loops[-2][1] if len(loops) > 1 else frame)
         self.close(loops[:-1])
-        if self.feeding.turns:
+        if self.feeding.turns and not self.feeding.ahead:
             frame.body.append(turn("barrier.arrive", others(self.me)))
         self.emptied(frame)
         for result, holder in zip(op.results, holders, strict=True):
             self.settle(result, holder, frame)
             self.remember(result, holder, frame)
+
+    def one_ahead(self, loop: form.Loop, frame: Frame) -> Body:
+        """Puts the first contraction of a chain's iteration one step ahead; gives what stands in front of the loop."""
+        streamed = [r for r in self.rings if r.streamed]
+        if len(streamed) != 2 or [len(b) for b in self.stream.batches] != [1, 1] or self.feeding.flight:
+            raise self.refusal("a step ahead of anything but two rings of a contraction each")
+        rings = sorted(streamed, key=lambda r: r.first)
+        found = parts(loop.body, *((r.full, r.counter) for r in rings))
+        one = self.stream.batches[0][0].op.result
+        coords = self.coords(one.type.axes, frame)
+        got = frame.memo.get((one.name, coords))
+        if found is None or got is None or not isinstance(got.source, str):
+            raise self.refusal("a step ahead where more is done than two contractions and what lies between")
+        claim = self.claim(one, coords, got.slots, frame.live(got.slots))
+        hand_over = [turn("barrier.arrive", others(self.me))] if self.feeding.turns else []
+        return [ahead(loop, found, got.source, claim, hand_over, self.parts.fresh), *hand_over]
 
     def step_lane(self, frame: Frame) -> None:
         """Fixes the block of an iteration to the columns of an accumulator."""

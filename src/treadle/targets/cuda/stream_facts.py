@@ -236,3 +236,9 @@ def holds(fact: Fact, shape: Shape) -> bool:
             return int(expr.evaluate(dict(facts.extents))) % by == 0
         case _:
             return True
+
+
+def forward(stream: Stream) -> bool:
+    """Whether consumers may be a step ahead in the first of two rings: two contractions an iteration, a chain."""
+    rings = [r for r in stream.rings() if any(t.streamed for t in r)]
+    return chained(stream) and [len(b) for b in stream.batches] == [1, 1] and len(rings) == 2 and not stream.told

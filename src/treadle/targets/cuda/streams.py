@@ -41,6 +41,7 @@ from treadle.targets.cuda.stream_facts import (
     copied_under,
     depth_of,
     engine_facts,
+    forward,
     holds,
     ledger,
     store_facts,
@@ -202,6 +203,7 @@ class Streams:
             Axis("resident", (1, 2) if chained(stream) else (1,)),
             Axis("held", (1, 2) if any(not t.streamed for t in stream.tiles) else (1,)),
             *([Axis("shares", shares(shape, stream))] if stream.told else []),
+            *([Axis("ahead", (False, True))] if forward(stream) else []),
         ]
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
@@ -291,6 +293,7 @@ class Streams:
             held=int(point.get("held", 1)),
             box=box_of(point),
             shares=int(point.get("shares", 1)),
+            ahead=bool(point.get("ahead", False)),
         )
         choices = Choices(
             cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program, facts.target)

@@ -1,0 +1,68 @@
+"""Chains whose consumers are one step ahead in the first of two rings."""
+
+from __future__ import annotations
+
+from math import isinf
+
+import pytest
+from tests.realise.texts import attention, linear
+from tests.targets.cuda.cuda_kit import clean, tried
+from tests.targets.cuda.test_cuda_streams import halves, read
+
+from treadle.checker import check
+from treadle.machine.form import If, Loop, Mma, Sync
+from treadle.plan.facts import contiguous
+from treadle.planner.enumerate import choose
+from treadle.targets.cuda.families import families
+from treadle.targets.cuda.streams import Streams
+
+TARGET = "cuda:sm_90a"
+
+
+@pytest.mark.parametrize(
+    ("causal", "settings"),
+    [
+        (True, {"consumers": 2, "turns": True, "step": 128, "versions": 2}),
+        (False, {"consumers": 1, "turns": False, "step": 64, "versions": 2, "held": 2}),
+    ],
+)
+def test_the_next_blocks_product_is_issued_with_the_second_of_this_one(
+    causal: bool, settings: dict[str, int | bool]
+) -> None:
+    source = read(attention("bf16", causal=causal))
+    sizes = {"B": 1, "H": 1, "Q": 136, "S": 136, "D": 64}
+    family, facts = Streams(), contiguous(source, TARGET, sizes)
+    point = {a.name: a.values[0] for a in family.axes(source, facts)} | settings | {"ahead": True}
+    machine = family.build(source, facts, point, family.guard(source, facts, point))
+    (together,) = [
+        one
+        for loop in machine.statements()
+        if isinstance(loop, Loop)
+        for one in loop.body
+        if isinstance(one, If) and any(isinstance(s, Sync) and s.kind == "wgmma.wait" for s in one.then)
+    ]
+    assert sum(isinstance(s, Mma) for s in together.then) == 1  # the first of a product, which starts from nothing
+    assert check(machine).status == "verified"
+    tried(machine, source, sizes, tolerance=2e-2)
+    clean(machine)
+
+
+def test_no_default_is_ahead_before_it_is_timed() -> None:
+    source = read(attention("bf16", causal=True))
+    facts = contiguous(source, TARGET, {"B": 4, "H": 16, "Q": 4096, "S": 4096, "D": 128})
+    assert choose(source, facts, families()).plan.point["ahead"] is False
+
+
+def test_three_consumers_whose_masks_hang_on_the_task_have_no_room() -> None:
+    source = read(attention("bf16", causal=True))
+    facts = contiguous(source, TARGET, {"B": 4, "H": 16, "Q": 4096, "S": 4096, "D": 64})
+    family = Streams()
+    point = {a.name: a.values[0] for a in family.axes(source, facts)} | {"consumers": 3, "step": 128, "versions": 2}
+    assert not isinf(family.cost(source, facts, point).total)
+    assert isinf(family.cost(source, facts, point | {"ahead": True}).total)
+
+
+def test_products_that_are_no_chain_have_no_step_ahead() -> None:
+    source = read(halves(linear("bf16")))
+    facts = contiguous(source, TARGET, {"M": 512, "N": 512, "K": 512})
+    assert "ahead" not in [a.name for a in Streams().axes(source, facts)]
