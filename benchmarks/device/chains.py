@@ -34,6 +34,8 @@ UNEVEN: Points = [
     {},
     *({**THREE, "raster": f"heavy first{which}"} for which in ("", " 16", " all")),
     {"consumers": 2, "turns": True, "step": 128, "held": 1},
+    {"consumers": 2, "turns": True, "step": 128, "held": 1, "ahead": True},
+    {"consumers": 2, "turns": True, "step": 128, "versions": 3, "held": 1, "ahead": True},
 ]
 
 
@@ -107,12 +109,12 @@ def product(rows: Rows, family: Any, size: int, dtype: torch.dtype, points: Poin
 
 def causal(rows: Rows) -> None:
     chain(rows, (4, 16, 4096, 64), True, UNEVEN)
-    chain(rows, (4, 16, 4096, 128), True, [{}, {"held": 2}])
+    chain(rows, (4, 16, 4096, 128), True, [{}, {"held": 2}, {"ahead": True}, {"ahead": True, "held": 2}])
 
 
 def full(rows: Rows) -> None:
-    chain(rows, (4, 16, 4096, 64), False, [{}, {**THREE, "held": 1}])
-    chain(rows, (4, 16, 4096, 128), False, [{}, {"held": 2}])
+    chain(rows, (4, 16, 4096, 64), False, [{}, {**THREE, "held": 1}, {**THREE, "ahead": True}])
+    chain(rows, (4, 16, 4096, 128), False, [{}, {"held": 2}, {"ahead": True}])
 
 
 def long(rows: Rows) -> None:

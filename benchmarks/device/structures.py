@@ -73,6 +73,48 @@ def conv(rows: Rows, flush: torch.Tensor) -> None:
         timed(rows, case, calls, flush, about, 2.0 * b * size * size * channels * out * taps * taps)
 
 
+SPREAD: tuple[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, int]], ...] = (
+    ("conv2d", (32, 256, 56, 56), (256, 256, 3, 3), {"pad": 1}),
+    ("conv2d", (32, 256, 56, 56), (256, 256, 3, 3), {"pad": 1, "stride": 2}),
+    ("conv2d", (32, 256, 28, 28), (256, 256, 1, 1), {"stride": 2}),
+    ("conv2d_nhwc", (32, 56, 56, 256), (3, 3, 256, 512), {"pad": 1, "stride": 2}),
+    ("conv2d_nhwc", (32, 56, 56, 256), (3, 3, 256, 256), {"pad": 2, "dilation": 2}),
+    ("conv1d", (32, 256, 4096), (256, 256, 5), {"pad": 2}),
+    ("conv1d", (32, 256, 4097), (256, 256, 4), {"pad": 1, "stride": 2}),
+)
+"""Kernel, shapes of image and weights, settings: convolutions whose windows or weights are made by a launch before."""
+
+
+def spread(rows: Rows, flush: torch.Tensor) -> None:
+    """Convolutions with channels first, along one axis, strided: exactly, then beside cuDNN."""
+    torch.backends.cudnn.benchmark = True
+    for name, image, taps, settings in SPREAD:
+        case = f"{name} {'x'.join(map(str, image))} by {'x'.join(map(str, taps))} {settings}"
+        kernel = fresh(getattr(lib, name))
+        x = torch.randint(-2, 3, image, device=DEVICE).to(BF)
+        w = torch.randint(-1, 2, taps, device=DEVICE).to(BF)
+        last = name == "conv2d_nhwc"
+        conv_of = torch.nn.functional.conv1d if name == "conv1d" else torch.nn.functional.conv2d
+        words = {{"pad": "padding"}.get(word, word): n for word, n in settings.items()}
+
+        def peer(dtype: torch.dtype, x=x, w=w, last=last, conv_of=conv_of, words=words) -> torch.Tensor:
+            if not last:
+                return conv_of(x.to(dtype), w.to(dtype), **words)
+            like = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+            return conv_of(like[0].to(dtype), like[1].to(dtype), **words)
+
+        want = peer(torch.float32)
+        want = want.permute(0, 2, 3, 1) if last else want
+        y = torch.full(want.shape, float("nan"), dtype=BF, device=DEVICE)
+        kernel(x, w, None, y, **settings)
+        about = described(ran_as(kernel, (x, w, None, y), settings)) | {"wrong": int((y != want.to(BF)).sum())}
+        print(case, "wrong", about["wrong"], about["plan"], flush=True)
+        x.copy_(torch.randn(x.shape, device=DEVICE))
+        w.copy_(torch.randn(w.shape, device=DEVICE))
+        calls = {"ours": kernel.bind(x, w, None, y, **settings), "peer": lambda peer=peer: peer(BF)}
+        timed(rows, case, calls, flush, about, 2.0 * y.numel() * w.numel() / w.shape[-1 if last else 0])
+
+
 def window(rows: Rows, flush: torch.Tensor) -> None:
     """Attention whose queries see a window of keys, against torch's compiled flex attention where it is there."""
     for heads, groups, length, depth, near in ((16, 4, 8192, 128, 1024), (16, 4, 8192, 64, 512)):
@@ -268,6 +310,7 @@ PARTS = {
     "gate": gate,
     "scans": scans,
     "conv": conv,
+    "spread": spread,
     "window": window,
     "packed": packed,
     "warps": warps,
