@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.checker.ahead_text import ahead_text
+from tests.checker.handover_cluster_text import handover_cluster_text
 from tests.checker.handover_some_text import some_text
 from tests.checker.passed_text import passed_text
 from tests.checker.random_copies import HEAD, copies_text
@@ -752,6 +753,7 @@ SHAPES = {
     "ahead": members(ahead_text, "ahead"),
     "handover some": members(some_text, "handover some"),
     "room": members(room_text, "room"),
+    "handover cluster": members(handover_cluster_text, "handover cluster"),
     "passed": members(passed_text, "passed"),
     "sent ring": members(sent_ring_text, "sent ring"),
     "handover": handover,

@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from treadle.algebra.expr import Expr, const, eq, lt, sym
 from treadle.algebra.sets import Facts, is_opaque
-from treadle.checker.gpu import accesses, handed
+from treadle.checker.gpu import accesses
 from treadle.checker.source import Source
 from treadle.checker.steps import kind
 from treadle.checker.verdict import Refused, Unsure
@@ -142,8 +142,6 @@ class Clusters:
             self.at = s
             if kind(s) not in FAREWELL or id(s) in edge:
                 continue
-            if not alone and handed(self.kernel):
-                raise Unsure("J5", "roles that hand over meet the cluster within their work", missing="one of both")
             if (kind(s), kind(behind)) != FAREWELL and (kind(before), kind(s)) != FAREWELL:
                 raise Unsure("J5", f"{kind(s)} alone", missing="an arrival and the wait behind it")
 

@@ -29,9 +29,11 @@ from treadle.checker.handover_rings import BesideRings, Waits, joins_rings
 from treadle.checker.rings import Rings
 from treadle.checker.steps import bodies
 from treadle.checker.verdict import Finding, Refused, Unsure
-from treadle.machine.form import Body, Control, If, Kernel, Load, Role, Stmt, Store, Sync, walk
+from treadle.machine.form import Body, Control, If, Kernel, Load, Loop, Role, Stmt, Store, Sync, Tasks, walk
 
 Node = tuple[str, int]  # role, position in its step
+AROUND = -1000
+"""Stands for the meetings of the cluster between steps."""
 State = tuple[Node, int, bool]  # a statement, so many steps on, and whether a barrier was passed
 
 
@@ -46,6 +48,7 @@ class Part:
     waits: set[int] = field(default_factory=set[int])
     before: set[int] = field(default_factory=set[int])
     behind: set[int] = field(default_factory=set[int])
+    around: bool = False  # whether the cluster meets between some steps
 
     @property
     def own(self) -> set[int]:
@@ -65,6 +68,7 @@ class Handover:
 
     kernel: Kernel
     rings: Rings
+    far: frozenset[str] = frozenset()  # memory of the whole cluster (`passed`)
     at: Stmt | Control | None = None
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
     writer: dict[str, str] = field(default_factory=dict[str, str])  # buffer -> role
@@ -83,11 +87,12 @@ class Handover:
             return
         for role in self.kernel.roles:
             self._part(role)
+        self._meetings()
         self._counts()
         parts = list(self.parts.values())
         for a, b in zip(parts, parts[1:]):
             self.at = b.body[min(b.uses.values())]
-            alike.Alike(a.role, b.role, self.rings.facts).check(_tree(a), _tree(b))
+            alike.Alike(a.role, b.role, self.rings.facts).check(_tree(a, a.role.body), _tree(b, b.role.body))
         self._progress()
         self._beside_rings()
         self._phases()
@@ -169,6 +174,27 @@ class Handover:
         if stray is not None:
             raise Refused("J3", f"{role.name} uses barrier {stray} beside its steps only", {"id": stray})
 
+    def _meetings(self) -> None:
+        """Meetings of the cluster are barriers of all roles: those of a step, the first of each role, and so on; those
+        around the steps are taken for ones at the end of every step, where only that somebody waits is asked."""
+        within = {r.name: list(_within(r)) for r in self.kernel.roles}
+        if not any(within.values()):
+            return
+        self.at = next(s for found in within.values() for s in found)
+        if self.rings.rings or len(self.parts) < len(self.kernel.roles):
+            missing = "roles that all hand over, without rings"
+            raise Unsure("J5", "roles that hand over meet the cluster within their work", missing=missing)
+        for part in self.parts.values():
+            mine = [i for i, s in enumerate(part.body) if _meets(s)]
+            controls = (item for item in part.body if isinstance(item, Control))
+            inner = next((s for item in controls for s in walk([item]) if _meets(s)), None)
+            if inner is not None:
+                self.at = inner
+                raise Unsure("J5", "the cluster meets inside a step's controls", missing="meetings of whole steps")
+            part.uses |= {-1 - k: i for k, i in enumerate(mine)}
+            part.waits |= {-1 - k for k in range(len(mine))}
+            part.around = len(within[part.role.name]) > len(mine)
+
     def _counts(self) -> None:
         """Each barrier counts its participants' threads; all have the same number of uses; somebody waits."""
         for number in self.barriers:
@@ -231,6 +257,7 @@ class Handover:
         """No cycle within a step, or back: an arrival has its role's earlier waits before it, a wait the arrivals of
         all participants."""
         uses = [(p, n, at) for p in self.parts.values() for n, at in p.uses.items()]
+        uses += [(p, AROUND, len(p.body)) for p in self.parts.values() if p.around]
         nodes = [(p.role.name, at, end) for p, _, at in uses for end in ("come", "gone")]
         far = 1 << 20
         least = {(a, b): far for a in nodes for b in nodes}
@@ -238,7 +265,7 @@ class Handover:
             for q, other, there in uses:
                 if p is q:  # an arrival that does not wait is gone when it has come
                     least[(p.role.name, at, "gone"), (q.role.name, there, "come")] = 0 if there > at else 1
-                if number == other and (p is q or number in q.waits):
+                if number == other and (p is q or number in q.waits or number == AROUND):
                     shift = self._ahead(p, number) - self._ahead(q, number)
                     least[(p.role.name, at, "come"), (q.role.name, there, "gone")] = shift
         for k in nodes:
@@ -247,7 +274,8 @@ class Handover:
                     least[a, b] = min(least[a, b], least[a, k] + least[k, b])
         stuck = next((a for a in nodes if least[a, a] <= 0), None)
         if stuck is not None:
-            self.at = self.parts[stuck[0]].body[stuck[1]]
+            part = self.parts[stuck[0]]
+            self.at = part.body[min(stuck[1], len(part.body) - 1)]
             raise Refused("J5", f"{stuck[0]} waits for what comes after", {})
 
     def _phases(self) -> None:
@@ -274,7 +302,7 @@ class Handover:
 
     def _touches(self) -> dict[str, list[tuple[Part, int, Stmt, bool]]]:
         """Accesses of steps to shared buffers that more than one role touches."""
-        shared = {b.name for b in self.kernel.buffers if b.place == "shared" and not b.versions}
+        shared = {b.name for b in self.kernel.buffers if b.place == "shared" and not b.versions} - self.far
         found: dict[str, list[tuple[Part, int, Stmt, bool]]] = {}
         users: dict[str, set[str]] = {}
         for role in self.kernel.roles:
@@ -340,16 +368,29 @@ class Handover:
         return [n for n, roles in self.readers.items() if role in roles and self.writer[n] != role]
 
 
-def _tree(part: Part) -> alike.Tree:
-    """A chain of controls around one step."""
-    found = alike.Node("step", ((None, {}),))
-    inside: object = None
-    for control in reversed(part.path):
-        if isinstance(control, If):
-            then = control.then is part.body or any(s is inside for s in control.then)
-            ways = ((found,), ()) if then else ((), (found,))
-            found = alike.Node(control=control, inner=ways[0], orelse=ways[1])
-        else:
-            found = alike.Node(control=control, inner=(found,))
-        inside = control
-    return (found,)
+def _meets(s: object) -> bool:
+    """Whether the cluster meets here: at the arrival, behind which its wait stands (`clusters`)."""
+    return isinstance(s, Sync) and s.kind == "cluster.arrive"
+
+
+def _within(role: Role) -> Iterator[Stmt | Control]:
+    """Meetings of the cluster inside the controls of a role."""
+    for path, body in bodies(role.body, ()):
+        yield from (s for s in body if path and _meets(s))
+
+
+def _tree(part: Part, body: Body) -> alike.Tree:
+    """The controls around a role's step, and meetings of the cluster outside it."""
+    if body is part.body:
+        return (alike.Node("step", ((None, {}),)),)
+    found: list[alike.Node] = []
+    for s in body:
+        if _meets(s):
+            found.append(alike.Node(alike.CLUSTER, ((None, {}),)))
+        elif isinstance(s, If):
+            ways = _tree(part, s.then), _tree(part, s.orelse)
+            found += [alike.Node(control=s, inner=ways[0], orelse=ways[1])] if ways != ((), ()) else []
+        elif isinstance(s, Loop | Tasks):
+            inner = _tree(part, s.body)
+            found += [alike.Node(control=s, inner=inner)] if inner else []
+    return tuple(found)

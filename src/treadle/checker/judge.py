@@ -307,7 +307,7 @@ class Judge:
         lets = (eq(sym(name), e) for name, e in self.program.host.lets.items())
         rings = Rings(kernel, self.facts.also(*lets), cluster=self.cluster)
         clusters = Clusters(kernel, self.cluster, self.walk.shared, rings.facts)
-        handover = self.walk.handover = Handover(kernel, rings)
+        handover = self.walk.handover = Handover(kernel, rings, self.walk.shared)
         passed = self.walk.passed = Passed(kernel, self.walk.shared)
         judge: Handover | Passed | Rings | Clusters | InFlight | Between | Boxed | Locality | Reuse = rings
         try:
