@@ -38,6 +38,7 @@ assembles = pytest.mark.skipif(
 )
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "u01 store and load": (loops.stored_and_loaded, (like(f32, 64, 96),)),
+    "u01 store and load in stages": (loops.stored_and_loaded_in_stages, (like(f32, 4096, 1024),)),
     "u04 ranges from data": (loops.ragged, (like(f32, 12), like(i32, 6), like(i32, 6))),
     "u05 neighbours": (loops.neighbours, (like(f32, 100),)),
     "u07 store and load of another shape": (meaning.scaled_then_rotated, (like(f32, 8, 64),)),
@@ -70,7 +71,7 @@ def test_planned_and_verified(name: str) -> None:
 
 
 @assembles
-@pytest.mark.parametrize("name", ["u01 store and load", "u08 a branch with a fold", "u11 u82 collisions"])
+@pytest.mark.parametrize("name", CASES)
 def test_assembled(name: str) -> None:
     kernel, args = CASES[name]
     plan = kernel.plan(*args, target=TARGET)
