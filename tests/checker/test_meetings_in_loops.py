@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (lines of machine text)
 """Workgroups of a cooperative launch that meet inside loops: right ones, and what is missing."""
 
 from __future__ import annotations
@@ -5,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.checker import meeting_products_text as products
 from tests.checker.meeting_text import JOIN, MEET, STORES, WAIT, copied, text
 from tests.marks import assembled
 
@@ -106,3 +108,46 @@ def test_they_assemble(arch: str) -> None:
     compiled = compile_cuda(emitted.source, arch=emitted.arch, name="smooth")
     assert [k.spill_stores + k.spill_loads for k in compiled.kernels] == [0]
     assert emitted.source.count("grid_meet(arrivals, ++met)") == 3 and not [m for m in compiled.messages if m.code]
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3])
+def test_products_between_meetings_in_a_loop(trips: int) -> None:
+    told = products.text()
+    verdict = check(parse_machine(told))
+    assert verdict.status == "verified", str(verdict)
+    assert try_machine(told, "products", {"M": trips, "R": 70, "N": 40}, 0, 1).clean
+
+
+UNMET = {
+    "products not waited for": (products.text(wait=""), "J2", True),
+    "all products but one waited for": (products.text(wait=products.WAIT.replace("0", "1")), "J2", True),
+    "waited for behind the use": (
+        products.text(wait="").replace("      }\n      sync grid.sync\n      version b_a", products.WAIT + "      }\n      sync grid.sync\n      version b_a"),
+        "J2",
+        True,
+    ),
+    "operands without a fence": (products.text(fence=products.FENCE.splitlines(keepends=True)[1]), "J2", True),
+    "operands of threads that have not met": (products.text(fence=products.FENCE.splitlines(keepends=True)[0]), "J2", True),
+    "no meeting behind the products": (products.text(middle=""), "J2", False),
+    "no meeting at the end": (products.text(last=""), "J2", False),
+    "no meeting before the loop": (products.text(first=""), "J2", False),
+    "another step's rows": (products.text().replace("load X[i, ", "load X[0, "), "J1", True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNMET)
+def test_wrong_products_between_meetings(name: str) -> None:
+    """Of the ones without a meeting each workgroup has the same tiles in both nests, so that no run goes wrong."""
+    told, judgement, seen = UNMET[name]
+    verdict = check(parse_machine(told))
+    assert (verdict.status, verdict.judgement) == ("rejected", judgement), str(verdict)
+    if seen:
+        assert not try_machine(told, "products", {"M": 3, "R": 70, "N": 70}, 0, 3).clean
+
+
+def test_a_product_on_its_way_where_all_meet_is_refused() -> None:
+    """Each task waits for the product of the one before it; of the last one nobody does before all meet."""
+    told = products.text(wait="").replace("        xr = load", products.WAIT + "        xr = load")
+    store = next(line for line in told.splitlines(keepends=True) if "store b_b" in line)
+    verdict = check(parse_machine(told.replace(store, "")))
+    assert verdict.status == "rejected" and "on its way" in verdict.reason, str(verdict)

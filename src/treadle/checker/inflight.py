@@ -262,6 +262,11 @@ class InFlight:
                 if depth is None or depth < 0:
                     raise Unsure("J2", "a wait of unknown depth", missing="a number")
                 return replace(flight, groups=flight.groups[max(0, len(flight.groups) - depth) :])
+            case "grid.sync":
+                if flight.pending:
+                    other = self.user("acc")
+                    raise Refused("J2", "workgroups meet with a product on its way", {}, partner=other)
+                return replace(flight, apart=frozenset(), unmet=frozenset())
             case "fence.proxy.async" if not stmt.by:
                 fenced = flight.apart | flight.dirty
                 return replace(flight, loads=frozenset(), dirty=frozenset(), apart=fenced)

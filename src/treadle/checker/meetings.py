@@ -7,7 +7,7 @@ from one to the next, all meet: also from the last one of an iteration to the fi
 that never runs. So nests are ordered like forks and joins of workers, what tasks leave in the workspace others find
 behind the meeting, and the launch is judged as those are: loop by invariants, nest by nest. Registers and shared memory
 are undefined at the start of a task, as ever. Nothing is on its way when all meet: copies of threads have landed
-(`reuse`), no engine or asynchronous product works in such a launch.
+(`reuse`), products are over (`inflight`), no engine works in such a launch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from treadle.machine.form import (
     Launch,
     Let,
     Loop,
-    Mma,
     Role,
     Stmt,
     Sync,
@@ -34,7 +33,7 @@ from treadle.machine.form import (
     Version,
     walk,
 )
-from treadle.machine.vocabulary import ASYNC_ATOMS, SYMBOLS
+from treadle.machine.vocabulary import SYMBOLS
 
 MEETING = "grid.sync"
 
@@ -73,11 +72,10 @@ class Meetings:
 
     def _at_rest(self, role: Role) -> None:
         for s in walk(role.body):
-            engine = isinstance(s, Copy) and s.engine != "cp.async"
-            if engine or (isinstance(s, Mma) and s.atom.split(".")[0] in ASYNC_ATOMS):
+            if isinstance(s, Copy) and s.engine != "cp.async":
                 self.at = s
                 reason = "work on its way where workgroups meet in loops"
-                raise Unsure("J2", reason, missing="loads, stores and copies of threads")
+                raise Unsure("J2", reason, missing="loads, stores, products and copies of threads")
 
     def _outer(self, body: Body, dirty: bool) -> bool:
         """A body outside tasks. `dirty`: whether some nest was executed since all met. Returns the same for its end."""
