@@ -14,13 +14,14 @@ import pytest
 from tests.reports import test_loops as loops
 from tests.reports import test_meaning as meaning
 from tests.reports import test_process as process
-from tests.reports.test_device_plans import CASES, TARGET, chained, tiled
+from tests.reports.test_device_plans import TARGET, chained, planned, tiled
 from tests.reports.ways import same
 
 import treadle as td
 from treadle import bf16, f16, f32, i32, like
 from treadle.algebra.expr import const
 from treadle.checker import check
+from treadle.driver.mutation import study
 from treadle.driver.trial import try_machine
 from treadle.driver.tuning_space import space
 from treadle.ir.expand import expand
@@ -55,9 +56,19 @@ SIZES: dict[str, dict[str, int]] = {
 
 @pytest.mark.parametrize("name", SIZES)
 def test_simulated_as_the_interpreter_says(name: str) -> None:
-    kernel, args = CASES[name]
-    run = try_machine(kernel.plan(*args, target=TARGET).machine(), name, SIZES[name], 0, 2)
+    run = try_machine(planned(name).machine(), name, SIZES[name], 0, 2)
     assert run.clean, run.text()
+
+
+def test_mutants_are_refused_or_never_wrong() -> None:
+    """A few of each plan; the others differ in speed, or in nothing."""
+    refused = 0
+    for number, name in enumerate(SIZES):
+        machine = parse_machine(planned(name).machine(), "plan")
+        found = study(machine, [SIZES[name]], 2, 4, seed=number, show=False)
+        assert found.holes == [] and found.total == 4, name
+        refused += sum(n for (_, outcome), n in found.counts.items() if not outcome.startswith("accepted"))
+    assert refused >= 2 * len(SIZES), refused
 
 
 def on_the_simulator(kernel: Any, *args: Any, schedules: int = 1, **outs: Any) -> dict[str, Any]:

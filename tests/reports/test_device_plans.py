@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from math import inf
 from typing import Any
@@ -62,10 +63,16 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
+@functools.cache
+def planned(name: str) -> Any:
+    """The plan of a case, made once."""
+    kernel, args = CASES[name]
+    return kernel.plan(*args, target=TARGET)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_planned_and_verified(name: str) -> None:
-    kernel, args = CASES[name]
-    plan = kernel.plan(*args, target=TARGET)
+    plan = planned(name)
     assert plan.check().status == "verified"
     assert "__global__" in plan.source()
 
@@ -73,9 +80,7 @@ def test_planned_and_verified(name: str) -> None:
 @assembles
 @pytest.mark.parametrize("name", CASES)
 def test_assembled(name: str) -> None:
-    kernel, args = CASES[name]
-    plan = kernel.plan(*args, target=TARGET)
-    assert compile_cuda(plan.source(), arch="sm_90a", name="kernel").cubin
+    assert compile_cuda(planned(name).source(), arch="sm_90a", name="kernel").cubin
 
 
 # U15: two products in a row, each of many ones.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from tests.reports.ways import everywhere
 
 import treadle as td
+from treadle.checker import check
+from treadle.machine.parse import parse_machine
 
 M, N, K, V = td.dims("M N K V")
 P = td.dims("P", 6)
@@ -242,6 +245,27 @@ def test_u58_the_same_verdict_however_it_is_written() -> None:
     a, b = (np.random.default_rng(s).integers(-3, 4, (9, 9)).astype(np.float32) for s in (0, 1))
     for kernel in (added_after, added_before):
         assert np.array_equal(everywhere(kernel, a, b), a @ b)
+
+
+@pytest.mark.parametrize("target", ["cpu:avx512", "cuda:sm_90a"])
+def test_u58_one_plan_and_one_verdict_whatever_is_asked(target: str) -> None:
+    """The texts differ in the names of their programs and in the order of that sum; what is undecided of one is
+    undecided of the other."""
+    like = td.like(td.f32, 64, 64)
+    after, before = (k.plan(like, like, target=target) for k in (added_after, added_before))
+    assert after.decisions.point == before.decisions.point and after.decisions.family == before.decisions.family
+    assert (after.check().status, before.check().status) == ("verified", "verified")
+    asked: list[list[str]] = []
+    for plan in (after, before):
+        text = plan.machine()
+        wrong = [
+            re.sub(r"loop k0 = 0 ", "loop k0 = 1 ", text, count=1),
+            re.sub(r"(loop k0 = [^\n]*? step )(\d+)", lambda m: f"{m[1]}{2 * int(m[2])}", text, count=1),
+            re.sub(r"\n *disjoint\(A, Y\)", "", text, count=1),
+        ]
+        assert text not in wrong
+        asked.append([check(parse_machine(w)).status for w in wrong])
+    assert asked[0] == asked[1] and "verified" not in asked[0]
 
 
 # U82 and U11: contributions that collide.

@@ -124,6 +124,36 @@ def test_u66_a_changed_helper_is_a_changed_kernel(tmp_path: Path) -> None:
         assert np.array_equal(kernel(x), x + by) and np.array_equal(kernel(x), x + by)
 
 
+ELSEWHERE = """
+def shifted(x):
+    return x + {by}
+"""
+CALLS_ELSEWHERE = """
+import numpy as np
+import treadle as td
+import elsewhere
+
+M = td.dims("M")
+
+@td.kernel
+def kernel(X: td.Tensor[M], Y: td.Out[M] = None):
+    for m in td.parallel(M):
+        Y[m] = elsewhere.shifted(X[m])
+
+print(kernel(np.zeros(2, np.float32)).tolist())
+elsewhere.shifted = lambda x: x + 7
+print(kernel(np.zeros(2, np.float32)).tolist())
+"""
+
+
+def test_u66_a_function_of_another_file_that_changed_is_seen_by_processes_of_one_cache(tmp_path: Path) -> None:
+    (tmp_path / "calls.py").write_text(CALLS_ELSEWHERE)
+    for by in (1, 2):
+        (tmp_path / "elsewhere.py").write_text(ELSEWHERE.format(by=by))
+        done = run(str(tmp_path / "calls.py"), TREADLE_CACHE=str(tmp_path / "cache"), PYTHONDONTWRITEBYTECODE="1")
+        assert done.stdout.splitlines() == [f"[{by}.0, {by}.0]", "[7.0, 7.0]"], done.stderr
+
+
 FACTOR = 3.0
 
 
@@ -153,7 +183,7 @@ def kernel(X: td.Tensor[M, N], Y: td.Out[M] = None, *, k=0):
         Y[m] = X[m, N].sum(N) * k
 
 x = np.ones((3, 5), np.float32)
-print([float(kernel(x, k=k)[0]) for k in range(2)])
+print([float(kernel(x, k=k)[0]) for k in range(8)])
 """
 
 
@@ -180,7 +210,7 @@ def test_u69_u70_processes_share_one_cache(tmp_path: Path) -> None:
     ]
     done = [p.communicate(timeout=300) for p in started]
     assert [p.returncode for p in started] == [0, 0], done
-    assert {out for out, _ in done} == {"[0.0, 5.0]\n"}
+    assert {out for out, _ in done} == {f"{[5.0 * k for k in range(8)]}\n"}
 
 
 def test_u70_a_plan_is_recorded_and_pinned(tmp_path: Path) -> None:
