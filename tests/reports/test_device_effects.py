@@ -44,6 +44,7 @@ SIZES: dict[str, dict[str, int]] = {
     "u20 scan of pairs": {"M": 2, "N": 40},
     "u24 positions with NaN": {"M": 7, "N": 3},
     "u26 ties": {"M": 13, "N": 17},
+    "u46 rows of an odd length": {"M": 2, "N": 1185},
     "u50 rows of 96": {"M": 1, "N": 96},
     "u50 rows of 48, columns broadcast": {"M": 2, "N": 48},
     "u50 rows of 229": {"M": 1, "N": 229},
@@ -251,6 +252,17 @@ def test_u15_a_product_of_a_product_in_registers() -> None:
 
 
 # U40: more elements than 32 bits count.
+
+
+@td.kernel
+def filled(Y: td.Out[loops.N, td.f16]):
+    for n in td.parallel(loops.N):
+        Y[n] = 1.0
+
+
+@pytest.mark.parametrize("target", [TARGET, "cpu:avx512"])
+def test_u40_as_many_elements_as_were_reported_are_planned(target: str) -> None:
+    assert filled.plan(like(f16, 3_270_000_000), target=target).check().status == "verified"
 
 
 def test_u40_arrays_beyond_32_bits_are_planned_with_offsets_that_hold_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -240,6 +241,64 @@ def test_u38_mixed_operands_follow_the_table(a: str, b: str, result: str) -> Non
     for p, q in ((x, z), (z, x)):
         y = everywhere(multiplied, p, q)
         assert y.dtype == np.dtype(kinds.get(result, result)) and y.astype(int).tolist() == [0, 1, 1, 0]
+
+
+@td.kernel
+def scaled_twice(
+    X: td.Tensor[N, td.i32],
+    s: td.Scalar[td.f16],
+    t: td.Scalar[td.bf16],
+    Y: td.Out[N] = None,
+    Z: td.Out[N] = None,
+    Q: td.Out[N] = None,
+):
+    for n in td.parallel(N):
+        y = X[n] * s
+        Y[n] = y
+        Z[n] = y * t
+        Q[n] = y / s
+
+
+def test_u38_tiles_times_numbers_and_quotients() -> None:
+    x = np.arange(4, dtype=np.int32)
+    y, z, q = scaled_twice.reference(x, np.float16(1.5), ml_dtypes.bfloat16(2))
+    assert [a.dtype.name for a in (y, z, q)] == ["float16", "float32", "float16"]
+    assert np.array_equal(y, x * 1.5) and np.array_equal(z, x * 3) and np.array_equal(q, x)
+    called = scaled_twice(x, np.float16(1.5), ml_dtypes.bfloat16(2))
+    assert all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip((y, z, q), called, strict=True))
+    with pytest.raises(td.TreadleError) as caught:
+        multiplied(np.ones(3, ml_dtypes.bfloat16), np.ones(3, ml_dtypes.float8_e4m3fn))
+    assert caught.value.code == "dtype/no-arithmetic" and "f8e4m3" in caught.value.found
+
+
+@td.kernel
+def times(X: td.Tensor[N], Y: td.Out[N] = None, *, by=1):
+    for n in td.parallel(N):
+        Y[n] = X[n] * by
+
+
+def test_u38_the_table_of_the_page_entry_by_entry() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "numerics.md").read_text()
+    table = page.split("<!-- generated: promotion -->")[1].split("<!-- end of promotion -->")[0]
+    rows = [[c.strip(" *`") for c in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")]
+    heads, entries = rows[0][1:], 0
+    for name, *results in (r for r in rows[1:] if "---" not in r[0]):
+        x = td.like(named(name), 4)
+        for other, result in zip(heads, results, strict=True):
+            entries += 1
+            if result == "mistake":
+                with pytest.raises(td.TreadleError) as caught:
+                    multiplied.program(x, td.like(named(other), 4))
+                assert caught.value.code == "dtype/no-common"
+                continue
+            python = {"Python int": 1, "Python float": 1.5}.get(other)
+            made = times.program(x, by=python) if python else multiplied.program(x, td.like(named(other), 4))
+            assert [t.dtype.name for t in made.tensors if t.out] == [result], (name, other)
+    assert entries == 13 * 15
+
+
+def named(dtype: str) -> Any:
+    return getattr(td, "bool_" if dtype == "bool" else dtype)
 
 
 # U54: a staged branch that is not taken is not evaluated.
