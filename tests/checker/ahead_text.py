@@ -136,7 +136,7 @@ def ahead_text(draw: Any) -> tuple[str, tuple[dict[str, int], ...]]:
         draw.one(1, 2),
     )
     others = [
-        (f"phase = c // {slots} % 2", (f"phase = (c // {slots} + 1) % 2", "phase = j % 2")),
+        (f"phase = c // {slots} % 2", (f"phase = (c // {slots} + 1) % 2", f"phase = c // {slots + 1} % 2")),
         ("emptyA{c}", ("emptyA{c - 1}", "emptyA{c + 1}")),
         ("load A{c}", ("load A{c + 1}",) if slots > 1 else ()),
         ("          advance c\n", ("", "          advance c\n          advance c\n")),
