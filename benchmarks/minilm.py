@@ -1,8 +1,9 @@
 """The MiniLM encoder end to end beside torch and onnxruntime, with the same weights and the same sentences.
 
-    python benchmarks/minilm.py OUT.jsonl [--threads N] [--rounds N] [--build]
+    python benchmarks/minilm.py OUT.jsonl [--threads N] [--rounds N] [--build] [--drawn] [--batch PATTERN]
 
-It needs the packages of the demo (`./dev demo`) and those of the extra `bench`. Ours runs over packed tokens as
+It needs the packages of the demo (`./dev demo`) and those of the extra `bench`; `--drawn` draws weights of the same
+shapes at random, where the package with the trained ones is not at hand. Ours runs over packed tokens as
 `examples/minilm` does. The peers run as their users write encoders: sentences padded to the longest one, a mask added
 to the scores, torch with scaled_dot_product_attention under inference mode, onnxruntime on a graph of standard
 operations with all its optimisations. Batches are one short sentence, 16 of mixed lengths, and 8 of 128 tokens. Vectors
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "minil
 import oracle
 from demo import BOUND, weights_folder
 from model import Encoder, Packed
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from treadle.bench.onnx_peers import load as load_onnx
 from treadle.bench.onnx_peers import session_of
@@ -41,6 +45,34 @@ BATCHES = {
     "8 of 128": [128] * 8,
 }
 LAYER = "encoder.layer"
+
+
+def drawn(rng: np.random.Generator) -> Encoder:
+    """An encoder of MiniLM-L6's shapes with weights of a network before training."""
+    width, wide, layers = 384, 1536, 6
+    weights: dict[str, Array] = {}
+
+    def table(name: str, rows: int, columns: int) -> None:
+        weights[f"{name}.weight"] = (rng.standard_normal((rows, columns)) / math.sqrt(columns)).astype(np.float32)
+
+    def linear(name: str, outputs: int, inputs: int) -> None:
+        table(name, outputs, inputs)
+        weights[f"{name}.bias"] = (0.02 * rng.standard_normal(outputs)).astype(np.float32)
+
+    def norm(name: str) -> None:
+        weights[f"{name}.weight"], weights[f"{name}.bias"] = np.ones(width, np.float32), np.zeros(width, np.float32)
+
+    for name, rows in (("word", 30522), ("position", 512), ("token_type", 2)):
+        table(f"embeddings.{name}_embeddings", rows, width)
+    norm("embeddings.LayerNorm")
+    for name in (f"{LAYER}.{number}" for number in range(layers)):
+        for part in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
+            linear(f"{name}.{part}", width, width)
+        linear(f"{name}.intermediate.dense", wide, width)
+        linear(f"{name}.output.dense", width, wide)
+        norm(f"{name}.attention.output.LayerNorm")
+        norm(f"{name}.output.LayerNorm")
+    return Encoder(weights, Tokenizer(WordLevel({}, "")), layers, 12, 1e-12, 512)
 
 
 def packed(encoder: Encoder, lengths: list[int], rng: np.random.Generator) -> Packed:
@@ -207,15 +239,16 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--drawn", action="store_true", help="weights drawn at random")
+    parser.add_argument("--batch", default="", help="batches whose name has this regular expression in it")
     parser.add_argument("--build", action="store_true", help="plan and compare, time nothing")
     given = parser.parse_args()
     set_workers(given.threads)
-    encoder = Encoder.load(weights_folder())
+    encoder = drawn(np.random.default_rng(0)) if given.drawn else Encoder.load(weights_folder())
     # Ours starts its workers first, as in the suite: torch binds the thread that loads it to one core.
     encoder.embed(packed(encoder, [12], np.random.default_rng(0)), lambda k, *a, **s: k(*a, **s), lambda text: None)
     libraries, torch = load_onnx(given.threads), PEERS["torch"][1](given.threads)
-    rows: list[str] = []
-    for label, lengths in BATCHES.items():
+    for label, lengths in ((n, lengths) for n, lengths in BATCHES.items() if re.search(given.batch, n)):
         batch = packed(encoder, lengths, np.random.default_rng(0))
         sides: dict[str, Callable[[], Array]] = {"ours": ours(encoder, batch)}
         if torch is not None:
@@ -236,16 +269,16 @@ def main() -> int:
             mine, theirs = timed["ours"].median * 1e3, timed["peer"].median * 1e3
             spreads = {"ours_spread": timed["ours"].spread, "peer_spread": timed["peer"].spread}
             row = {"batch": label, "tokens": sum(lengths), "threads": given.threads, "peer": name, "others": others}
+            row |= {"weights": "drawn" if given.drawn else "trained"}
             row |= {"machine": machine_of("cpu"), "method": METHOD}
             row |= {f"{side}_samples_ms": [1e3 * s for s in timed[side].samples] for side in timed}
-            rows.append(json.dumps({**row, "ours_ms": mine, "peer_ms": theirs, "ratio": theirs / mine, **spreads}))
+            row |= {"ours_ms": mine, "peer_ms": theirs, "ratio": theirs / mine, **spreads}
+            with given.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
             print(
                 f"{label:<20} {name:<12} ours {mine:.2f} ms, peer {theirs:.2f} ms, ratio {theirs / mine:.2f}",
                 flush=True,
             )
-    if rows:
-        with given.out.open("a") as file:
-            file.write("\n".join(rows) + "\n")
     return 0
 
 
