@@ -8,13 +8,13 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 
 import treadle as td
+from treadle.driver.arguments import bind_arguments
 
 M, N = td.dims("M N")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -229,24 +229,28 @@ def test_u70_a_plan_is_recorded_and_pinned(tmp_path: Path) -> None:
 
 
 class Elsewhere:
-    """An array that says it lies on a GPU."""
+    """An array that says it lies on a GPU, at an address that this process must not touch."""
 
-    def __init__(self, device: int) -> None:
-        self.device = device
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (2, self.device)
-
-    def __dlpack__(self, **_: Any) -> Any:
-        raise RuntimeError("there is no such memory")
+    def __init__(self, device: int, *shape: int) -> None:
+        self.device = SimpleNamespace(id=device)
+        self.__cuda_array_interface__ = {"typestr": "<f4", "shape": shape, "data": (4096, False), "version": 3}
 
 
-def test_u72_arrays_of_several_devices_are_refused() -> None:
+def test_u72_arrays_of_several_devices_are_refused_by_name() -> None:
     x = np.ones((2, 2), np.float32)
-    with pytest.raises(td.TreadleError) as caught:
-        row_sums(x, Elsewhere(1))
-    assert caught.value.code.split("/")[0] in ("array", "call", "runtime")
-    assert "Y" in str(caught.value)
+    for first, second, said in (
+        (x, Elsewhere(1, 2), "X on cpu; Y on cuda:1"),
+        (Elsewhere(0, 2, 2), Elsewhere(1, 2), "X on cuda:0; Y on cuda:1"),
+    ):
+        with pytest.raises(td.TreadleError) as caught:
+            row_sums(first, second)
+        assert caught.value.code == "array/devices" and said in caught.value.found
+
+
+def test_u72_the_device_is_that_of_the_arrays() -> None:
+    """Whichever device is the current one: a call with arrays of GPU 1 asks for GPU 1."""
+    call = bind_arguments(row_sums.definition, (Elsewhere(1, 2, 2), Elsewhere(1, 2)), {})
+    assert call.device == "cuda:1"
 
 
 # U74: a whole tile is shown.
