@@ -184,14 +184,16 @@ def test_u60_few_rows_are_planned_with_the_depth_in_parts() -> None:
         assert None not in told and all(n is not None and n >= 0 for n in told)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 16])
-def test_u60_parts_of_the_depth_are_exact(rows: int) -> None:
+@pytest.mark.parametrize("rows, consumers", [(1, 2), (3, 1), (16, 2)])
+def test_u60_parts_of_the_depth_are_exact(rows: int, consumers: int) -> None:
     source = expand(matmul.program(like(f16, 1, 512), like(f16, 512, 72)))
     family, sizes = PartedStreams(), {"M": rows, "N": 72, "K": 520}
     facts = contiguous(source, TARGET, sizes)
     few = {"columns": 16, "step": 128, "versions": 2, "turned": True, "parts": 2, "staged": False, "raster": "row"}
+    few["consumers"] = consumers
     point = {a.name: a.values[0] for a in family.axes(source, facts)} | few
     machine = family.build(source, facts, point, family.guard(source, facts, point))
+    assert check(machine).status == "verified"
     a, b = (np.random.default_rng(rows).integers(-2, 3, s).astype(np.float16) for s in ((rows, 520), (520, 72)))
     run = simulate(machine, {"A": a, "B": b, "Y": np.full((rows, 72), np.nan, np.float32)})
     assert run.findings == [] and (run.outputs["Y"] == a.astype(np.float64) @ b.astype(np.float64)).all()

@@ -398,14 +398,15 @@ class Judge:
         return inner
 
     def _executing(self, role: Role) -> tuple[tuple[str, int], ...]:
-        """What tells those apart that execute a role: its agents, the workgroups of a cluster."""
-        agents = ((role.index, role.agents),) if role.index is not None and role.agents > 1 else ()
+        """What tells those apart that execute a role: its agents (a lone one's number means nothing outside
+        either), the workgroups of a cluster."""
+        agents = ((role.index, role.agents),) if role.index is not None else ()
         return (*agents, *(((RANK, self.cluster),) if self.cluster > 1 else ()))
 
     def _apart(self, place: Place, role: Role) -> None:
         """What others that execute the role store in the workspace, in any task, this one may not touch."""
         who = self._executing(role)
-        if not who:
+        if all(count == 1 for _, count in who):
             return
         all_ = Tasks(vars=tuple(n for n, _ in who), counts=tuple(const(n) for _, n in who), over="", body=role.body)
         workspace = {b.name for b in self.program.host.workspace}
