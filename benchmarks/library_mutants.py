@@ -1,6 +1,7 @@
 """Mutants of the machine programs of every kernel of the library: none may be accepted and wrong.
 
     python benchmarks/library_mutants.py OUT.json [TARGET ...] [--only NAME ...] [--jobs N] [--seconds N] [--sample N]
+        [--texts PATTERN]
 
 For each kernel and target the cheapest plan of each family that admits it is built for large arguments. Every mutant of
 these texts (or `--sample` drawn ones each) is judged; one that the judge accepts and that executes something else runs
@@ -17,9 +18,13 @@ import multiprocessing
 import os
 import platform
 import random
+import re
+import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
@@ -60,6 +65,11 @@ SCHEDULES = 20
 """Schedules of each shape under which an accepted mutant runs, two whole, the others replayed."""
 PATIENCE = 1.5
 """Seconds for one run of all trials."""
+TOO_LONG = 8.0
+"""Seconds of processor time after which one shape is given up: reference, trials and a run of the program itself. A few
+kernels (factorisations, convolutions, sorts) take minutes at the larger shapes; they are tried at the smaller ones."""
+STUDIED = 240.0
+"""Seconds of processor time for all schedules of one accepted mutant; one that needs more counts as not run."""
 LARGE = 256
 """Extents for which plans are made: large beside blocks, and small enough to be simulated where a guard fixes them."""
 
@@ -133,6 +143,26 @@ def shapes_of(program: Program) -> list[dict[str, int]]:
     return sorted(once.values(), key=lambda one: math.prod(one.values()))
 
 
+class TooLong(Exception):
+    """A piece of work has taken its processor time."""
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Ends the work inside with `TooLong` after so much processor time."""
+
+    def over(*_: object) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGPROF, over)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
 def usable(program: MachineProgram, seed: int) -> list[Trial]:
     """A few trials that the program itself gets right (a small shape may break what a kernel asks for), as many as
     can be simulated in `PATIENCE`; at least one, if any is."""
@@ -140,19 +170,36 @@ def usable(program: MachineProgram, seed: int) -> list[Trial]:
     spent = 0.0
     for dims in shapes_of(program.program):
         try:
-            trials = trials_of(program, [dims], seed)
+            with at_most(TOO_LONG):
+                for trial in trials_of(program, [dims], seed):
+                    start = time.process_time()
+                    right = not survivor(Mutant("", 0, "", program), [trial], seed).problem
+                    took = time.process_time() - start
+                    if right and (not found or spent + took < PATIENCE):
+                        found.append(trial)
+                        spent += took
+        except TooLong:
+            if found:
+                break  # the shapes behind have more work
         except (TreadleError, ValueError, IndexError, ZeroDivisionError):
             continue  # the source program itself refuses arguments of this shape
-        for trial in trials:
-            start = time.process_time()
-            right = not survivor(Mutant("", 0, "", program), [trial], seed).problem
-            took = time.process_time() - start
-            if right and (not found or spent + took < PATIENCE):
-                found.append(trial)
-                spent += took
         if len(found) >= TRIALS or spent > PATIENCE / 2:
             break
     return found
+
+
+def tried(mutant: Mutant, trials: list[Trial], seed: int) -> tuple[str, int]:
+    """What some schedule shows wrong of an accepted mutant ("": nothing), and how many there were."""
+    problem, runs = survivor(mutant, trials, seed).problem, 0
+    for trial in trials:
+        if problem:
+            break
+        more = run_schedules(
+            mutant.program, trial.args, SCHEDULES, seed + 1, expected=trial.want, same=close_enough, whole=1
+        )
+        runs += 1 + more.runs
+        problem = more.failures[0][1] if more.failures else ""
+    return problem, runs
 
 
 def examine(task: tuple[str, str, str, int, int, int | None, int]) -> dict[str, Any]:
@@ -179,17 +226,13 @@ def examine(task: tuple[str, str, str, int, int, int | None, int]) -> dict[str, 
         what = executed(mutant.program)
         if what not in done:
             trials = usable(program, seed) if trials is None else trials
-            run = survivor(mutant, trials, seed)
-            problem = run.problem
-            for trial in trials:
-                if problem:
-                    break
-                more = run_schedules(
-                    mutant.program, trial.args, SCHEDULES, seed + 1, expected=trial.want, same=close_enough, whole=1
-                )
-                runs += 1 + more.runs
-                problem = more.failures[0][1] if more.failures else ""
-            done[what] = problem
+            try:
+                with at_most(STUDIED):
+                    done[what], ran = tried(mutant, trials, seed)
+            except TooLong:
+                counts["not run"] += 1
+                continue
+            runs += ran
         counts["hole" if done[what] else "same execution" if what == own else "right" if trials else "not run"] += 1
         if done[what]:
             holes.append(f"{mutant.line}: {mutant.kind}: {mutant.description}: {done[what]}")
@@ -231,6 +274,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--sample", type=int)
+    parser.add_argument("--texts", default="", help="a regular expression for 'NAME FAMILY on TARGET'")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
     end = time.monotonic() + options.seconds
@@ -261,6 +305,8 @@ def parts_to_do(
     found = [t for some in pool.imap_unordered(texts, asked) for t in some]
     tasks: list[tuple[Any, ...]] = []
     for label, target, text, size in sorted(found):
+        if not re.search(options.texts, f"{label} on {target}"):
+            continue
         parts = max(1, -(-min(size, options.sample or size) // PART))
         tasks += [
             (label, target, text, i, parts, options.sample, options.seed)

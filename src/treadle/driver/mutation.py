@@ -22,6 +22,7 @@ from rich.progress import track
 
 from treadle.base.errors import TreadleError
 from treadle.checker import check
+from treadle.checker.verdict import VERSION
 from treadle.driver.locate import numbers
 from treadle.driver.mutation_trials import SPECIAL_VALUES, Trial, excluded_trials, trials_of
 from treadle.driver.trial import close_enough
@@ -168,11 +169,11 @@ def study(
     """Judges the mutants of a verified program; survivors run `schedules` schedules, spread over the shapes.
 
     `jobs` processes share the work. What has been judged and run is kept in `journal`, from which a study that was
-    broken off goes on.
+    broken off goes on; under other rules of the judge, with what was run alone.
     """
     found = chosen(program, sample, seed)
     known = Journal(journal, f"{print_machine(program)} {shapes} {seed}")
-    names = [f"judge {_digest(print_machine(m.program))}" for m in found]
+    names = [f"judge {VERSION} {_digest(print_machine(m.program))}" for m in found]
     status = known.ask(names, lambda i: judged(found[i]), jobs, _title(show, "judge"))
     alive = [i for i, name in enumerate(names) if status[name] == "verified"]
     trials = trials_of(program, shapes, seed)
