@@ -92,12 +92,14 @@ class Chunks:
         names = tuple(f"${i}" for i in range(len(stmt.box)))
         try:
             mine = Region.of(IndexMap(names, here, box(names, list(stmt.box))), place.facts)
-            meet = [mine & Region.of(w.map, place.facts) for w in (layers[0].written if layers else ())]
+            before = layers[0].written if layers else ()
+            meet = [(mine & Region.of(w.map, place.facts), w.by) for w in before]
         except Inexpressible as term:
             raise Unsure("J2", f"a copy into {buffer.name} at {term}", missing="an affine index") from None
-        twice = next((m for m in meet if not m.is_empty), None)
-        if twice is not None:
-            raise Refused("J2", f"two copies into one element of {buffer.name} in one step", twice.sample() or {})
+        for twice, other in meet:
+            if not twice.is_empty:
+                reason = f"two copies into one element of {buffer.name} in one step"
+                raise Refused("J2", reason, twice.sample() or {}, partner=other or stmt)
 
     def _other_launches(self, place: Place, room: Buffer) -> None:
         nest = next((f.control for f in place.frames if isinstance(f.control, Tasks)), None)
@@ -106,7 +108,7 @@ class Chunks:
             around = [nest.body]  # all workgroups meet between nests
         for s in (s for body in around for s in walk(body)):
             if isinstance(s, Store | Copy) and s.dst.name == room.name:
-                raise Unsure("J2", f"copies of {room.name}", missing="a launch of its own for its stores")
+                raise Unsure("J2", f"copies of {room.name}", missing="a launch of its own for its stores", partner=s)
 
     def _into(self, place: Place, stmt: Copy, buffer: Buffer, facts: Facts) -> tuple[Expr, ...]:
         """Where the box goes: whole chunks, no element of the buffer twice."""
@@ -123,7 +125,7 @@ class Chunks:
         names = tuple(f"${i}" for i in range(len(stmt.box)))
         try:
             if not Relation.of(IndexMap(names, here, box(names, list(stmt.box))), place.facts).is_injective:
-                raise Refused("J2", f"two threads copy into one element of {buffer.name}", {})
+                raise Refused("J2", f"two threads copy into one element of {buffer.name}", {}, partner=stmt)
         except Inexpressible as term:
             raise Unsure("J4", f"a copy into {buffer.name} at {term}", missing="an affine index") from None
         return here

@@ -370,7 +370,7 @@ class Engines:
         map_ = IndexMap(names, here, (*box(names, stmt.box), *where))
         if stmt.multicast:
             map_ = self._from_all(place, buffer, contents.layers[0].pieces, map_, stmt)
-        written = Written(map_)
+        written = Written(map_, by=stmt)
         place.contents[buffer.name] = contents.stored(written)
 
     def _from_all(self, place: Place, buffer: Buffer, pieces: Pieces, mine: IndexMap, stmt: Copy) -> IndexMap:

@@ -182,7 +182,8 @@ class Phases:
             if waits and dict(waits[-1].args).get("read") is not None:
                 self.at = waits[-1]
                 if dict(waits[-1].args)["read"].constant != 0:
-                    raise Refused("J2", "workgroups meet, and boxes may not be written yet", {})
+                    box = next(s for s in walk(role.body) if isinstance(s, Copy) and s.engine in ENGINE_STORES)
+                    raise Refused("J2", "workgroups meet, and boxes may not be written yet", {}, partner=box)
 
     def _known(self, bodies: list[Body], before: list[list[Body]]) -> None:
         """What was done to memory before some meeting is known to the engines that touch it behind: elements that

@@ -154,7 +154,8 @@ class Rings:
                 ):
                     raise Refused("J3", f"a copy into {copy.dst.name} does not complete as {full.name} of its step", {})
                 if copy.dst.version != number:
-                    raise Refused("J2", f"a copy into another slot of {copy.dst.name} than its step's", {})
+                    reason = f"a copy into another slot of {copy.dst.name} than its step's"
+                    raise Refused("J2", reason, {}, partner=self._taking(role, copy.dst.name))
                 if copy.multicast and copy.multicast != everyone(self.cluster):
                     raise Refused("J3", f"a slice of {copy.dst.name} does not come to every workgroup", {})
                 total = total + self._bytes(copy) * times * (self.cluster if copy.multicast else 1)
@@ -300,7 +301,9 @@ class Rings:
             if step is None:
                 raise Refused("J3", f"the wait for {ring.full.name} is not in its step", {})
             if s.by:
-                raise Refused("J2", f"only some threads wait for {ring.full.name}, all of them read", {})
+                reading = next((x for n in sorted(ring.buffers) if (x := named(role.body, n)) is not None), None)
+                reason = f"only some threads wait for {ring.full.name}, all of them read"
+                raise Refused("J2", reason, {}, partner=reading)
             mine = self.taken.setdefault((role.name, ring.full.name), [])
             if any(t is step for found in self.taken.values() for t in found):
                 raise Refused("J3", f"{ring.full.name} is waited for twice in a step", {})
@@ -355,7 +358,7 @@ class Rings:
                 self.at = s
                 plain = isinstance(s, Store) and s.effect == "set" and s.mask is None and not s.by
                 if writes and not (plain and self._alone(role, ring)):
-                    raise Refused("J2", f"a consumer writes {ref.name}", {})
+                    raise Refused("J2", f"a consumer writes {ref.name}", {}, partner=self.filling(ring))
                 if ref.version != sym(steps[0].counter):
                     reason = f"{ref.name} is read in another slot than the step's"
                     raise Refused("J2", reason, {}, partner=self._filling(ref.name))

@@ -132,14 +132,17 @@ class Sends:
             raise Unsure("J3", f"{name} is used under a condition", missing="a step in every iteration")
         (expect_at, expect), (wait_at, wait) = ((i, s) for *_, i, s in sorted(used, key=lambda u: u[3].kind))
         if expect_at > wait_at:
-            raise Refused("J3", f"the bytes of {name} are announced after the wait for them", {})
+            raise Refused(
+                "J3", f"the bytes of {name} are announced after the wait for them", {}, at=expect, partner=wait
+            )
         counter = self._counter(role, body, wait_at, wait, expect)
-        self._wait(wait, expect, counter, barrier.versions)
+        self._wait(wait, expect, counter, barrier.versions, sent[0])
         places = {i for i, item in enumerate(body) if any(s is t for s in walk([item]) for t in sent)}
         if not places or max(places) > wait_at:
-            raise Refused("J3", f"what completes at {name} is sent after the wait for it, or elsewhere", {})
+            reason = f"what completes at {name} is sent after the wait for it, or elsewhere"
+            raise Refused("J3", reason, {}, at=sent[-1], partner=wait)
         self._received(body[: wait_at + 1], sent, counter, expect)
-        self._meetings(body, min(places), wait_at, name)
+        self._meetings(body, min(places), wait_at, name, sent[0])
         self.gone.add(id(expect))
         filled = tuple(dict.fromkeys(s.dst.name for s in sent))
         self.landed[id(wait)] = Sync(kind=LANDED, tags=filled, origin=wait.origin)
@@ -155,16 +158,23 @@ class Sends:
             raise Refused("J3", "bytes are announced for another step than is waited for", {})
         return counter
 
-    def _wait(self, wait: Sync, expect: Sync, counter: str, slots: int) -> None:
+    def _wait(self, wait: Sync, expect: Sync, counter: str, slots: int, sent: Store) -> None:
         self.at = wait
         number, args = sym(counter), dict(wait.args)
         counting = self.facts.also(ge(number, 0))
         if not counting.equal(args["phase"], (number // slots) % 2):
-            raise Refused("J3", f"waits for the phase {args['phase']}, not that of its turn", counting.sample() or {})
+            raise Refused(
+                "J3",
+                f"waits for the phase {args['phase']}, not that of its turn",
+                counting.sample() or {},
+                partner=sent,
+            )
         if args.get("cluster", Expr(())).constant != 1:
-            raise Refused("J2", "a wait for the scope of the workgroup, of what other workgroups stored", {})
+            raise Refused(
+                "J2", "a wait for the scope of the workgroup, of what other workgroups stored", {}, partner=sent
+            )
         if wait.by:
-            raise Refused("J2", "only some threads wait for what is sent, all of them read", {})
+            raise Refused("J2", "only some threads wait for what is sent, all of them read", {}, partner=sent)
         if expect.by != "elect":
             self.at = expect
             raise Refused("J5", "one thread announces", {})
@@ -187,7 +197,8 @@ class Sends:
         told = dict(expect.args)["bytes"]
         for rank, count in enumerate(received):
             if not self.facts.equal(told, const(count)):
-                raise Refused("J3", f"{told} bytes are announced, {count} come", {"workgroup": rank, "bytes": count})
+                case = {"workgroup": rank, "bytes": count}
+                raise Refused("J3", f"{told} bytes are announced, {count} come", case, partner=sent[0])
 
     def _executed(self, body: Body, env: dict[str, Expr]) -> Iterator[tuple[Store, dict[str, Expr]]]:
         """The stores that signal, each as often as it is executed, with the variables of the loops around it."""
@@ -224,12 +235,13 @@ class Sends:
             raise Unsure("J3", f"some elements of {store.src.name} are sent", missing="all of them, once")
         return prod(frag.shape) * frag.dtype.itemsize
 
-    def _meetings(self, body: Body, first: int, wait_at: int, name: str) -> None:
+    def _meetings(self, body: Body, first: int, wait_at: int, name: str, sent: Store) -> None:
         """The whole cluster meets between the wait of a step and what the next one sends."""
         for i in (*range(first - 1), *range(wait_at + 1, len(body) - 1)):
             if (kind(body[i]), kind(body[i + 1])) == FAREWELL:
                 return
-        raise Refused("J2", f"the next step sends to {name} before others have waited for this one", {})
+        wait, reason = body[wait_at], f"the next step sends to {name} before others have waited for this one"
+        raise Refused("J2", reason, {}, at=sent, partner=wait)
 
     # ---- the kernel without
 

@@ -117,7 +117,9 @@ class Statements(Computing):
             own, term = place.claimed(stmt.claim, inside, dtype)
             self.prove(place, inside.also(*own), held, term)
         names = slots(len(place.frag(stmt.src.name).shape))
-        event = Written(_written_map(names, index, where, place.frag(stmt.src.name).shape), sure=stmt.mask is None)
+        event = Written(
+            _written_map(names, index, where, place.frag(stmt.src.name).shape), sure=stmt.mask is None, by=stmt
+        )
         place.contents[buffer.name] = contents.stored(event)
 
     def _scattered(
@@ -147,10 +149,11 @@ class Statements(Computing):
             self._race(place, stmt, index, inside)
         if scattered:
             free = tuple(f"{a}'" for a in slots(len(index)))
-            event = Written(IndexMap(free, tuple(map(sym, free))), sure=False)
+            event = Written(IndexMap(free, tuple(map(sym, free))), sure=False, by=stmt)
         else:
             shape = place.frag(stmt.src.name).shape
-            event = Written(_written_map(slots(len(shape)), index, place.constraints(stmt.where, inside), shape))
+            mapped = _written_map(slots(len(shape)), index, place.constraints(stmt.where, inside), shape)
+            event = Written(mapped, by=stmt)
         place.contents[stmt.dst.name] = contents.stored(event)
         return True
 
