@@ -164,3 +164,14 @@ def test_bounds_and_conditions_do_not_hang_on_an_agent() -> None:
     ):
         verdict = judge(told)
         assert verdict.status != "verified" and verdict.judgement == "J5", str(verdict)
+
+
+def test_a_last_step_is_not_given_back_by_what_a_fragment_holds_behind_the_loop() -> None:
+    """It is assigned anew between the loop that it bounds and the condition."""
+    told = late(LAST.replace("      if 0 < NT {", "      n = index expr NT - 1\n      if 0 < n() {"))
+    told = told.replace("  frag x f32[4, 32]", "  frag n i64[] dist (lane 32 axis - stride 0)\n  frag x f32[4, 32]", 1)
+    begin = told.index("role consumer")
+    told = told[:begin] + told[begin:].replace("      if 0 < NT {", "      n = index expr NT\n      if 0 < NT {", 1)
+    told = told[:begin] + told[begin:].replace("j = 0 .. NT step", "j = 0 .. n() step", 1)
+    verdict = judge(told)
+    assert verdict.status == "rejected" and "not every step is given back once" in verdict.reason, str(verdict)

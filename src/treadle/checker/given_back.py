@@ -128,6 +128,8 @@ class _Behind:
             if body is not guard.then or guard.cond is not None or guard.last is not None:
                 raise self.wrong
             conds = self._told(guard)
+            if any(e.functions for e in (lo, hi, *(c.expr for c in conds))):  # what they hold may be another thing now
+                raise self.wrong
             body, path = self._outside(), path[:-1]
             position = next((i for i, x in enumerate(body) if x is guard), 0)
         behind = any(x is loop for x in body[:position])
