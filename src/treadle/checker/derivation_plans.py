@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
 
 from treadle.algebra.expr_text import parse_constraint
 from treadle.base.errors import UserError
 from treadle.checker.derivation_cuts import astray, cuts
 from treadle.checker.judge import check
 from treadle.checker.verdict import Verdict
+from treadle.ir.guard import Bound, Guard
 from treadle.ir.printer import print_program
 from treadle.machine.form import MachineProgram, Mma, Sync, Tasks
+from treadle.plan.plan import Plan
 from treadle.plan.steps import PLAN_KINDS, Step, decided_by
 
 CHANGES: Mapping[str, frozenset[str]] = {
@@ -69,6 +72,46 @@ def validate_plan(before: MachineProgram, step: Step, after: MachineProgram) -> 
     if wrong:
         return Verdict("rejected", "step", reason=wrong)
     return check(after)
+
+
+def validate_decisions(before: Plan, step: Step, after: Plan) -> str:
+    """Why the plan after a step is not the one before it with what the step says; empty where it is."""
+    wrong = _misnamed(step)
+    if wrong:
+        return wrong
+    point, facts = dict(before.point), list(before.guard.facts)
+    if step.kind == "guard":
+        said = step.args["facts"]
+        try:
+            facts += [Bound(parse_constraint(str(fact))) for fact in said] if isinstance(said, list) else []
+        except UserError:
+            return f"{step} names what is no fact"
+    else:
+        unknown = next((name for name in step.args if name not in point), None)
+        if unknown is not None:
+            return f"the plan has no axis {unknown}"
+        point.update({name: value for name, value in step.args.items() if isinstance(value, int | str)})
+    workers = step.args.get("workers", before.workers)
+    told = replace(before, point=point, guard=Guard(tuple(facts)), workers=workers if isinstance(workers, int) else 0)
+    for part in fields(Plan):
+        if part.compare and getattr(told, part.name) != getattr(after, part.name):
+            return f"the {part.name} after {step} is {_part(after, part.name)}, not {_part(told, part.name)}"
+    return ""
+
+
+def _part(plan: Plan, name: str) -> str:
+    value = getattr(plan, name)
+    return "; ".join(str(value).splitlines()) if isinstance(value, Guard) else str(value)
+
+
+def decided_in(plan: Plan, machine: MachineProgram) -> str:
+    """Why a machine program is none of a plan, as far as one shows the other; empty where it may be."""
+    program = (machine.captured or machine.program).name
+    if (plan.program, plan.target) != (program, machine.target):
+        return f"the text is of {program} on {machine.target}, the plan of {plan.program} on {plan.target}"
+    said, found = (set(map(str, g.facts)) for g in (plan.guard, machine.guard))
+    odd = sorted(said ^ found)
+    return f"the text's guard {'lacks' if odd[0] in said else 'has besides'} {odd[0]}" if odd else ""
 
 
 def _misnamed(step: Step) -> str:

@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from treadle.cli.parser import Parser, argument_options, machine_file
-from treadle.driver.check import Derived, Judged, judge_derivation, judge_file, same_program
+from treadle.driver.check import Judged, SourceDiffers, judge_file, same_program
+from treadle.driver.check_steps import Derived, judge_derivation
 from treadle.driver.locate import captured, dtypes_of, locate, numbers, numbers_in, settings
 from treadle.ir.core import Program
+from treadle.plan.steps import Step
 
 STATUS = {"verified": 0, "rejected": 1, "unknown": 2}
 
@@ -18,7 +20,7 @@ STATUS = {"verified": 0, "rejected": 1, "unknown": 2}
 def run(argv: Sequence[str]) -> int:
     """Judges a machine text. Exit status 0 verified, 1 rejected, 2 unknown."""
     parser = Parser(prog="treadle check", description="The independent judge's verdict on a machine text.")
-    parser.add_argument("file", type=machine_file, help="a .tdm file, or the .json of a derivation")
+    parser.add_argument("file", type=machine_file, help="a .tdm file, or the .json of saved steps")
     parser.add_argument("--source", metavar="FILE:KERNEL", help="the kernel whose program the text must embed")
     parser.add_argument(
         "--derivation", type=Path, help="the saved steps that lead from the source to the text's program"
@@ -44,7 +46,7 @@ def run(argv: Sequence[str]) -> int:
         found = _derivation(derived, source, False)
         if found:
             return found
-        judged = derived.holds_for(judge_file(given.file, derived.last))
+        judged = derived.holds_for(judge_file(given.file, _known(derived.last)))
     print(json.dumps(judged.as_json()) if given.json else _text(judged))
     return STATUS[judged.verdict.status]
 
@@ -52,15 +54,30 @@ def run(argv: Sequence[str]) -> int:
 def _derivation(derived: Derived, source: Callable[[Program], Program] | None, as_json: bool) -> int:
     """Prints the verdicts on a derivation, whose first program must be the source's; the exit status."""
     if source is not None:
-        same_program(derived.first, source(derived.first), "the derivation")
+        first = _known(derived.first)
+        same_program(first, source(first), "the derivation")
     worst = derived.worst
     if as_json:
-        print(json.dumps([{"step": str(s), "status": v.status, "reason": v.reason} for s, v in derived.pairs]))
+        print(json.dumps([{"step": str(about), "status": v.status, "reason": v.reason} for about, v in derived.pairs]))
     else:
-        for number, (step, verdict) in enumerate(derived.pairs, 1):
+        number = 0
+        for about, verdict in derived.pairs:
             under = f" for {', '.join(verdict.permissions)}" if verdict.permissions else ""
-            print(f"step {number}, {step}: {verdict}{under}")
+            number += isinstance(about, Step)
+            print(f"{f'step {number}, ' if isinstance(about, Step) else ''}{about}: {verdict}{under}")
     return 0 if worst is None else STATUS[worst.status]
+
+
+def _known(program: Program | None) -> Program:
+    """The program that saved steps are of. *Errors*: `machine/source-differs`."""
+    if program is None:
+        raise SourceDiffers(
+            doing="comparing saved steps with a program",
+            found="steps on a plan without machine texts",
+            expected="the steps of Plan.derivation, which have them",
+            hint="save plan.derivation",
+        )
+    return program
 
 
 def _source(

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from treadle.base.errors import UserError
 from treadle.checker import check
-from treadle.checker.derivation import validate_derivation
 from treadle.checker.verdict import Verdict
 from treadle.ir.core import Program
-from treadle.ir.guard import Disjoint
 from treadle.ir.printer import print_program
 from treadle.machine.form import MachineProgram
 from treadle.machine.parse import parse_machine
 from treadle.machine.text import statement_lines
 from treadle.machine.verify import verify
-from treadle.plan.steps import Step, read_record
 
 
 class SourceDiffers(UserError):
@@ -88,44 +85,6 @@ def same_program(embedded: Program, source: Program, file: str) -> None:
             expected="the program that the source captures to",
             hint="print the machine text again with treadle plan --machine",
         )
-
-
-@dataclass(frozen=True)
-class Derived:
-    """The verdicts on the steps of a saved derivation, whose first and last programs are these."""
-
-    first: Program
-    last: Program
-    steps: tuple[Step, ...]
-    verdicts: tuple[Verdict, ...]
-
-    @property
-    def pairs(self) -> list[tuple[Step, Verdict]]:
-        """Each step with its verdict."""
-        return list(zip(self.steps, self.verdicts, strict=True))
-
-    @property
-    def worst(self) -> Verdict | None:
-        """The first verdict that is not verified, None where all are."""
-        return next((v for v in self.verdicts if v.status != "verified"), None)
-
-    def holds_for(self, judged: Judged) -> Judged:
-        """The verdict on a text of the last program, as one on the first: `unknown` where the guard of the text lacks
-        a fact under which the steps hold."""
-        apart = [f for f in judged.machine.guard.facts if isinstance(f, Disjoint)]
-        stated = {str(one) for f in apart for one in (f, Disjoint(f.second, f.first))}
-        needed = [fact for v in self.verdicts for fact in v.permissions if fact not in stated]
-        if judged.verdict.status != "verified" or not needed:
-            return judged
-        reason = "the steps keep what the source means only for arguments that are apart"
-        verdict = Verdict("unknown", "step", reason=reason, missing=f"{needed[0]} in the guard")
-        return replace(judged, verdict=verdict)
-
-
-def judge_derivation(text: str) -> Derived:
-    """The verdicts on a saved derivation. *Errors*: `rules/unreadable`."""
-    programs, steps = read_record(text)
-    return Derived(programs[0], programs[-1], tuple(steps), tuple(validate_derivation(programs, steps)))
 
 
 def line_of(machine: MachineProgram, wanted: int | None) -> int | None:

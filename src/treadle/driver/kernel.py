@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,9 @@ from treadle.lang.state import span_here
 from treadle.runtime import native
 from treadle.runtime.launch import CpuLaunch
 from treadle.runtime.signature import TensorParam
+
+if TYPE_CHECKING:
+    from treadle.rules.derivation import Derivation
 
 Launch = CpuLaunch
 _ARRAY = np.ndarray
@@ -78,6 +81,10 @@ class Kernel:
     def __reduce__(self) -> str:
         """Copied and pickled as Python's functions are: a copy is the kernel itself, a pickle is its name."""
         return self.__qualname__
+
+    def derivation_of(self, text: str) -> Derivation | None:
+        """The steps that led to the program of that text, for a kernel under a schedule; None for one as written."""
+        return None
 
     def under(self, numerics: Any) -> Kernel:
         """The kernel with another numerical contract, made once for each: `kernel(x, numerics=n)` is

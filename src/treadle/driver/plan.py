@@ -33,6 +33,10 @@ from treadle.machine.text import print_machine
 from treadle.plan.pins import NoPlan, Pin
 from treadle.plan.plan import Plan as Decisions
 from treadle.plan.plan import PlanUnreadable
+from treadle.plan.steps import Step
+from treadle.rules.derivation import Derivation
+from treadle.rules.history import History
+from treadle.rules.replanning import Replanning
 
 if TYPE_CHECKING:
     from treadle.driver.kernel import Kernel
@@ -46,8 +50,15 @@ class Plan:
     `decisions` are what is saved; `guard` the facts under which it holds.
     """
 
-    def __init__(self, built: Built, kernel: Kernel | None = None, special: Specialisation | None = None) -> None:
+    def __init__(
+        self,
+        built: Built,
+        kernel: Kernel | None = None,
+        special: Specialisation | None = None,
+        way: Replanning | None = None,
+    ) -> None:
         self._built = built
+        self._way = way
         self._kernel = kernel
         self._special = special
         self._record: Record | None = None
@@ -57,9 +68,29 @@ class Plan:
     def __repr__(self) -> str:
         return f"<plan {self.decisions.line()}: {self._built.verdict.status}>"
 
-    def with_decisions(self, built: Built) -> Plan:
-        """Other decisions for the same kernel, realised and judged."""
+    def with_decisions(self, built: Built, step: Step) -> Plan:
+        """Other decisions for the same kernel, one step further, realised and judged."""
+        way = self.derivation.decisions.then(step, print_machine(built.machine))
+        return Plan(built, self._kernel, self._special, way)
+
+    def began(self, built: Built) -> Plan:
+        """Decisions for the same kernel from which steps may be taken, realised and judged."""
         return Plan(built, self._kernel, self._special)
+
+    @property
+    def derivation(self) -> History:
+        """By which steps the plan came about: those of the kernel's schedule, those of the family that realises it, and
+        those on the decisions since they were planned, with the machine texts. It prints, saves and replays; `treadle
+        check` judges what was saved."""
+        schedule = None if self._kernel is None else self._kernel.derivation_of(self._text)
+        schedule = schedule or Derivation(self.captured)
+        way = self._way or Replanning(self.decisions, texts=(self.machine(),))
+        return History(schedule, self._built.candidate.derive(), way)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of `derivation`."""
+        return self.derivation.steps
 
     @property
     def captured(self) -> Program:
@@ -82,8 +113,8 @@ class Plan:
         return self._built.machine
 
     def explain(self) -> str:
-        """Why this plan: its cost and bottleneck, the alternatives, what refused them, what was tried and not taken;
-        where the names of the source ended up; when it holds."""
+        """Why this plan: its cost and bottleneck, the alternatives, what refused them, what was tried and not taken; by
+        which steps it came about; where the names of the source ended up; when it holds."""
         built = self._built
         choice = built.candidate.choice
         if choice is None:
@@ -91,6 +122,8 @@ class Plan:
         else:  # why a family refused is among the notes and in the choice
             refusals = {f"{gone.family}: {'; '.join(gone.reasons)}" for gone in choice.rejected}
             lines = [choice.explain(self.decisions, [note for note in built.notes if note not in refusals])]
+        steps = str(self.derivation).splitlines()
+        lines += ["  steps:", *(f"    {line}" for line in steps)] if steps else []
         lines.append(f"  judged: {built.verdict}")
         lines += ["  names of the source:", *(f"    {line}" for line in placed_names(built.machine))]
         lines += ["  holds when:", *(f"    {line}" for line in str(self.guard).splitlines())]
@@ -124,7 +157,8 @@ class Plan:
     def page(self, extents: Mapping[str, int] | None = None) -> str:
         """The picture of the plan as one HTML page that needs nothing else; `extents` for pictures of a run, where
         those that it was planned for are not wanted."""
-        return plan_page(self._built, {**self._built.extents, **(extents or {})})
+        steps = str(self.derivation).splitlines()
+        return plan_page(self._built, {**self._built.extents, **(extents or {})}, steps)
 
     def show(self, path: str | Path) -> None:
         """Writes the picture of the plan: nest, distributions, memory, events, timeline, verdict, alternatives, text.

@@ -28,7 +28,9 @@ from treadle.plan.family import Setting
 from treadle.plan.plan import Plan as Decisions
 from treadle.plan.steps import Step
 from treadle.rules.derivation import Derivation
-from treadle.rules.plans import AxisUnknown, replan
+from treadle.rules.plans import AxisUnknown
+from treadle.rules.refusals import ReplayDiffers
+from treadle.rules.replanning import apply_to
 
 Schedule = Callable[[Derivation], Derivation]
 
@@ -102,6 +104,12 @@ class RewrittenKernel(Kernel):
             found = self._under[numerics] = RewrittenKernel(self.as_written.under(numerics), self.schedule)
         return found
 
+    def derivation_of(self, text: str) -> Derivation | None:
+        """The steps that led to the program of that text; None where it has not been captured."""
+        definition = self.definition
+        assert isinstance(definition, Rewritten)
+        return definition.derivations.get(text)
+
     def derivation(self, *args: Any, **staged: Any) -> Derivation:
         """The derivation for these arguments (arrays or `td.like`)."""
         asked = self._asked(staged)
@@ -139,11 +147,19 @@ def redecide(plan: Plan, kind: str, **settings: Setting) -> tuple[Plan, Step]:
 
     *Errors*: `rules/axis`, those of realisation, `plan/unverified`.
     """
-    decisions, step = replan(plan.decisions, kind, **settings)
-    machine = plan.program
-    _known(decisions, plan.captured, settings)
+    step = Step(kind, dict(settings))
+    return redone(plan, step), step
+
+
+def redone(plan: Plan, step: Step) -> Plan:
+    """A plan after a step on it ("guard" too), realised, validated and judged again.
+
+    *Errors*: `rules/axis`, `rules/unreadable`, those of realisation, `plan/unverified`.
+    """
+    decisions, _ = apply_to(plan.decisions, step)
+    _known(decisions, plan.captured, {n: v for n, v in step.args.items() if isinstance(v, int | str)})
     built = restore(decisions, plan.captured)
-    verdict = validate_plan(machine, step, built.machine)
+    verdict = validate_plan(plan.program, step, built.machine)
     if verdict.status != "verified":
         raise PlanUnverified(
             doing=f"applying {step} to {plan.decisions.line()}",
@@ -151,7 +167,26 @@ def redecide(plan: Plan, kind: str, **settings: Setting) -> tuple[Plan, Step]:
             expected="verified",
             hint="keep the plan",
         )
-    return plan.with_decisions(built), step
+    return plan.with_decisions(built, step)
+
+
+def replayed(plan: Plan) -> Plan:
+    """The plan again by its own steps: its first decisions realised, and each step taken from there.
+
+    *Ensures*: the same machine text. *Errors*: those of `redone`; `rules/replay` where a text differs.
+    """
+    way = plan.derivation.replay().decisions
+    now = plan.began(restore(way.start, plan.captured))
+    for number, step in enumerate(way.steps, 1):
+        now = redone(now, step)
+        if now.machine() != way.texts[number]:
+            raise ReplayDiffers(
+                doing=f"replaying step {number}, {step}, of {way.start.line()}",
+                found="another machine text than the recorded one",
+                expected="the same text",
+                hint="it was recorded by another version, or edited",
+            )
+    return now
 
 
 def _known(decisions: Decisions, program: Program, settings: Mapping[str, Setting]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ AROUND = 400
 """Lines of a kernel's source that are shown at most."""
 
 
-def plan_page(built: Built, extents: Mapping[str, int] | None = None) -> str:
-    """The page of a chosen plan. `extents`: representative ones, for pictures of a run."""
+def plan_page(built: Built, extents: Mapping[str, int] | None = None, steps: Sequence[str] = ()) -> str:
+    """The page of a chosen plan. `extents`: representative ones, for pictures of a run; `steps`: how it came about."""
     machine, verdict = built.machine, built.verdict
     judged = Judged(machine, verdict, "", None)
     return page(
@@ -34,6 +34,7 @@ def plan_page(built: Built, extents: Mapping[str, int] | None = None) -> str:
             dict(extents or {}),
             tuple(placed_names(machine)),
             dict(built.timeline.seconds),
+            tuple(steps),
         )
     )
 

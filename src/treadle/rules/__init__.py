@@ -3,13 +3,15 @@
 `nests` (split, fuse, permute, reindex, serialise), `folds` (factor, regroup, products), `scans` (gather), `copies`
 (dematerialise, distribute, recompute), `tiles` (materialise) and `scopes` (fuse_scopes, split_scopes, move, specialise)
 are the rules on programs, `plans` those on plans.
-A `Derivation` strings steps together, a `Replanning` those on plans; `schedules` are ordinary functions made of them.
+A `Derivation` strings steps together, a `Replanning` those on plans, a `History` is both; `schedules` are ordinary
+functions made of them.
 The checker validates what they give and knows none of them. Start at `derivation`, then `draft`.
 """
 
 from treadle.rules.copies import dematerialise, distribute, recompute
 from treadle.rules.derivation import RULES, Derivation, apply
 from treadle.rules.folds import apart, factor, products, regroup
+from treadle.rules.history import History
 from treadle.rules.nests import fuse, permute, reindex, serialise, split
 from treadle.rules.plans import narrow, replan
 from treadle.rules.replanning import Replanning
@@ -21,6 +23,7 @@ from treadle.rules.tiles import materialise
 __all__ = [
     "RULES",
     "Derivation",
+    "History",
     "Replanning",
     "apply",
     "dematerialise",

@@ -8,13 +8,13 @@ program.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from treadle.base.errors import TreadleError, UserError
+from treadle.base.errors import UserError
 from treadle.plan.plan import Plan
+from treadle.plan.record import read_plans
 from treadle.plan.steps import FORMAT, Step, StepUnreadable, unreadable
 from treadle.rules.plans import AxisUnknown, narrow, replan
 from treadle.rules.refusals import ReplayDiffers
@@ -43,10 +43,14 @@ def apply_to(plan: Plan, step: Step) -> tuple[Plan, Step]:
 
 @dataclass(frozen=True)
 class Replanning:
-    """`start`, and the steps from it with the plan after each. Immutable: `then` gives a longer one."""
+    """`start`, and the steps from it with the plan after each. Immutable: `then` gives a longer one.
+
+    `texts`: the machine text of each plan where all were realised, else none. They are what `treadle check` judges.
+    """
 
     start: Plan
     taken: tuple[tuple[Step, Plan], ...] = ()
+    texts: tuple[str, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -63,33 +67,28 @@ class Replanning:
         """The steps alone."""
         return tuple(step for step, _ in self.taken)
 
-    def then(self, step: Step) -> Replanning:
-        """The derivation with one step more. *Errors*: those of `apply_to`; this one stays as it is."""
+    def then(self, step: Step, text: str = "") -> Replanning:
+        """The derivation with one step more, whose plan has a machine text. *Errors*: those of `apply_to`; this one
+        stays as it is."""
         plan, done = apply_to(self.plan, step)
-        return replace(self, taken=(*self.taken, (done, plan)))
+        texts = (*self.texts, text) if self.texts and text else ()
+        return replace(self, taken=(*self.taken, (done, plan)), texts=texts)
 
     def to_json(self) -> str:
-        """The saved form: the first plan, and each step with the plan after it.
+        """The saved form: the first plan, and each step with the plan after it; with their machine texts.
 
         *Ensures*: `Replanning.from_json(r.to_json()) == r`, and equal ones have equal text.
         """
-        steps = [{**step.data(), "plan": json.loads(plan.to_json())} for step, plan in self.taken]
-        data = {"format": list(FORMAT), "plan": json.loads(self.start.to_json()), "steps": steps}
-        return json.dumps(data, indent=1) + "\n"
+        told = [{"plan": json.loads(p.to_json())} for p in self.plans]
+        told = [{**p, "machine": text} for p, text in zip(told, self.texts, strict=True)] if self.texts else told
+        steps = [{**step.data(), **after} for step, after in zip(self.steps, told[1:], strict=True)]
+        return json.dumps({"format": list(FORMAT), **told[0], "steps": steps}, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Replanning:
         """The derivation that was saved; nothing is replayed. *Errors*: `rules/unreadable`."""
-        try:
-            data = cast("dict[str, Any]", json.loads(text))
-            if data["format"][0] != FORMAT[0]:
-                raise unreadable(f"format {'.'.join(map(str, data['format']))}")
-            taken = tuple((Step.of(s), _plan(s["plan"])) for s in data["steps"])
-            return cls(_plan(data["plan"]), taken)
-        except StepUnreadable:
-            raise
-        except (AttributeError, LookupError, ValueError, TypeError, RecursionError, TreadleError) as error:
-            raise unreadable(str(error).splitlines()[0]) from error
+        found = read_plans(text)
+        return cls(found.plans[0], tuple(zip(found.steps, found.plans[1:], strict=True)), found.texts)
 
     def save(self, path: str | Path) -> None:
         """Writes the saved form."""
@@ -121,7 +120,3 @@ class Replanning:
         lines = [f"{self.start.line()}, {len(self.taken)} steps"]
         lines += [f"  {i}. {step}" for i, step in enumerate(self.steps, 1)]
         return "\n".join(lines)
-
-
-def _plan(data: Mapping[str, Any]) -> Plan:
-    return Plan.from_json(json.dumps(data))

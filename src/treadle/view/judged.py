@@ -105,12 +105,14 @@ def planner_section(sheet: Sheet) -> Markup:
     legend = key((_COLOURS[p], p) for p in PARTS)
     head = ("family", "", "predicted", "parts", "against the best", "decisions and reasons")
     named = element("ul", (element("li", n) for n in sheet.names)) if sheet.names else None
+    steps = element("ol", (element("li", element("code", s)) for s in sheet.steps)) if sheet.steps else None
     took = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in sheet.seconds.items())
     return join(
         (
             legend,
             table(head, rows, "the planner's alternatives", numbers=(2, 4)),
             element("p", f"Making it took {took}.", class_="note") if took else None,
+            (element("h3", "Steps by which it came about"), steps) if steps is not None else None,
             (element("h3", "Names of the source"), named) if named is not None else None,
         )
     )

@@ -59,7 +59,7 @@ class Alternative:
 class Sheet:
     """All that a page shows. `extents` are representative ones; dimensions without one get a default.
 
-    `seconds`: by stage, what making the plan took.
+    `seconds`: by stage, what making the plan took; `steps`: by which steps it came about.
     """
 
     machine: MachineProgram
@@ -70,3 +70,4 @@ class Sheet:
     extents: Mapping[str, int] = field(default_factory=dict[str, int])
     names: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+    steps: tuple[str, ...] = ()
