@@ -16,7 +16,7 @@ from treadle.rules.nests import fuse, permute, reindex, serialise, split
 from treadle.rules.plans import narrow, replan
 from treadle.rules.replanning import Replanning
 from treadle.rules.scans import gather
-from treadle.rules.schedules import fuse_siblings, inline, split_k, stage, tile
+from treadle.rules.schedules import dematerialise_all, fuse_siblings, inline, split_k, stage, tile
 from treadle.rules.scopes import fuse_scopes, move, specialise, split_scopes
 from treadle.rules.tiles import materialise
 
@@ -27,6 +27,7 @@ __all__ = [
     "Replanning",
     "apply",
     "dematerialise",
+    "dematerialise_all",
     "distribute",
     "factor",
     "fuse",

@@ -69,8 +69,16 @@ def fuse_siblings(d: Derivation, first: str, second: str) -> Derivation:
 
     *Errors*: those of `fuse_scopes`. Reads that may find something else stay.
     """
-    d = d.then(fuse_scopes, first, second)
-    for op in list(_region(d, first).body.ops):
+    return dematerialise_all(d.then(fuse_scopes, first, second), first)
+
+
+def dematerialise_all(d: Derivation, at: str) -> Derivation:
+    """What instances of the region `at` read of what they have just written, or read before, not read again: tiles that
+    nothing reads then are gone.
+
+    *Errors*: `rules/name`. Reads that may find something else stay.
+    """
+    for op in list(_region(d, at).body.ops):
         if isinstance(op, Load | Extract) and op.fill is None:
             try:
                 d = d.then(dematerialise, op.result.name)
