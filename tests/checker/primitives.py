@@ -34,7 +34,8 @@ HOPPER, AMPERE, CPU = ("cuda:sm_90a",), ("cuda:sm_80", "cuda:sm_90a"), ("cpu",)
 @dataclass(frozen=True)
 class Primitive:
     """`words`: what the text has of it; `rows`: those of the memory model that it rests on; `targets`: for which it is
-    emitted; `sizes`: extents to run it at (none: it is large, and runs elsewhere)."""
+    emitted; `sizes`: extents to run both texts at; `shows`: whether schedules find out the broken one (none does where
+    what is wrong is a matter of the hardware's limits, or of who runs first)."""
 
     name: str
     words: tuple[str, ...]
@@ -42,7 +43,8 @@ class Primitive:
     right: str
     wrong: str
     targets: tuple[str, ...]
-    sizes: tuple[tuple[str, int], ...] = ()
+    sizes: tuple[tuple[str, int], ...]
+    shows: bool = True
 
 
 def _without(text: str, *lines: str) -> str:
@@ -75,6 +77,8 @@ def primitives() -> tuple[Primitive, ...]:
     """All of them, in the order of the page."""
     runs = SHAPES["channel"](Draw(2, 1.0)).text
     rows, small = (("M", 3), ("N", 132)), (("M", 3), ("N", 50))
+    merged = (("K", 2), ("M", 33), ("N", 36))
+    products = (("M", 9), ("N", 16), ("K", 72))
     return (
         Primitive(
             "copies of threads, in groups", ("copy cp.async", "cpasync.commit", "cpasync.wait"),
@@ -96,35 +100,35 @@ def primitives() -> tuple[Primitive, ...]:
         ),
         Primitive(
             "boxes that an engine stores, in groups", ("copy tma.store", "bulk.commit", "bulk.wait"),
-            ("tma.store", "bulk.commit", "bulk.wait"), *_pattern("box_without_a_fence"), HOPPER,
+            ("tma.store", "bulk.commit", "bulk.wait"), *_pattern("box_without_a_fence"), HOPPER, products,
         ),
         Primitive(
             "runs that an engine loads and stores", ("copy bulk.load", "copy bulk.store"),
             ("bulk.load", "bulk.store"),
-            runs, _without(runs, "    sync bulk.wait (depth = 0) by elect\n"), HOPPER,
+            runs, _without(runs, "    sync bulk.wait (depth = 0) by elect\n"), HOPPER, (("M", 5), ("N", 40)),
         ),
         Primitive(
             "boxes that an engine adds", ("copy tma.add",), ("tma.add",),
-            ADDED, ADDED.replace("copy tma.add", "copy tma.store"), HOPPER, (("K", 2), ("M", 33), ("N", 36)),
+            ADDED, ADDED.replace("copy tma.add", "copy tma.store"), HOPPER, merged,
         ),
-        Primitive("boxes that leave the greater", ("copy tma.max",), ("tma.max",), *_merged("max"), HOPPER),
-        Primitive("boxes that leave the lesser", ("copy tma.min",), ("tma.min",), *_merged("min"), HOPPER),
+        Primitive("boxes that leave the greater", ("copy tma.max",), ("tma.max",), *_merged("max"), HOPPER, merged),
+        Primitive("boxes that leave the lesser", ("copy tma.min",), ("tma.min",), *_merged("min"), HOPPER, merged),
         Primitive(
             "boxes for several workgroups", ("multicast 3", "empty@(all)"), ("tma.multicast", "mbar.arrive.far"),
-            *_pattern("cluster_begins_apart"), HOPPER,
+            *_pattern("cluster_begins_apart"), HOPPER, rows,
         ),
         Primitive(
             "asynchronous products: groups, registers", ("wgmma.fence", "wgmma.commit", "wgmma.wait", "mma wgmma"),
             ("wgmma", "wgmma.fence", "wgmma.commit", "wgmma.wait"),
-            RING, _without(RING, "      sync wgmma.wait (depth = 0)\n"), HOPPER,
+            RING, _without(RING, "      sync wgmma.wait (depth = 0)\n"), HOPPER, products,
         ),
         Primitive(
             "registers dealt anew", ("setmaxnreg",), ("setmaxnreg",),
-            RING, RING.replace("(registers = 232)", "(registers = 240)"), HOPPER,
+            RING, RING.replace("(registers = 232)", "(registers = 240)"), HOPPER, products, False,
         ),
         Primitive(
             "named barriers", ("barrier.sync", "barrier.arrive"), ("barrier.sync", "barrier.arrive"),
-            *_pattern("named_barrier_counts_one_side"), HOPPER,
+            *_pattern("named_barrier_counts_one_side"), AMPERE, small,
         ),
         Primitive(
             "the barrier of a cluster", ("cluster.arrive", "cluster.wait"),
@@ -141,7 +145,7 @@ def primitives() -> tuple[Primitive, ...]:
         ),
         Primitive(
             "proxies and their fence", ("fence.proxy.async",), ("fence.proxy.async",),
-            *_pattern("box_without_a_fence"), HOPPER,
+            *_pattern("box_without_a_fence"), HOPPER, products,
         ),
         Primitive(
             "counters in global memory", ("if last",), ("counter.last",),
@@ -149,11 +153,12 @@ def primitives() -> tuple[Primitive, ...]:
         ),
         Primitive(
             "counters that tasks wait at, tickets", ("counter.add", "counter.wait", "over tickets"),
-            ("counter.add", "counter.wait", "tickets"), *_pattern("owner_waits_for_tasks_not_begun"), AMPERE,
+            ("counter.add", "counter.wait", "tickets"),
+            *_pattern("owner_waits_for_tasks_not_begun"), AMPERE, small, False,
         ),
         Primitive(
             "cooperative launches", ("grid.sync", "cooperative"), ("grid.sync", "launch.cooperative"),
-            meeting_text.text(), meeting_text.text(middle=""), AMPERE, (("M", 2), ("N", 5)),
+            meeting_text.text(), meeting_text.text(middle=""), AMPERE, (("M", 1), ("N", 34)),
         ),
         Primitive(
             "cooperative launches in clusters", ("cluster 2 cooperative",), ("launch.cooperative.clusters",),
@@ -162,7 +167,7 @@ def primitives() -> tuple[Primitive, ...]:
         Primitive(
             "dependent launches", ("dependent", "grid.wait", "grid.release"),
             ("launch.dependent", "grid.wait", "grid.release"),
-            *_pattern("dependent_launch_without_a_wait"), HOPPER,
+            *_pattern("dependent_launch_without_a_wait"), HOPPER, small,
         ),
         Primitive(
             "the barrier of a WebGPU workgroup", ("workgroup.barrier",), ("workgroup.barrier",),
@@ -170,7 +175,7 @@ def primitives() -> tuple[Primitive, ...]:
         ),
         Primitive(
             "tasks of CPU workers", ("over workers",), ("tasks", "workers"),
-            *_pattern("lanes_never_combined"), CPU,
+            *_pattern("lanes_never_combined"), CPU, small,
         ),
         Primitive(
             "gangs of CPU workers", ("gang.sync", "over gangs"), ("gang.sync", "gangs"),
@@ -178,6 +183,6 @@ def primitives() -> tuple[Primitive, ...]:
         ),
         Primitive(
             "tiles of a CPU", ("amx.config", "amx.release"), ("amx.config", "amx.release"),
-            _tiles(), re.sub(r" *sync amx.config[^\n]*\n", "", _tiles()), CPU,
+            _tiles(), re.sub(r" *sync amx.config[^\n]*\n", "", _tiles()), CPU, products,
         ),
     )  # fmt: skip

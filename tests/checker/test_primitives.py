@@ -29,8 +29,8 @@ def test_a_text_is_verified_and_its_broken_twin_is_not(p: Primitive) -> None:
     verdict = check(parse_machine(p.right))
     assert verdict.status == "verified", str(verdict)
     assert check(parse_machine(p.wrong)).status != "verified"
-    if p.sizes:
-        assert try_machine(p.right, p.name, dict(p.sizes), 0, 2).clean
+    assert try_machine(p.right, p.name, dict(p.sizes), 0, 2).clean
+    assert try_machine(p.wrong, p.name, dict(p.sizes), 0, 4).clean != p.shows
 
 
 @pytest.mark.parametrize("p", [p for p in primitives() if p.targets], ids=lambda p: p.name)

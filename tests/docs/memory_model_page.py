@@ -32,8 +32,8 @@ run on an H200: counts stand at the end. Made by
 PRIMITIVES = """## Primitives
 
 Every primitive of synchronisation in use or planned: each has a machine text that the judge verifies, a broken
-twin that is not verified, and code for the targets named, which is assembled; the small ones are simulated there, the
-plans with engines and products in tests of their targets
+twin that is not verified, and code for the targets named, which is assembled; both texts are simulated, and schedules
+find out the broken ones, two apart (registers beyond the budget, an owner whose tasks may not have begun)
 ([the texts](../tests/checker/primitives.py), [the test](../tests/checker/test_primitives.py)). *Status* is the weakest
 of its rows. Tensor maps are parameters of launches that the host encodes: no statement can change one, so
 `fence.proxy.tensormap` is no word of machine text, and a store to a map is refused.
