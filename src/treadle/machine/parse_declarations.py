@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from treadle.algebra.expr import Expr
@@ -189,41 +190,27 @@ def _unit(tokens: MachineTokens) -> Fact:
     return fact
 
 
-def _disjoint(tokens: MachineTokens) -> Fact:
+def _pair(fact: Callable[[str, str], Fact], tokens: MachineTokens) -> Fact:
     first = tokens.name("a tensor")
     tokens.expect(",")
-    fact = Disjoint(first, tokens.name("a tensor"))
+    second = tokens.name("a tensor")
     tokens.expect(")")
-    return fact
+    return fact(first, second)
 
 
-def _same(tokens: MachineTokens) -> Fact:
-    first = tokens.name("a tensor")
-    tokens.expect(",")
-    fact = Same(first, tokens.name("a tensor"))
+def _tensor(fact: Callable[[str], Fact], tokens: MachineTokens) -> Fact:
+    name = tokens.name("a tensor")
     tokens.expect(")")
-    return fact
-
-
-def _injective(tokens: MachineTokens) -> Fact:
-    fact = Injective(tokens.name("a tensor"))
-    tokens.expect(")")
-    return fact
-
-
-def _absent(tokens: MachineTokens) -> Fact:
-    fact = Absent(tokens.name("a tensor"))
-    tokens.expect(")")
-    return fact
+    return fact(name)
 
 
 FACTS: dict[str, Callable[[MachineTokens], Fact]] = {
     "align": _align,
     "pitch": _pitch,
     "unit": _unit,
-    "disjoint": _disjoint,
-    "same": _same,
-    "injective": _injective,
-    "absent": _absent,
+    "disjoint": partial(_pair, Disjoint),
+    "same": partial(_pair, Same),
+    "injective": partial(_tensor, Injective),
+    "absent": partial(_tensor, Absent),
 }
 """Facts of a guard that begin with a word, by that word."""

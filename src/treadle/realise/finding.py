@@ -119,10 +119,32 @@ class _Finder:
         return nested and all(a.kind == "each" and not a.reversed for a in region.args)
 
     def contractions(self, region: Region, loop: Region | None) -> Stream:
+        """The contractions of a region's body, or of the loop's in it, as a stream."""
         body = region.body if loop is None else loop.body
         ops = [op for op in body.ops if isinstance(op, Mma)]
         if not ops:
             raise Refusal("there is no contraction")
+        row, boxed = self.rows(region, loop, ops)
+        block = None if loop is None else next((a for a in loop.args if a.kind == "block"), None)
+        step = self.whole_step(ops) if block is None else block.part
+        stream = Stream(self.program, region, loop, row, step, more_rows=tuple(boxed[:-1]), around=self.around)
+        if any(a.kind == "each" for a in stream.told):
+            raise Refusal("single coordinates of a range that an instance tells")
+        if stream.columns in stream.told or any(a in stream.told for a in stream.more_rows):
+            raise Refusal("a range that an instance tells is not that of the rows")
+        if loop is not None and block is None:
+            carried = {v.name for v in loop.carried}
+            stream.walked = all(op.acc.name in carried for op in ops)
+            if len(loop.args) > 1 and not stream.walked:
+                raise Refusal("contractions along several dimensions do not add in place")
+        self.batched(stream, body.ops)
+        if (loop is None or stream.walked) and len(stream.batches) > 1:
+            raise Refusal("one contraction needs the result of another along the whole of a dimension")
+        stream.tiles = list(self.tiles.values())
+        return stream
+
+    def rows(self, region: Region, loop: Region | None, ops: list[Mma]) -> tuple[RegionArg | Whole, list[RegionArg]]:
+        """What lies along the rows of accumulators, and the block arguments of whose boxes it is the last."""
         blocks = [a for a in region.args if a.kind == "block"]
         if any(a.size is not None or a.reversed for a in (*blocks, *(() if loop is None else loop.args))):
             raise Refusal("a block size is fixed by the program, or a region runs backwards")
@@ -143,27 +165,20 @@ class _Finder:
         order = [p for p in ops[0].result.type.axes if any(p == a.part for a in rows)]
         if self.turned and len(order) < 2:
             raise Refusal("the results do not have two block arguments")
-        row = next(a for a in rows if a.part == order[1 if self.turned else 0])
-        block = None if loop is None else next((a for a in loop.args if a.kind == "block"), None)
-        if block is None:
-            # An iteration contracts the whole of a dimension.
-            step = next((a for a in ops[0].b.type.axes if a.dim in ops[0].contracted), None)
-            if step is None or any(step not in op.a.type.axes for op in ops):
-                raise Refusal("the contractions do not go along one dimension")
-        else:
-            step = block.part
-        stream = Stream(self.program, region, loop, row, step, more_rows=tuple(boxed[:-1]), around=self.around)
-        if any(a.kind == "each" for a in stream.told):
-            raise Refusal("single coordinates of a range that an instance tells")
-        if stream.columns in stream.told or any(a in stream.told for a in stream.more_rows):
-            raise Refusal("a range that an instance tells is not that of the rows")
-        if loop is not None and block is None:
-            carried = {v.name for v in loop.carried}
-            stream.walked = all(op.acc.name in carried for op in ops)
-            if len(loop.args) > 1 and not stream.walked:
-                raise Refusal("contractions along several dimensions do not add in place")
+        return next(a for a in rows if a.part == order[1 if self.turned else 0]), boxed
+
+    def whole_step(self, ops: list[Mma]) -> Part:
+        """The dimension of which an iteration contracts the whole."""
+        step = next((a for a in ops[0].b.type.axes if a.dim in ops[0].contracted), None)
+        if step is None or any(step not in op.a.type.axes for op in ops):
+            raise Refusal("the contractions do not go along one dimension")
+        return step
+
+    def batched(self, stream: Stream, ops: list[Op]) -> None:
+        """The contractions of a body in batches, none of which needs another one of its own; their tiles know the
+        last batch that reads them."""
         last: Op | None = None
-        for op in body.ops:
+        for op in ops:
             if isinstance(op, PURE):
                 continue
             if isinstance(op, Mma):
@@ -172,15 +187,11 @@ class _Finder:
                     stream.batches.append([])
                 stream.batches[-1].append(self.contraction(op, stream))
             last = op
-        if (loop is None or stream.walked) and len(stream.batches) > 1:
-            raise Refusal("one contraction needs the result of another along the whole of a dimension")
         for number, batch in enumerate(stream.batches):
             for one in batch:
                 for tile in (one.left_tile, one.right_tile, *one.raw):
                     if tile is not None:
                         tile.last = number
-        stream.tiles = list(self.tiles.values())
-        return stream
 
     def boxed(self, blocks: list[RegionArg], ops: list[Mma]) -> list[RegionArg]:
         """The block arguments that are axes of one operand of every contraction and of its result, in the order of the
