@@ -7,12 +7,13 @@ two lanes exchanged does not.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
 
 from treadle.algebra.bits import BitLayout, pack
-from treadle.algebra.layouts import Layout, compose, divide
+from treadle.algebra.layouts import Layout, Swizzle, compose, divide
 
 Row = tuple[Layout, Callable[[int, int], tuple[int, int]], int, int]
 
@@ -142,6 +143,42 @@ def test_one_nest_binds_operands_that_lie_unalike() -> None:
         assert rows == {lane // 4, lane // 4 + 8} and columns == {lane // 4}
         assert {a(lane=lane, value=v)["col"] for v in range(8)} == {b(lane=lane, value=v)["row"] for v in range(4)}
     assert pack(a.ins, {"lane": 31, "value": 7}) == 255
+
+
+Place = tuple[int, int] | int
+
+
+def held(row: Row) -> dict[tuple[int, int], Place]:
+    """Where the instruction has each element: (thread, value)."""
+    layout, _, rows, _ = row
+    threads = layout[0].size
+    at = {layout(t + threads * v): (t, v) for t in range(threads) for v in range(layout[1].size)}
+    return {(x % rows, x // rows): place for x, place in at.items()}
+
+
+def swizzled(columns: int, depth: int) -> dict[tuple[int, int], Place]:
+    """B in shared memory, of 16-bit elements: a row of 128 bytes a column, in chunks of 16 bytes that are swizzled."""
+    swizzle = Swizzle(3, 4, 3)
+    return {(k, n): swizzle(128 * n + 2 * k) for k in range(depth) for n in range(columns)}
+
+
+def test_the_same_nest_is_bound_to_the_instruction_of_a_warp_and_to_that_of_a_warpgroup() -> None:
+    """Operands and accumulator lie unalike, in registers and in memory; the nest only asks where an element is."""
+    left = fragment(((4, 128), (8, 1), (4, 16)), ((2, 64), (2, 8), (2, 512)))
+    group: Row = (left, lambda t, v: (0, 0), 64, 16)
+    bound = {
+        "mma.m16n8k16": (held(ROWS["mma.m16n8k16 a"]), held(ROWS["mma.m16n8k16 b"]), held(ROWS["mma.m16n8k16 c"])),
+        "wgmma.m64n64k16": (held(group), swizzled(64, 16), held(ROWS["wgmma.m64n64k16"])),
+    }
+    dice = random.Random(1)
+    for name, (a, b, c) in bound.items():
+        assert all(len(set(where.values())) == len(where) for where in (a, b, c)), name
+        x, y = ({at: dice.randint(-9, 9) for at in where} for where in (a, b))
+        registers, memory = ({where[at]: n for at, n in values.items()} for where, values in ((a, x), (b, y)))
+        found = {c[i, j]: sum(registers[a[i, k]] * memory[b[k, j]] for k in range(16)) for i, j in c}
+        assert found == {place: sum(x[i, k] * y[k, j] for k in range(16)) for (i, j), place in c.items()}, name
+        # what a thread of the accumulator adds up comes from rows that it, or another lane of its row, holds
+        assert {t // 32 for t, _ in c.values()} == {t // 32 for t, _ in a.values()}
 
 
 def _bits(row: Row, values: int) -> dict[str, list[dict[str, int]]]:
