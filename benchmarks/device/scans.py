@@ -30,7 +30,7 @@ from treadle import lib  # noqa: E402
 from treadle.driver.cuda_variant import CudaBound  # noqa: E402
 from treadle.driver.variants import load  # noqa: E402
 from treadle.plan.family import Axis  # noqa: E402
-from treadle.targets.cuda.scanned import ScannedRows  # noqa: E402
+from treadle.targets.cuda.rows import Rows  # noqa: E402
 
 Job = tuple[str, str, int, int, dict[str, Any], dict[str, Any] | None]
 """Kernel, dtype, rows, columns, staged arguments, settings of the family."""
@@ -114,10 +114,10 @@ def like(job: Job) -> list[Any]:
 def planned(job: Job) -> tuple[Any, dict[str, Any]]:
     """A plan's record and what is said of it."""
     name, _, _, _, staged, point = job
-    axes = ScannedRows.axes
+    axes = Rows.axes
     if point is not None:
         told = {**PLAIN, **point}
-        ScannedRows.axes = lambda self, program, facts: [Axis(k, (v,)) for k, v in told.items()]
+        Rows.axes = lambda self, program, facts: [Axis(k, (v,)) for k, v in told.items()]
     began = time.perf_counter()
     try:
         kernel = td.kernel(getattr(lib, name).definition.fn)
@@ -127,7 +127,7 @@ def planned(job: Job) -> tuple[Any, dict[str, Any]]:
     except Exception as error:
         return None, {"error": f"{type(error).__name__}: {error}"[:800]}
     finally:
-        ScannedRows.axes = axes
+        Rows.axes = axes
 
 
 def jobs(what: list[str]) -> list[tuple[str, Job]]:

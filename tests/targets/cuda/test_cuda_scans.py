@@ -17,7 +17,7 @@ from treadle.machine.form import MachineProgram, Scan
 from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
 from treadle.plan.facts import CallFacts, contiguous
-from treadle.targets.cuda.scanned import ScannedRows
+from treadle.targets.cuda.scanned import scanned_rows
 
 M, N, T = td.dims("M N T")
 
@@ -55,7 +55,7 @@ def expanded(kernel: td.Kernel, dtype: td.DType, **staged: Any) -> Program:
 def built(source: Program, sizes: dict[str, int], aligned: int = 64, **point: Any) -> MachineProgram:
     plain = contiguous(source, "cuda:sm_90a", sizes)
     facts = CallFacts(plain.target, plain.extents, plain.unit, dict.fromkeys(plain.aligned, aligned))
-    family = ScannedRows()
+    family = scanned_rows()
     assert family.admits(source, facts) == []
     way = family.derivation(source, facts, point)
     assert way is not None and all(v.status == "verified" for v in validate_derivation(way.programs, way.steps))

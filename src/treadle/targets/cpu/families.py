@@ -17,7 +17,7 @@ from treadle.targets.cpu.contraction import TiledContraction, TiledRegions
 from treadle.targets.cpu.folded import FoldedProducts
 from treadle.targets.cpu.rates import rates
 from treadle.targets.cpu.shape import shape_of
-from treadle.targets.cpu.split import SplitSweep
+from treadle.targets.cpu.split import split_sweep
 
 
 class Universal:
@@ -49,4 +49,4 @@ class Universal:
 
 def families() -> list[Family[MachineProgram]]:
     """All families of the CPU target."""
-    return [SplitSweep(), TiledContraction(), TiledRegions(), FoldedProducts(), SumsInLanes(), Universal()]
+    return [split_sweep(), TiledContraction(), TiledRegions(), FoldedProducts(), SumsInLanes(), Universal()]

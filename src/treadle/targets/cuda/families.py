@@ -6,11 +6,11 @@ from treadle.machine.form import MachineProgram
 from treadle.plan.family import Family
 from treadle.targets.cuda.blocks import Blocks
 from treadle.targets.cuda.parted import PartedStreams
-from treadle.targets.cuda.scanned import ScannedRows
+from treadle.targets.cuda.scanned import scanned_rows
 from treadle.targets.cuda.universal import Universal
 from treadle.targets.cuda.warps import Warps
 
 
 def families() -> list[Family[MachineProgram]]:
     """All families of the CUDA targets."""
-    return [PartedStreams(), Warps(), Blocks(), ScannedRows(), Universal()]
+    return [PartedStreams(), Warps(), Blocks(), scanned_rows(), Universal()]
