@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isinf
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tests.marks import assembled
 from tests.realise.texts import linear as transposed
 from tests.realise.texts import program
 from tests.targets.cuda.cuda_kit import clean, tried
+from tests.targets.cuda.test_cuda_streams import halves, read
 
 import treadle as td
 from treadle import f64, i64
@@ -140,3 +142,15 @@ def test_products_of_64_bits_take_two_registers(kind: Any) -> None:
     plan = plain.plan(*(td.like(kind, 4095, 4095),) * 3, acc=kind, target="cuda:sm_90a")
     assert plan.decisions.family == "blocks" and plan.check().status == "verified"
     clean(plan.program)
+
+
+def test_points_that_the_assembler_would_spill_are_none() -> None:
+    """Functions of 256 columns of results; two workgroups a multiprocessor with blocks 64 deep."""
+    source = read(halves(transposed("bf16", gelu=True)))
+    facts = contiguous(source, "cuda:sm_90a", {"M": 4096, "N": 4096, "K": 4096})
+    family = Warps()
+    assert family.admits(source, facts) == []
+    one = {"rows": 128, "columns": 256, "step": 32, "versions": 3, "raster": "panels", "resident": 1}
+    two = one | {"columns": 128, "resident": 2}
+    costs = [family.cost(source, facts, p).total for p in (one, one | {"columns": 128}, two, two | {"step": 64})]
+    assert [isinf(c) for c in costs] == [True, False, False, True]

@@ -50,6 +50,10 @@ APART = 90.0
 OWN = 40
 """Registers of a thread beside accumulators and operands."""
 
+WIDE, LONG = 64, 4
+"""More of them where results of 256 columns pass through functions, and where two workgroups share the registers and
+blocks are 64 deep (assembled: 16 and 8 bytes spilled without them)."""
+
 MOST = 1 << 30
 """Extents up to here are told to the emitter, where a call has no larger ones."""
 
@@ -183,6 +187,8 @@ class Warps:
             filled += self.kept(stream, tile, point) * step * tile.value.type.dtype.bits / 8
         room = sum(n for _, n in self.room(stream, point))
         shared = target(facts).shared_bytes
+        held += WIDE if columns > 128 and self.functions(shape) else 0
+        held += LONG if resident > 1 and step > 32 else 0
         if held + OWN > (248 if resident == 1 else 128) or resident * (room + RESERVED) > shared + RESERVED:
             return CostVector(compute=inf)
         issue = (loads + CHUNKS * filled / 512 + 8 * APART) / 4
@@ -194,6 +200,10 @@ class Warps:
         again = tasks * ceil(depth / step) * filled
         memory = max(shape.bytes() / rate.memory, again / rate.cache / 1.6)
         return CostVector(compute=total / rate.clock, memory=memory, launch=rate.launch)
+
+    def functions(self, shape: Shape) -> bool:
+        """Whether results pass through functions of many instructions."""
+        return any(isinstance(op, Elementwise) and shape.weight(op) >= 8 for op in shape.program.body.walk())
 
     def kept(self, stream: Stream, tile: Tile, point: Point) -> int:
         """Rows or columns of a block of an operand."""
