@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf, isinf, prod
 
-from treadle.algebra.expr import Constraint
 from treadle.analysis.uses import PURE, Uses, flat_subs
 from treadle.base.errors import LimitError, UserError
-from treadle.ir.core import Program, Region, Sub, Value
-from treadle.ir.guard import Bound, Divisible, Fact, Guard
+from treadle.ir.core import Program, Region, Value
+from treadle.ir.guard import Divisible, Fact, Guard
 from treadle.ir.ops.access import Extract, Insert, Load
 from treadle.ir.ops.fold import Mma, Reduce
 from treadle.machine.form import MachineProgram
@@ -28,7 +27,6 @@ from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Need, Point, Setting
 from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices, NotLowered
-from treadle.realise.finding import MOST_AXES
 from treadle.realise.pieces import one_after_another
 from treadle.realise.ring import Stream, row_of
 from treadle.realise.rows import Stripe, over_lanes
@@ -41,6 +39,7 @@ from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.rows import Along, along
 from treadle.targets.cuda.shape import Shape, remembered, shape_of
+from treadle.targets.cuda.stream_before import across, beside, contracting, copied_as_is, kept_first, small
 from treadle.targets.cuda.stream_cost import strided, taken_apart
 from treadle.targets.cuda.stream_facts import chained, copied, depth_of, fetched, holds, strongest
 from treadle.targets.cuda.streams import Streams
@@ -457,66 +456,8 @@ class PartedStreams(Streams):
         )
 
 
-def kept_first(way: Derivation, value: Value) -> Derivation:
-    """A value made by a region of its own, with what it needs of the regions around it computed there again. *Errors*:
-    those of the rules."""
-    uses = Uses(way.program)
-    home = uses.home[id(uses.definition[value.name])]
-    owner = uses.owner.get(id(home))
-    todo, again = [value], list[Value]()
-    while todo:
-        op = uses.definition.get(todo.pop().name)
-        if not isinstance(op, PURE) or op.result in again:
-            continue
-        if uses.home[id(op)] is not home and uses.home[id(op)] is not way.program.body:
-            again.append(op.result)
-        todo += uses.direct(op)
-    for block in [b for op in way.program.body.walk() for b in op.blocks]:
-        for op in reversed(block.ops):
-            if isinstance(owner, Region) and any(v in again for v in op.results):
-                way = way.then(recompute, op.result.name, owner.name)
-    return way.then(materialise, value.name, rank=MOST_AXES)
-
-
-def copied_as_is(stream: Stream, value: Value) -> bool:
-    """Whether engines copy an operand from where it is, boxes at shifted coordinates for one."""
-    sides = [(c.left, c.left_tile) for c in stream.contractions] + [
-        (c.right, c.right_tile) for c in stream.contractions
-    ]
-    return all(tile is not None for one, tile in sides if one.name == value.name)
-
-
-def across(op: Load, shape: Shape) -> bool:
-    """Whether neighbours of what is loaded are no neighbours in memory: single coordinates are what is contiguous."""
-    unit = [op.subs[axis] for axis in range(len(op.subs)) if (op.tensor.name, axis) in shape.facts.unit]
-    return bool(unit) and all(isinstance(s, Sub) and s.index is not None for s in unit)
-
-
 _parts: list[tuple[Shape, int, Parts | str]] = []
 _prepared: list[tuple[Shape, Parts]] = []
 _ways: list[tuple[Shape, list[tuple[str, Shape]]]] = []
 _axes: list[tuple[Shape, list[Axis]]] = []
 _costed: list[tuple[Shape, CostVector | None]] = []
-
-
-def small(shape: Shape) -> list[Fact]:
-    """That coordinates fit 32 bits, factors of products too, where a call has no larger ones: tasks of a few elements
-    a thread are found by quotients."""
-    dims = [d for d in shape.program.dims if not d.factors and d.extent.constant is None]
-    factors = {f.name for d in shape.program.dims for f in d.factors}
-    bounds = [Bound(Constraint((1 << (24 if d.name in factors else 30)) - d.extent)) for d in dims]
-    return [b for b in bounds if holds(b, shape)]
-
-
-def contracting(shape: Shape) -> str:
-    """The one region that contracts, of a program of several; "" where there is no such thing."""
-    regions = [op for op in shape.program.body.ops if isinstance(op, Region)]
-    if len(regions) < 2 or any(not isinstance(op, (Region, *PURE)) for op in shape.program.body.ops):
-        return ""
-    found = [r for r in regions if any(isinstance(op, Mma) for op in r.body.walk())]
-    return shape.names[id(found[0])] if len(found) == 1 else ""
-
-
-def beside(shape: Shape, region: Region) -> list[Region]:
-    """The other regions of the program."""
-    return [op for op in shape.program.body.ops if isinstance(op, Region) and op is not region]
