@@ -32,8 +32,8 @@ from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import asked_for, pins_refused
 from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
-from treadle.targets.cuda.stream_cost import RESERVED
 from treadle.targets.cuda.stream_facts import engine_facts, holds, strongest, wide_access
+from treadle.targets.cuda.stream_rates import RESERVED
 
 REACHED = 0.62
 """Of the tensor cores' rate, what the contractions of warps reach where those of warpgroups reach all of it."""
