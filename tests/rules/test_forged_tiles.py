@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pytest
 
 import treadle as td
 from treadle.checker.derivation import validate
@@ -14,6 +15,7 @@ from treadle.ir.paths import paths
 from treadle.ir.printer import print_program
 from treadle.plan.steps import Step
 from treadle.rules import Derivation, factor, materialise
+from treadle.rules.refusals import FormUnsupported
 
 from . import kernels
 
@@ -160,8 +162,21 @@ def _like(**tensors: int) -> list[object]:
 def test_what_is_promised_in_instances_that_there_are() -> None:
     """Without columns the source reads nothing by what is promised; a tile of all rows would be filled all the same."""
     before = gathered.program(*_like(G=1, X=1, Y=2))
-    d = Derivation(before).then(materialise, "%x", APART)
-    assert "for each n" in validate(before, d.steps[0], d.program).reason
+    with pytest.raises(FormUnsupported, match="promised to be inside only where an instance reads it"):
+        materialise(before, "%x")
+    made = (
+        "    %t: f32[M] = full uninitialised\n"
+        "    region R0_x parallel (m_1 in M each) carry (%t.1: f32[M] = %t) -> (%t.2)\n"
+        "      %9: i64[] = load G[m_1]\n"
+        "      %y: f32[] = load X[in_range(%9())]\n"
+        "      %t.3: f32[M] = insert %t.1[m_1] = %y\n"
+        "      yield %t.3\n"
+    )
+    access = "      %0: i64[] = load G[m]\n      %x: f32[] = load X[in_range(%0())]\n"
+    after = edited(before, ("    region R0 ", f"{made}    region R0 "), (access, "      %x: f32[] = extract %t.2[m]\n"))
+    places = {"0": "2", "0.0.0": None, "0.0.1": None, "0.0.2": "2.0.1", "0.0.3": "2.0.2", "0.0.4": "2.0.3"}
+    step = Step("materialise", {"value": "%x", "disjoint": APART}, tuple(places.items()))
+    assert "for each n" in validate(before, step, after).reason
     before = gathered_each.program(*_like(G=1, X=1, Y=2))
     d = Derivation(before).then(materialise, "%x", APART)
     assert validate(before, d.steps[0], d.program).status == "verified"
@@ -203,3 +218,28 @@ def test_factors_of_an_axis_are_of_the_same_instance() -> None:
     assert validate(before, step, forged).status != "verified"
     forged = edited(made, ("[{i, j}, K]", "[{i, i}, K]"))
     assert validate(before, step, forged).status != "verified"
+
+
+@td.kernel
+def twice(X: td.Tensor[N], Y: td.Out[N], Z: td.Out[N]):
+    for n in td.parallel(N):
+        Y[n] = (X[n] + 1.0) * (X[n] + 1.0)
+        Z[n] = X[n] + 2.0
+
+
+def test_a_value_that_is_made_like_another_one() -> None:
+    """What the instances make twice is one value in a comparison; what only looks like it is none."""
+    before = kernels.program(twice)
+    adds = [op.result.name for op in before.body.walk() if getattr(op, "fn", "") == "add"]
+    assert len(adds) == 3
+    for value in adds:
+        d = Derivation(before).then(materialise, value)
+        assert validate(before, d.steps[0], d.program).status == "verified"
+        text = print_program(d.program)
+        head, kept, rest = text.partition("R0_kept")
+        made, region, others = rest.partition("region R0 ")
+        for old, new in (("full 1.0", "full 2.0"), ("full 2.0", "full 1.0"), ("add", "mul")):
+            if old in made:
+                other = parse_program(head + kept + made.replace(old, new) + region + others, "a forgery")
+                verdict = validate(before, d.steps[0], other)
+                assert verdict.status == "rejected", f"{value}, {old} as {new}: {verdict}"

@@ -47,9 +47,11 @@ def materialise(
     _sources(d, block, wanted, kept)
     front = _Front(d, op, kept)
     used = _symbols(wanted, kept)
+    wider = False
     for arg in [a for r in chain for a in r.args if used & {a.name, f"{a.name}.start", f"{a.name}.stop"}]:
         if front.takes(arg):  # elements beside a range are computed too
-            wanted = [y for x in wanted for y in _inside(d, x)]
+            wider, wanted = True, [y for x in wanted for y in _inside(d, x)]
+    _promises(d, wanted, wider or len(front.args) < sum(len(r.args) for r in chain), op)
     blank, region, read = front.made(wanted, chain[0].name, rank)
     block.ops[place] = read
     outer, at = d.home(chain[0])
@@ -57,6 +59,20 @@ def materialise(
     while d.drop(idle):  # what was idle before is none of this step
         pass
     return d.finish()
+
+
+def _promises(d: Draft, wanted: list[Op], more: bool, op: Op) -> None:
+    """What an access promises holds in the instances that the source has, of which there may be none where the new
+    region has some (`more`). *Errors*: `rules/form`."""
+    for x in Block(wanted).walk() if more else ():
+        if isinstance(x, Load | Extract | Insert) and any(s.promised for s in flat_subs(x.subs)):
+            raise d.no(
+                FormUnsupported,
+                f"{named(x)} of {x.results[0]} is promised to be inside only where an instance reads it",
+                "a promise for each instance of the region that would keep the value",
+                "give the access a fill instead of a promise",
+                op,
+            )
 
 
 def _kept(d: Draft, value: str, idle: set[str]) -> tuple[Op, Value, list[Region]]:
