@@ -20,7 +20,7 @@ _CHAPTERS = {
         *("bits_of_layout", "bits_of_placement", "layout_of_bits", "layout_of_placement", "layout_of_tasks"),
         *("placement_of_bits", "placement_of_layout"),
     ),
-    "emission": ("Emission", "emission"),
+    "emission": ("Emission",),  # its function has the name of the file, which is a name of this package too
     "layouts": (
         *("Layout", "LayoutUndefined", "Swizzle", "blocked", "coalesce", "common_vector", "complement", "compose"),
         *("divide", "left_inverse", "multiply", "raked", "right_inverse", "row_major"),
