@@ -127,7 +127,10 @@ def grouping(found: Contraction) -> tuple[str, ...]:
     """Atoms for the formats of a contraction that take several contracted coordinates at once."""
     op = found.op
     formats = op.a.type.dtype.name, op.b.type.dtype.name, op.result.type.dtype.name
-    return {("bf16", "bf16", "f32"): ("amx.tdpbf16ps", "dpbf16"), ("i8", "i8", "i32"): ("dpbssd",)}.get(formats, ())
+    return _GROUPS.get(formats, ())
+
+
+_GROUPS = {("bf16", "bf16", "f32"): ("amx.tdpbf16ps", "dpbf16"), ("i8", "i8", "i32"): ("dpbssd",)}
 
 
 class Blocking:
@@ -136,6 +139,8 @@ class Blocking:
     def __init__(self, shape: Shape, block: Block) -> None:
         self.shape = shape
         self.block = block
+        self._folded: dict[int, tuple[Dim, ...]] = {}
+        self._cuts: Mapping[str, int] | None = None
         self.roles = [r for c in shape.contractions if (r := roles(shape, c, block.lane)) is not None]
         self.lanes = tuple(dict.fromkeys(r.lane.name for r in self.roles))
         self.deep = {d.name for r in self.roles for d in self.folded(r)}
@@ -143,7 +148,13 @@ class Blocking:
 
     def folded(self, role: Roles) -> tuple[Dim, ...]:
         """Every dimension that a contraction sums over, in its statement or by iterations."""
-        return (*role.found.contracted, *self.shape.contracted_by_region(role.found))
+        known = self._folded.get(id(role.found))
+        if known is None:
+            known = self._folded[id(role.found)] = (
+                *role.found.contracted,
+                *self.shape.contracted_by_region(role.found),
+            )
+        return known
 
     def tiles(self) -> dict[str, int]:
         """Slots of the register block along each dimension."""
@@ -189,8 +200,13 @@ class Blocking:
         found = [self.shape.owner(r.found.op) for r in self.roles]
         return list(dict.fromkeys(r for r in found if r is not None and r.kind != "parallel"))
 
-    def cuts(self) -> dict[str, int]:
+    def cuts(self) -> Mapping[str, int]:
         """Block sizes of region arguments."""
+        if self._cuts is None:
+            self._cuts = self._cut()
+        return self._cuts
+
+    def _cut(self) -> dict[str, int]:
         wrapped = self.wrapped()
         shares = self.shares()
         ordered: dict[str, int] = {}

@@ -193,7 +193,7 @@ class Contracting(ABC):
             return CostVector(compute=inf)
         if not point["packed"] and str(point["atom"]).startswith("amx"):
             return CostVector(compute=inf)
-        work = self.work(shape, self.block(shape, point), rate)
+        work = self.work(shape, point, rate)
         even = evenness(work.tasks, workers)
         return CostVector(
             compute=work.compute / even,
@@ -203,15 +203,32 @@ class Contracting(ABC):
             launch=(rate.fork if workers > 1 else 0.0) + prod(map(len, work.tasks)) / workers * rate.task,
         )
 
-    def work(self, shape: Shape, block: Block, rate: Rates) -> Work:
-        """What one worker would do in all, remembered for other numbers of workers."""
-        known = shape.known.get(block)
-        if isinstance(known, Work):
-            return known
-        blocking = Blocking(shape, block)
+    def work(self, shape: Shape, point: Point, rate: Rates) -> Work:
+        """What one worker would do in all, remembered for other numbers of workers, and for sizes that are all one."""
+        lane, columns, outer, inner = str(point["lanes"]), int(point["columns"]), int(point["outer"]), int(point["inner"])
+        most = self.most(shape, lane)
+        outer, inner = min(outer, most), min(inner, filled_to(most, columns))
+        key = (lane, columns, outer, inner, *(point[n] for n in ("deep", "held", "shared", "packed", "atom")))
+        known = shape.known.get(key)
+        if not isinstance(known, Work):
+            block = self.block(shape, {**point, "outer": outer, "inner": inner})
+            known = shape.known[key] = self.worked(Blocking(shape, block), rate)
+        return known
+
+    def most(self, shape: Shape, lane: str) -> int:
+        """The largest extent of what blocks cut into rows and lanes: sizes beyond it are all one."""
+        known = shape.known.get(("most", lane))
+        if not isinstance(known, int):
+            found = [r for c in shape.contractions if (r := roles(shape, c, lane)) is not None]
+            dims = [d for r in found for d in (r.lane, r.row) if d is not None]
+            known = shape.known["most", lane] = max((shape.extent(d) for d in dims), default=1) or 1
+        return known
+
+    def worked(self, blocking: Blocking, rate: Rates) -> Work:
+        """The work of a block."""
+        shape = blocking.shape
         crowd = self.footprint(blocking) / rate.l2
         if crowd > HAND.crowded or blocking.local_bytes() > rate.local:
-            shape.known[block] = Work(inf, 0.0, 0.0, [])
             return Work(inf, 0.0, 0.0, [])
         compute = cache = packing = 0.0
         for role in blocking.roles:
@@ -221,9 +238,7 @@ class Contracting(ABC):
         # Values that go from one orientation to another are folded across lanes and read one by one.
         crossing = HAND.crossing if mixed(shape) and len(blocking.lanes) > 1 else 1.0
         compute += crossing * shape.pointwise_work / rate.lanes / rate.simple + self.turned(blocking, rate)
-        made = Work(compute, cache * max(1.0, crowd), packing, self.tasks(blocking))
-        shape.known[block] = made
-        return made
+        return Work(compute, cache * max(1.0, crowd), packing, self.tasks(blocking))
 
     def footprint(self, blocking: Blocking) -> float:
         """Bytes of blocks that an instance works on."""
