@@ -205,7 +205,12 @@ class Contracting(ABC):
 
     def work(self, shape: Shape, point: Point, rate: Rates) -> Work:
         """What one worker would do in all, remembered for other numbers of workers, and for sizes that are all one."""
-        lane, columns, outer, inner = str(point["lanes"]), int(point["columns"]), int(point["outer"]), int(point["inner"])
+        lane, columns, outer, inner = (
+            str(point["lanes"]),
+            int(point["columns"]),
+            int(point["outer"]),
+            int(point["inner"]),
+        )
         most = self.most(shape, lane)
         outer, inner = min(outer, most), min(inner, filled_to(most, columns))
         key = (lane, columns, outer, inner, *(point[n] for n in ("deep", "held", "shared", "packed", "atom")))
