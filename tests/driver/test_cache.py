@@ -14,7 +14,7 @@ from tests.driver import kernels as k
 
 import treadle as td
 from treadle.driver import record as records
-from treadle.driver import specialisation as module
+from treadle.driver import settling
 from treadle.driver.record import Record, fetch, keep, record_key
 
 PROGRAM = """
@@ -91,8 +91,8 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path) -> None:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Record:
     kept: list[Record] = []
-    monkeypatch.setattr(module, "keep", lambda key, record: kept.append(record))
-    monkeypatch.setattr(module, "fetch", lambda key: None)
+    monkeypatch.setattr(settling, "keep", lambda key, record: kept.append(record))
+    monkeypatch.setattr(settling, "fetch", lambda key: None)
     td.kernel(k.double.definition.fn)(np.ones(5, np.float32))
     return kept[0]
 

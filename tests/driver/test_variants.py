@@ -10,6 +10,7 @@ import pytest
 from tests.driver import kernels as k
 
 import treadle as td
+from treadle.driver import settling
 from treadle.driver import specialisation as module
 from treadle.driver.facts import ArrayFacts, CallFacts
 from treadle.driver.record import Record
@@ -41,7 +42,8 @@ class Counter:
 
         patch.setattr(build, "choose", count_choose)
         patch.setattr(build, "assemble", count_assemble)
-        patch.setattr(module, "fetch", lambda key: None)
+        for one in (module, settling):
+            patch.setattr(one, "fetch", lambda key: None)
 
 
 @pytest.fixture
@@ -49,16 +51,17 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter]:
     yield Counter(monkeypatch)
 
 
-def test_a_hundred_shapes_compile_at_most_eight_variants(counter: Counter) -> None:
+def test_forty_shapes_have_at_most_eight_variants(counter: Counter) -> None:
+    """One that is missed more than another takes its place; none is compiled twice."""
     random = np.random.default_rng(2)
     kernel = td.kernel(k.linear_gelu.definition.fn)
-    for _ in range(100):
+    for _ in range(40):
         m, n, depth = (int(e) for e in 2 ** random.uniform(0, 7.5, 3))
         x = random.integers(-3, 4, (m, depth)).astype(np.float32)
         w = random.integers(-3, 4, (depth, n)).astype(np.float32)
         b = random.integers(-3, 4, n).astype(np.float32)
         assert (kernel(x, w, b) == x @ w + b).all(), (m, n, depth)
-    assert 1 <= counter.compiled <= 8 and counter.compiled == len(kernel.variants)
+    assert 1 <= counter.compiled <= 24 and len(kernel.variants) == min(8, counter.compiled)
     assert all(v.verdict["status"] == "verified" for v in kernel.variants)
 
 
@@ -128,7 +131,7 @@ def test_near_sizes_are_nearer() -> None:
     # Layouts count beside sizes, and outputs beyond the last cache on the CPU.
     small = call_class(facts(100, (4, 1)), 1)
     assert class_distance(small, call_class(facts(100, (1, 100)), 1)) == 1
-    assert class_distance(small, call_class(facts(1000, (4, 1)), 1, stored=1 << 30)) == 2
+    assert class_distance(small, call_class(facts(1000, (4, 1)), 1, stored=1 << 30)) == 4
 
 
 COLUMN = """program column
@@ -166,9 +169,9 @@ def test_at_the_cap_arrays_that_lie_otherwise_get_a_plan_of_their_own(monkeypatc
 
 
 def test_classes() -> None:
-    same = [facts(100, (4, 1)), facts(101, (4, 1)), facts(500, (9, 1)), facts(500, (9, 1), 128)]
+    same = [facts(100, (4, 1)), facts(101, (4, 1)), facts(64, (9, 1)), facts(127, (9, 1), 128)]
     assert len({call_class(f, 2) for f in same}) == 1
-    other = [facts(n, (4, 1)) for n in (0, 1, 2, 100, 1000)]
+    other = [facts(n, (4, 1)) for n in (0, 1, 2, 4, 63, 100, 128, 1000)]
     other += [facts(100, (1, 100)), facts(100, (0, 1))]
     assert len({call_class(f, 2) for f in other}) == len(other)
     addresses = [facts(100, (4, 1)), facts(100, (4, 1), 80), facts(100, (4, 1), 4)]

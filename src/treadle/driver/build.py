@@ -32,6 +32,7 @@ from treadle.machine.form import MachineProgram
 from treadle.machine.text import print_machine
 from treadle.plan.pins import NoPlan, Pin
 from treadle.plan.plan import Plan, PlanUnreadable, guard_out
+from treadle.planner.enumerate import Choice
 from treadle.realise.choices import LoweringBroken, NotLowered
 from treadle.runtime.cache import content_key
 from treadle.targets.cpu.emit.program import emit as emit_cpu
@@ -96,9 +97,11 @@ def choose(
     without: Sequence[Plan] = (),
     ablate: str | None = None,
     how: Searching = BY_DEFAULT,
+    choice: Choice | None = None,
 ) -> Built:
     """The best plan that the judge verifies; with `family`, only plans of that one are tried; none in `without`. With
-    `ablate`, the search knows less (`planner.ablation`).
+    `ablate`, the search knows less (`planner.ablation`). `choice`: the planner's answer for this call, where it was
+    asked before.
 
     *Errors*: `plan/none`, `plan/universal-unverified`, `plan/universal-unknown`, `plan/*` for a pin that cannot be met
     or a search that did not end.
@@ -112,7 +115,7 @@ def choose(
     tried = Tried()
     refusals: list[str] = []
     with timeline.stage("plan"):
-        found = candidates(whole, target, facts, pins, refusals, without, ablate, how)
+        found = candidates(whole, target, facts, pins, refusals, without, ablate, how, choice)
     for candidate in _timed(whole, found, timeline):
         if tried.enough(candidate.plan) or (family is not None and candidate.plan.family != family):
             continue
@@ -304,6 +307,7 @@ def make(
     *,
     family: str | None = None,
     known: Mapping[str, Record] | None = None,
+    choice: Choice | None = None,
 ) -> Record:
     """The record of the best plan that is verified, and that its compiler makes of what the plan says.
 
@@ -315,7 +319,7 @@ def make(
     notes: list[str] = []
     first: tuple[Plan, Record] | None = None
     while True:
-        built = choose(program, target, facts, family=family, without=late)
+        built = choose(program, target, facts, family=family, without=late, choice=None if late else choice)
         plan = built.candidate.plan
         if first is not None and (len(late) > LATE or _time(plan) > 2 * _time(first[0])):
             record = first[1]

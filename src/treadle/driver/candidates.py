@@ -98,17 +98,20 @@ def candidates(
     without: Sequence[Plan] = (),
     ablate: str | None = None,
     how: Searching = BY_DEFAULT,
+    choice: Choice | None = None,
 ) -> Iterator[Candidate]:
     """The plans to try, in order of predicted time: the best of each family and its next `AGAIN`; universal last.
 
-    None of those in `without` is among them. Families that refuse the program append their reasons to `refusals`.
+    None of those in `without` is among them. `choice` is what the planner said before, if it was asked.
+    Families that refuse the program append their reasons to `refusals`.
     *Errors*: `plan/pin-refused`, `plan/none`, `plan/unfinished`, `plan/search`, `plan/no-solver`.
     """
     planned = plan_facts(program, target, facts)
     known = families(target)
     left = [Without(f, [p.point for p in without if p.family == f.name]) for f in known] if without else known
     among = cast("Sequence[Family[MachineProgram]]", left)
-    choice = choose(program, planned, among, pins, ablate=ablate, search=how.search, clock=Clock(how.budget))
+    if choice is None:
+        choice = choose(program, planned, among, pins, ablate=ablate, search=how.search, clock=Clock(how.budget))
     refusals += [f"{r.family}: {'; '.join(r.reasons)}" for r in choice.rejected]
     found = [p for c in (choice.best, *choice.others) for p in (c.plan, *c.next[:AGAIN])]
     # The universal plan decides nothing and never loses its right to run: it comes after every other.

@@ -92,6 +92,11 @@ def keep(key: str, record: Record) -> None:
     default_cache().put(key, files, {**record.meta, "digest": record.digest})
 
 
+def forget(key: str) -> None:
+    """Drops a record from the cache."""
+    default_cache().drop(key)
+
+
 def replace_record(key: str, record: Record) -> None:
     """Caches a record in the place of another. Processes that replace it at once each succeed or are followed."""
     for _ in range(3):

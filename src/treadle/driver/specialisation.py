@@ -18,34 +18,34 @@ from treadle.driver.outputs import read_first
 from treadle.driver.overlap import Copies, CopyingLaunch, Refreshing, copies_suffice
 from treadle.driver.packed import held_as
 from treadle.driver.prints import kept_by_none
-from treadle.driver.record import Record, fetch, keep, record_key, replace_record
+from treadle.driver.record import Record, fetch, forget, keep, replace_record
 from treadle.driver.rooms import planning, room
+from treadle.driver.settling import UNIVERSAL, Settling
 from treadle.driver.targets import Place, place_of
 from treadle.driver.variants import Interpreted, InterpretedLaunch, Variant, call_class, load, spared
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.ir.ops.fold import ArgReduce
 from treadle.ir.ranges import beyond
+from treadle.plan.grain import EVERYWHERE
 from treadle.runtime.arrays import overlaps
 from treadle.runtime.errors import SymbolMissing
 from treadle.runtime.launch import Block, CpuLaunch, Packer
 from treadle.runtime.pool import workers
 from treadle.runtime.signature import ScalarParam, Signature, TensorParam
 
-UNIVERSAL = "universal"
 OVERLAP = "an output overlaps an input that is read after it is stored"
 
 
-class Specialisation:
+class Specialisation(Settling):
     """A captured program with at most `limit` variants. `text` is the program as text: its identity in the cache.
 
     `expanded` is what is planned and run: it may have hidden outputs behind the user's parameters.
     """
 
     def __init__(self, program: Program, text: str, limit: int) -> None:
+        super().__init__(expand(program), text, limit)
         self.program = program
-        self.expanded = expand(program)
-        self.text = text
         self.read_first = read_first(program)
         self.tests_scalars = any(c.expr.functions for c in program.requires)  # facts that each call may break
         self.divides = bool(divisors(self.expanded))  # by extents, which a call may have as 0
@@ -54,13 +54,10 @@ class Specialisation:
         # Whether a call may be learned: whatever is tested depends on the layout of its arguments alone.
         self.short = not self.expanded.hidden and not self.tests_scalars and not (self.tests_indices and wide)
         self.has_positions = any(isinstance(op, ArgReduce) for op in program.body.walk())
-        self.limit = limit
         self.ordered: frozenset[frozenset[str]] = frozenset()
         """Pairs of an input and an output that lie on one another in every call."""
         self._orders: dict[str, Specialisation] = {}
-        self.variants: list[Variant] = []
         self.interpreted: dict[str, Interpreted] = {}
-        self._found: dict[bytes, Variant | Interpreted] = {}
         tensors = [TensorParam(t.name, held_as(t.dtype).name, len(t.dims), t.out) for t in self.expanded.tensors]
         scalars = [ScalarParam(s.name, s.value.type.dtype.name) for s in self.program.scalars]
         self.signature = Signature((*tensors, *scalars))
@@ -240,9 +237,9 @@ class Specialisation:
         return CallFacts(call.extents, arrays, matters, loose=self.ordered)
 
     def _choose(self, facts: CallFacts, place: Place) -> Variant | Interpreted:
-        """The variant planned for the call's class, or one as good for it. At the cap the one that is predicted to be
-        the fastest; on a GPU the one planned for the nearest class of calls whose arrays lie alike, one of its own in
-        the place of another that is missed least, or the universal plan."""
+        """The variant for a call. On a GPU (a CPU: `settled`) the one planned for the call's class; at the cap the one
+        planned for the nearest class of calls whose arrays lie alike, one of its own in the place of another that is
+        missed least, or the universal plan."""
         unkept = kept_by_none(self.expanded, facts.extents)
         if unkept is not None:
             return self._interpret(unkept)
@@ -252,6 +249,8 @@ class Specialisation:
         cls = call_class(facts, place.workers, place.kind, self._stored(facts))
         variants = [v for v in self.variants if v.record.meta["target"] == place.target]
         admitting = [v for v in variants if v.admits(facts)]
+        if place.kind == "cpu" and self.program.numerics.get("repeatable") is None:
+            return self.settled(facts, cls, place, variants, admitting)
         for variant in admitting:
             if cls in variant.classes:
                 return variant
@@ -265,14 +264,30 @@ class Specialisation:
                 admitting = [v for v in admitting if v is not spare]
                 self._found.clear()
                 full = False
-        if full and admitting and place.kind == "cpu":
-            return room("predicted").fastest(admitting, self.expanded, facts, place.target)
         if full and admitting:
             nearest = min(admitting, key=lambda v: (not v.lies(cls), v.distance(cls)))
             nearest.classes.add(cls)
             return nearest
+        return self._made(facts, cls, UNIVERSAL if full else None, place)
+
+    def _made(
+        self,
+        facts: CallFacts,
+        cls: str,
+        family: str | None,
+        place: Place,
+        *,
+        choice: Any = None,
+        settled: bool = False,
+        rank: int | None = None,
+    ) -> Variant | Interpreted:
+        """A variant of the call's own, or the interpreter for calls that cannot be planned. `settled`: the cache, which
+        has none, keeps it under `rank`; `choice`: what the planner said."""
         try:
-            variant = self._make(facts, cls, UNIVERSAL if full else None, place)
+            if settled:
+                variant = self._loaded(self._record(facts, family, place, choice), place)
+            else:
+                variant = self._make(facts, cls, family, place)
         except (UniversalUnknown, UniversalUnverified, LimitError) as error:
             if facts.same:  # nothing runs in place: the caller has other ways
                 return Interpreted(OVERLAP)
@@ -283,6 +298,8 @@ class Specialisation:
             return self._interpret(f"the universal plan is not verified: {' '.join(error.found.split())}")
         variant.classes.add(cls)
         variant.planned.add(cls)
+        if settled:
+            self._reach(variant, facts, cls, place, rank)
         return variant
 
     def _stored(self, facts: CallFacts) -> int:
@@ -299,19 +316,19 @@ class Specialisation:
         return self.interpreted[reason]
 
     def _make(self, facts: CallFacts, cls: str, family: str | None, place: Place) -> Variant:
-        """A variant from the cache, or planned, judged, compiled and kept; one that exists already is used again.
+        """A variant from the cache, or planned, judged, compiled and kept.
 
         Calls of one class may need different plans: what the cache has for the class must admit this call.
         """
         key = self._record_key(cls, family, place)
         record = fetch(key)
         if record is None or not holds(record.guard, facts):
-            near = self._near(facts, cls, family, place)
-            if near is not None:
-                keep(key, near.record)  # another process neither plans nor predicts
-                return near
             record = self._record(facts, family, place)
             keep(key, record)
+        return self._loaded(record, place)
+
+    def _loaded(self, record: Record, place: Place) -> Variant:
+        """A record's variant; one that exists already is used again."""
         for variant in self.variants:
             if variant.record.digest == record.digest:
                 return variant
@@ -321,19 +338,6 @@ class Specialisation:
             raise room("intrinsics").unresolved_texts(self.program, place.target, error) from error
         self.variants.append(variant)
         return variant
-
-    def _near(self, facts: CallFacts, cls: str, family: str | None, place: Place) -> Variant | None:
-        """A variant that is as good as any other for a call, by prediction, and was planned for one that differs in its
-        extents only."""
-        if family is not None or place.kind != "cpu" or self.program.numerics.get("repeatable") is not None:
-            return None
-        alike = cls.partition(";")[2]
-        known = [v for v in self.variants if v.record.meta["target"] == place.target and v.admits(facts)]
-        known = [v for v in known if alike in {c.partition(";")[2] for c in v.planned}]
-        return room("predicted").good_enough(known, self.expanded, facts, place.target) if known else None
-
-    def _record_key(self, cls: str, family: str | None, place: Place) -> str:
-        return record_key(self.text, f"{place.target} {list(place.features)}", f"{cls} {family or ''}")
 
     def adopt(self, record: Record, call: Call) -> Variant:
         """The record is the variant of the call's class from now on, here and in the cache; gives it loaded.
@@ -350,16 +354,25 @@ class Specialisation:
             for other in self.variants:
                 other.classes.discard(cls)
                 other.planned.discard(cls)
+                gone = other.reach.pop(cls, None)
+                if gone is not None and gone.rank:
+                    forget(self._record_key(cls, None, place, gone.rank))
             self.variants = [variant, *(v for v in self.variants if v is not variant and v.planned)]
             variant.classes.add(cls)
             variant.planned.add(cls)
+            if place.kind == "cpu":
+                variant.reach[cls] = EVERYWHERE
             self._found.clear()
         return variant
 
-    def _record(self, facts: CallFacts, family: str | None, place: Place) -> Record:
+    def _record(self, facts: CallFacts, family: str | None, place: Place, choice: Any = None) -> Record:
         """The best plan's record, compiled unless a variant is the same code."""
-        known = {v.record.digest: v.record for v in self.variants}
-        return room("build").make(self.program, place.target, facts, family=family, known=known)
+        known = self._apart | {v.record.digest: v.record for v in self.variants}
+        made = room("build").make(self.program, place.target, facts, family=family, known=known, choice=choice)
+        if place.kind != "cpu" or "grain" in made.meta:
+            return made
+        grain = room("predicted").grain(made, self.expanded, facts, place.target)
+        return made if grain is None else replace(made, meta={**made.meta, "grain": grain})
 
 
 def _outside() -> int:

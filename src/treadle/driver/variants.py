@@ -18,19 +18,21 @@ from treadle.ir.core import Program
 from treadle.ir.devices import split_devices
 from treadle.ir.guard import Guard
 from treadle.plan.facts import STREAM_FROM
+from treadle.plan.grain import Reach
 from treadle.runtime.cpu import load_object
 from treadle.runtime.launch import CpuKernel
 from treadle.runtime.signature import Signature
 
-TINY, SMALL, MIDDLE = 8, 64, 512
-"""Extents below and from which plans tend to differ: where vectors, a second worker, packing and blocks pay."""
+SMALL, MIDDLE = 64, 512
+"""Extents below and from which plans of a GPU tend to differ: where packing and blocks pay."""
 
 
 @dataclass(repr=False)
 class Variant:
     """A loaded plan with the guard it holds under.
 
-    `classes` are the classes of calls that it runs; `planned` those among them that it was the planner's choice for.
+    `classes` are the classes of calls that it runs; `planned` those among them that it was the planner's choice for;
+    `reach`, on a CPU, how far in each.
     """
 
     record: Record
@@ -38,6 +40,7 @@ class Variant:
     kernel: Any  # a CpuKernel, or a CudaKernel
     classes: set[str] = field(default_factory=set[str])
     planned: set[str] = field(default_factory=set[str])
+    reach: dict[str, Reach] = field(default_factory=dict[str, Reach])
 
     def __repr__(self) -> str:
         return f"<variant {self.plan}: {self.verdict['status']}>"
@@ -152,12 +155,13 @@ def load(record: Record, signature: Signature) -> Variant:
 def call_class(facts: CallFacts, workers: int, kind: str = "cpu", stored: int = 0) -> str:
     """The class of a call: what plans are chosen by, coarse enough that few classes occur.
 
-    Extents as 0, 1, a few, small, middle, large; per array which axis is contiguous; which arguments overlap; how many
-    workers there are; on a CPU whether the outputs (`stored` bytes) are too large for its last cache. On a GPU also how
-    addresses and pitches are aligned (no plan of the CPU asks), and large extents are told apart further: how many
-    tasks there are for its multiprocessors, and how much of a row a thread can hold.
+    Extents, on a CPU between powers of two (how many bits they have), on a GPU as 0, 1, small, middle, large, and large
+    ones further: how many tasks there are for its multiprocessors, and how much of a row a thread can hold; per array
+    which axis is contiguous; which arguments overlap; how many workers there are; on a CPU whether the outputs
+    (`stored` bytes) are too large for its last cache. On a GPU also how addresses and pitches are aligned (no plan of
+    the CPU asks).
     """
-    tell = _extent_class if kind == "cpu" else _extent_class_gpu
+    tell = _bits if kind == "cpu" else _extent_class_gpu
     dims = ",".join(f"{name}={tell(n)}" for name, n in sorted(facts.extents.items()))
     arrays = ",".join(f"{name}={_array_class(a, kind)}" for name, a in sorted(facts.arrays.items()))
     names = sorted(facts.arrays)
@@ -193,31 +197,32 @@ def spared(variants: Sequence[Variant]) -> Variant | None:
     return None if best is None else best[1]
 
 
-SIZES = "01tsmlxh"
-"""The classes of extents, in order."""
+SIZES = "01smlxh"
+"""The classes of extents on a GPU, in order."""
 
 
 def class_distance(first: str, second: str) -> int:
     """The distance of two classes of calls of one kernel."""
     ours, theirs = first.split(";"), second.split(";")
-    sizes = [
-        abs(SIZES.index(a[-1]) - SIZES.index(b[-1]))
-        for a, b in zip(ours[0].split(","), theirs[0].split(","), strict=True)
-        if a
-    ]
+    sizes = [abs(_step(a) - _step(b)) for a, b in zip(ours[0].split(","), theirs[0].split(","), strict=True) if a]
     rest = [re.split("[,;]", ";".join(c[1:])) for c in (ours, theirs)]
     return sum(sizes) + sum(a != b for a, b in zip(*rest, strict=True))
 
 
-def _extent_class(extent: int) -> str:
-    if extent <= 1:
-        return str(extent)
-    return "t" if extent < TINY else "s" if extent < SMALL else "m" if extent < MIDDLE else "l"
+def _step(said: str) -> int:
+    """The place of the class of an extent among its like."""
+    size = said.partition("=")[2]
+    return int(size) if size.isdigit() else SIZES.index(size)
+
+
+def _bits(extent: int) -> str:
+    return str(extent.bit_length())
 
 
 def _extent_class_gpu(extent: int) -> str:
-    size = _extent_class(extent).replace("t", "s")
-    return size if size != "l" or extent < 2048 else "x" if extent < 8192 else "h"
+    if extent <= 1:
+        return str(extent)
+    return next((size for size, end in zip("smlx", (SMALL, MIDDLE, 2048, 8192), strict=True) if extent < end), "h")
 
 
 def _array_class(array: ArrayFacts, kind: str) -> str:

@@ -15,6 +15,7 @@ from treadle.ir.core import Program
 from treadle.ir.guard import Guard
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
+from treadle.plan.grain import Grain
 from treadle.plan.pins import Pin
 
 Setting = int | str | bool
@@ -140,6 +141,15 @@ class Bounded(Protocol):
 
     def least(self, program: Program, facts: CallFacts) -> float:
         """Seconds. *Ensures*: no point has a smaller total."""
+        ...
+
+
+@runtime_checkable
+class Grained(Protocol):
+    """A family that tells in numbers how a plan cuts the extents of a call."""
+
+    def grain(self, program: Program, facts: CallFacts, point: Point) -> Grain:
+        """The sizes that a plan fills up, and those that workers share."""
         ...
 
 

@@ -13,7 +13,8 @@ from treadle.ir.core import Program
 from treadle.ir.guard import Guard
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
-from treadle.plan.family import Axis, Family, Point
+from treadle.plan.family import Axis, Family, Grained, Point
+from treadle.plan.grain import Grain
 from treadle.plan.pins import Pin
 from treadle.rules.derivation import Derivation
 
@@ -57,6 +58,11 @@ class OfRewritten(Generic[Machine]):
 
     def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
         return self.family.cost(self.realised(program, facts), facts, point)
+
+    def grain(self, program: Program, facts: CallFacts, point: Point) -> Grain:
+        if not isinstance(self.family, Grained):
+            return Grain()  # it tells nothing
+        return self.family.grain(self.realised(program, facts), facts, point)
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> Machine:
         return self.family.build(self.realised(program, facts), facts, point, guard)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from treadle.ir.core import Region
 from treadle.ir.guard import Guard, Unit
@@ -10,6 +10,7 @@ from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.fold import ArgReduce, Reduce
 from treadle.plan.facts import CallFacts
 from treadle.plan.family import Point
+from treadle.plan.grain import Grain, named
 from treadle.plan.pins import AtomPin, Pin, PlacePin, TilePin, VersionsPin
 from treadle.realise.choices import Choices
 from treadle.realise.universal import base_facts
@@ -52,6 +53,18 @@ def handed_out(shape: Shape, point: Point) -> frozenset[str]:
     """The regions whose instances workers share: none where the point has one of several workers, and so no fork. A
     plan for a machine with one worker keeps its tasks, and runs on more."""
     return frozenset() if int(point["workers"]) < shape.facts.workers else frozenset(shape.tasks)
+
+
+def grain_of(shape: Shape, choices: Choices, tiles: Mapping[str, int]) -> Grain:
+    """How decisions cut extents: `tiles` are multiples that dimensions are filled up to."""
+    sizes = [(named(d.extent), tiles[d.name]) for d in shape.program.dims if tiles.get(d.name, 1) > 1]
+    tasks = [
+        (named(arg.domain.extent), choices.cuts.get(f"{name}.{arg.name}", 1))
+        for name in shape.tasks[:1]
+        if name in choices.tasks
+        for arg in shape.named(name).args
+    ]
+    return Grain(*(tuple((n, s) for n, s in part if n is not None) for part in (sizes, tasks)))
 
 
 def pins_refused(shape: Shape, choices: Choices, pins: Sequence[Pin]) -> list[str]:

@@ -25,14 +25,22 @@ from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
+from treadle.plan.grain import Grain, blocks, evenness
 from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices, Digit, Pack
 from treadle.rules.derivation import Derivation
 from treadle.rules.folds import apart
-from treadle.targets.cpu.admission import call_guard, common_reasons, handed_out, pins_refused, worker_counts
+from treadle.targets.cpu.admission import (
+    call_guard,
+    common_reasons,
+    grain_of,
+    handed_out,
+    pins_refused,
+    worker_counts,
+)
 from treadle.targets.cpu.blocking import DEPTH, EXACT, GROUP, Block, Blocking, Roles, grouping, lanes_of, roles
-from treadle.targets.cpu.contraction import NEEDS, blocks, evenness, unaccumulated
+from treadle.targets.cpu.contraction import NEEDS, unaccumulated
 from treadle.targets.cpu.rates import rates, traffic
 from treadle.targets.cpu.shape import Contraction, Shape, shape_of
 
@@ -339,6 +347,11 @@ class SumsInLanes:
             packing=known.packing / even,
             launch=(rate.fork if workers > 1 else 0.0) + count / workers * rate.task,
         )
+
+    def grain(self, program: Program, facts: CallFacts, point: Point) -> Grain:
+        shape = self._shape(program, facts)
+        made = Along(shape, point).choices()
+        return grain_of(shape, made, {**made.depth, **made.tile})
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = self._shape(program, facts)

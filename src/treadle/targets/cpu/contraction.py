@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from math import ceil, inf, prod
 
 from treadle.hardware.atoms import find_atom
@@ -23,10 +22,11 @@ from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
+from treadle.plan.grain import Grain, blocks, evenness
 from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
-from treadle.targets.cpu.admission import call_guard, common_reasons, handed_out, pins_refused, worker_counts
+from treadle.targets.cpu.admission import call_guard, common_reasons, grain_of, handed_out, pins_refused, worker_counts
 from treadle.targets.cpu.blocking import EXACT, Block, Blocking, Roles, filled_to, grouping, lanes_of, roles, round_to
 from treadle.targets.cpu.rates import HAND, Rates, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
@@ -181,6 +181,11 @@ class Contracting(ABC):
     def choices(self, shape: Shape, point: Point) -> Choices:
         """The point as decisions of the lowering engine."""
         return replace(Blocking(shape, self.block(shape, point)).choices(), tasks=handed_out(shape, point))
+
+    def grain(self, program: Program, facts: CallFacts, point: Point) -> Grain:
+        shape = shape_of(program, facts)
+        made = self.choices(shape, point)
+        return grain_of(shape, made, {**made.depth, **made.tile})
 
     # ---- cost
 
@@ -354,24 +359,6 @@ class Contracting(ABC):
             for name in shape.tasks[:1]
             for arg in shape.named(name).args
         ]
-
-
-def blocks(extent: int, size: int) -> list[int]:
-    """The sizes of an extent's blocks in order: the last is what is left."""
-    return [size] * (extent // size) + ([extent % size] if extent % size else [])
-
-
-def evenness(sizes: Sequence[Sequence[int]], workers: int) -> float:
-    """How many workers' time tasks take up, handed out in order to whoever is free: `workers` when none waits."""
-    count = prod(map(len, sizes))
-    if workers == 1 or count == 0:
-        return 1.0
-    if count > HAND.many * workers:
-        return float(workers)
-    busy = [0.0] * workers
-    for task in product(*sizes):
-        busy[busy.index(min(busy))] += prod(task)
-    return sum(busy) / max(busy)
 
 
 def _waste(extent: int, tile: int) -> float:

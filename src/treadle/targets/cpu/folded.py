@@ -18,6 +18,7 @@ from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
+from treadle.plan.grain import Grain
 from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices
 from treadle.rules.derivation import Derivation
@@ -78,6 +79,9 @@ class FoldedProducts(TiledRegions):
 
     def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
         return super().guard(self.folded(program, facts), facts, point)
+
+    def grain(self, program: Program, facts: CallFacts, point: Point) -> Grain:
+        return super().grain(self.folded(program, facts), facts, point)
 
     def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
         return super().cost(self.folded(program, facts), facts, point)

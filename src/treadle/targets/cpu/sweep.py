@@ -17,12 +17,21 @@ from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import STREAM_FROM, CallFacts
 from treadle.plan.family import Axis, Point
+from treadle.plan.grain import Grain
 from treadle.plan.pins import Pin
 from treadle.realise.ahead import read_ahead
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
 from treadle.realise.items import region_axes, runs_apart
-from treadle.targets.cpu.admission import NO_REGION, call_guard, common_reasons, handed_out, pins_refused, worker_counts
+from treadle.targets.cpu.admission import (
+    NO_REGION,
+    call_guard,
+    common_reasons,
+    grain_of,
+    handed_out,
+    pins_refused,
+    worker_counts,
+)
 from treadle.targets.cpu.rates import HAND, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 from treadle.targets.cpu.windows import again, band_bytes, tile_bytes, window_work
@@ -144,6 +153,10 @@ class VectorSweep:
             bands=shape.bands if point.get("bands") else (),
         )
 
+    def grain(self, program: Program, facts: CallFacts, point: Point) -> Grain:
+        shape = shape_of(program, facts)
+        return grain_of(shape, self.choices(shape, point), {str(point["lanes"]): int(point["vector"])})
+
     def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
         shape = shape_of(program, facts)
         rate, workers = rates(facts), int(point["workers"])
@@ -169,6 +182,11 @@ class VectorSweep:
         near, far = self.made_between(shape, point)
         compute += near
         moving = (traffic(rate, shape.bytes, workers) + far) * share
+        # Of plans that were made for other extents: stores that should, or should not, go past the caches.
+        if bool(point["stream"]) != (shape.stored_bytes >= STREAM_FROM):
+            moving *= HAND.astray
+        if not point["ahead"] and self.far(shape, lane):
+            moving *= HAND.unasked
         # Part of the last task of a worker, be it arithmetic or memory that it waits for.
         last = HAND.wait / max(tasks, 1) if workers > 1 else 0.0
         return CostVector(
