@@ -12,7 +12,7 @@ from math import inf, log
 from typing import Any
 
 from treadle.base.errors import LimitError, TreadleError
-from treadle.driver.candidates import families, plan_facts, saved_facts
+from treadle.driver.candidates import UNIVERSAL, families, plan_facts, saved_facts
 from treadle.driver.facts import CallFacts
 from treadle.driver.record import Record
 from treadle.driver.variants import Variant
@@ -74,7 +74,8 @@ class Ledger:
         least = inf if one is None else self.seconds(call, one)
         if least < inf and least <= NEAR * best:
             return Settled(one)
-        if len(known) < cap:
+        # The universal plan stays: it runs what the others do not.
+        if sum(not _universal(v) for v in known) < cap:
             return Settled(choice=choice)
         spare = self._spare(known, replace(choice.plan, unit=planned.unit))
         if spare is not None:
@@ -101,7 +102,14 @@ class Ledger:
         under = planned if plan.unit == planned.unit else replace(planned, unit=plan.unit)
         try:
             family = next(f for f in families(self.target) if f.name == plan.family)
-            return inf if family.admits(self.program, under) else family.cost(self.program, under, plan.point).total
+            if family.admits(self.program, under):
+                return inf
+            # Of a way that a family does not try here, its cost does not know what is wrong with it; of sizes it does.
+            axes = {a.name: a.values for a in family.axes(self.program, under)}
+            ways = {name: value for name, value in plan.point.items() if isinstance(value, bool | str)}
+            if axes.keys() != plan.point.keys() or any(value not in axes[name] for name, value in ways.items()):
+                return inf
+            return family.cost(self.program, under, plan.point).total
         except (TreadleError, LookupError, StopIteration, ValueError, TypeError, ArithmeticError):
             return inf
 
@@ -126,8 +134,12 @@ class Ledger:
             sum(log(min([mine, *row[:i], *row[i + 1 :]])) for row, mine in zip(ours, new, strict=True))
             for i in range(len(known))
         ]
-        least = min(range(len(known)), key=without.__getitem__)
+        least = min((i for i, v in enumerate(known) if not _universal(v)), key=without.__getitem__)
         return known[least] if without[least] < total - log(NEAR) else None
+
+
+def _universal(variant: Variant) -> bool:
+    return variant.record.meta["family"] == UNIVERSAL
 
 
 def _ratio(call: Met, seconds: float) -> float:

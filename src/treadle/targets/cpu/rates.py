@@ -98,10 +98,6 @@ class Hand:
     """How far blocks may exceed the second cache: accumulators stream through it, and are used once a pass."""
     back: float = 0.3
     """What it costs to read a packed operand back from the caches, of what it costs to pack as many bytes."""
-    astray: float = 1.4
-    """How much dearer traffic is where stores go through the caches and should not, or the reverse (1.2 to 1.65)."""
-    unasked: float = 1.3
-    """How much dearer it is where the next row is not asked for ahead (1.33 to 1.37)."""
     far: float = 0.02
     """The part of reading a panel from the second cache that arithmetic does not hide."""
     near: float = 4.0

@@ -182,11 +182,6 @@ class VectorSweep:
         near, far = self.made_between(shape, point)
         compute += near
         moving = (traffic(rate, shape.bytes, workers) + far) * share
-        # Of plans that were made for other extents: stores that should, or should not, go past the caches.
-        if bool(point["stream"]) != (shape.stored_bytes >= STREAM_FROM):
-            moving *= HAND.astray
-        if not point["ahead"] and self.far(shape, lane):
-            moving *= HAND.unasked
         # Part of the last task of a worker, be it arithmetic or memory that it waits for.
         last = HAND.wait / max(tasks, 1) if workers > 1 else 0.0
         return CostVector(
