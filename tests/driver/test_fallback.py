@@ -13,7 +13,7 @@ from tests.driver import kernels as k
 import treadle as td
 from treadle.base.errors import TreadleError
 from treadle.checker.verdict import Verdict
-from treadle.driver import prints
+from treadle.driver import prints, settling
 from treadle.driver import specialisation as module
 from treadle.driver.overlap import copies_suffice
 from treadle.plan.pins import NoPlan
@@ -30,6 +30,7 @@ def refused(patch: pytest.MonkeyPatch) -> None:
         raise NoPlan(doing="planning", found="an operation `whirl`", expected="a family that admits it", hint="none")
 
     patch.setattr(module, "fetch", lambda key: None)
+    patch.setattr(settling, "fetch", lambda key: None)
     patch.setattr(build, "choose", choose)
 
 
@@ -149,7 +150,9 @@ def test_the_first_of_several_checks_is_told() -> None:
 def judged(patch: pytest.MonkeyPatch, status: str) -> Any:
     build = module.room("build")
     patch.setattr(module, "fetch", lambda key: None)
+    patch.setattr(settling, "fetch", lambda key: None)
     patch.setattr(module, "keep", lambda key, record: None)
+    patch.setattr(settling, "keep", lambda key, record: None)
     patch.setattr(build, "check", lambda machine: Verdict(status, judgement="J1", reason="a term was not equated"))
     return td.kernel(k.double.definition.fn)
 
@@ -186,7 +189,9 @@ def test_a_plan_that_its_target_cannot_say_gives_way_to_the_universal_one(monkey
         return assemble(built)
 
     monkeypatch.setattr(module, "fetch", lambda key: None)
+    monkeypatch.setattr(settling, "fetch", lambda key: None)
     monkeypatch.setattr(module, "keep", lambda key, record: None)
+    monkeypatch.setattr(settling, "keep", lambda key, record: None)
     monkeypatch.setattr(build, "assemble", refuses)
     kernel = td.kernel(k.double.definition.fn)
     assert (kernel(X) == 2 * X).all()
