@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], choices=sorted(SHAPES), help="shapes to draw")
     wanted = parser.parse_args()
     begun = time.perf_counter()
-    about = {"judge": VERSION, "only": sorted(wanted.only)}
+    about = {"version": VERSION, "only": sorted(wanted.only)}
     found = known(wanted.journal, about)
     done = {f.seed for f in found}
     seeds = [s for s in range(wanted.first, wanted.first + wanted.count) if s not in done]
