@@ -94,3 +94,16 @@ def test_a_condition_on_the_agent_is_no_condition_of_a_step() -> None:
         made = made.replace(f"role {role}", f"role {role} index w")
     verdict = check(parse_machine(made))
     assert (verdict.status, verdict.judgement) == ("unknown", "J5"), str(verdict)
+
+
+def test_an_agents_own_number_is_none_at_which_roles_hand_over() -> None:
+    """Which number an agent's own is may hang on the agent: the judge took 1 + w of the only agent for another than 1."""
+    for base, status in ((3, "verified"), (1, "rejected")):
+        lines = RIGHT["waits at once"] | {"one1": [f"barrier.sync (id = {base} + w, threads = 32)"]}
+        made = text(**lines).replace("role one agents 1 threads 32", "role one agents 1 threads 32 index w")
+        verdict = check(parse_machine(made))
+        assert verdict.status == status, str(verdict)
+        truth = truth_of(parse_machine(made), Drawn("own", made, SIZES))[0]
+        assert truth == ("safe" if status == "verified" else "unsafe")
+    assert verdict.judgement == "J5" and verdict.partner is not None
+    assert verdict.partner.text == "sync barrier.arrive (id = 1, threads = 96)"

@@ -184,7 +184,11 @@ def _outside(role: Role) -> None:
 def _named(kernel: Kernel, everyone: int, target: Target) -> None:
     """Named barriers: 0 joins everyone; each role's own number, one an agent, is nobody else's."""
     between = handed(kernel)
-    taken: dict[int, tuple[str, str, Sync | None]] = {n: ("", "", None) for n in between}
+    taken: dict[int, tuple[str, str, Sync]] = {}
+    for s in (s for role in kernel.roles for s in walk(role.body) if between and isinstance(s, Sync)):
+        n = dict(s.args)["id"].constant if s.kind in ("barrier.sync", "barrier.arrive") else None
+        if n in between:  # no agent's own: `handover` has looked who comes there
+            taken.setdefault(n, ("", "", s))
     for role in kernel.roles:
         for s in walk(role.body):
             if not isinstance(s, Sync) or s.kind not in ("barrier.sync", "barrier.arrive"):
@@ -197,7 +201,7 @@ def _named(kernel: Kernel, everyone: int, target: Target) -> None:
                 raise
             for n in own:
                 of = taken.setdefault(n, (role.name, str(number), s))
-                if of[:2] != (role.name, str(number)) and n not in between:
+                if of[:2] != (role.name, str(number)):
                     raise Refused("J5", f"barrier {n} joins different threads", {"id": n}, at=s, partner=of[2])
 
 
