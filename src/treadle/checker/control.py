@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from treadle.algebra.expr import Constraint, Expr, sym
+from treadle.algebra.expr import Constraint, Expr, const, sym
 from treadle.algebra.maps import box
 from treadle.algebra.sets import complements
 from treadle.checker.chunks import COPIES, Chunks
@@ -116,6 +116,9 @@ class Walk(Invariants):
         names = slots(len(buffer.shape))
         facts = place.facts.also(*box(names, [place.expr(e) for e in buffer.shape]))
         pieces = filled(place.contents[name], tuple(map(sym, names)), facts, name)
+        # The number of a lone agent means nothing to others, who may call theirs so.
+        lone = {r.var: const(0) for f in place.frames if f.agents == 1 for r in f.ranges}
+        pieces = substituted(pieces, lone) if lone else pieces
         self.published[name, where] = tuple(r.var for f in place.frames if f.agents == 0 for r in f.ranges), pieces
 
     def begin(self, place: Place, body: Body) -> None:

@@ -124,13 +124,15 @@ class Rings:
             expects = [s for s, _ in events if kind(s) == "mbar.expect"]
             waits = [s for s, _ in events if kind(s) == "mbar.wait"]
             copies = [(s, c) for s, c in events if isinstance(s, Copy)]
-            if len(expects) != 1 or len(waits) != 1 or len(events) != 2 + len(copies):
+            once = all(times == 1 for s, times in events if isinstance(s, Sync))
+            if len(expects) != 1 or len(waits) != 1 or len(events) != 2 + len(copies) or not once:
                 self.at = step.body[step.position]
                 if copies and not waits:
                     name = copies[0][0].dst.name
                     reason = f"{name} is filled again, and nobody has waited until its slot is free"
                     raise Refused("J3", reason, {}, at=copies[0][0], partner=self._taking(role, name))
-                counts = f"{len(waits)} waits, {len(expects)} announcements, {len(copies)} copies"
+                often = {k: sum(times for s, times in events if kind(s) == k) for k in ("mbar.wait", "mbar.expect")}
+                counts = f"{often['mbar.wait']} waits, {often['mbar.expect']} announcements, {len(copies)} copies"
                 reason = f"a step of {step.counter} must wait once, announce once and copy: it has {counts}"
                 raise Refused("J3", reason, {})
             wait, expect = waits[0], expects[0]

@@ -1,0 +1,83 @@
+# ruff: noqa: E501 (lines of machine text)
+"""Wrong texts of several roles that were verified once, each beside its right twin: how often a producer waits, numbers of
+named barriers, and names that two roles give to different things."""
+
+from __future__ import annotations
+
+import pytest
+from tests.checker import ahead_text, random_handovers
+from tests.checker.machine_study import truth_of
+from tests.checker.random_machines import Drawn
+
+from treadle.checker import check
+from treadle.machine.parse import parse_machine
+
+SIZES = ({"M": 1, "N": 40}, {"M": 2, "N": 132}, {"M": 5, "N": 36}, {"M": 3, "N": 96})
+WAIT = "        sync mbar.wait emptyB{q} (phase = (q // 1 + 1) % 2) by elect\n"
+EXPECT = "        sync mbar.expect fullB{q} (bytes = 512) by elect\n"
+
+
+def changed(text: str, *pairs: tuple[str, str]) -> str:
+    """The text with each first replaced by each second."""
+    for old, new in pairs:
+        assert old in text, f"{old!r} stands nowhere"
+        text = text.replace(old, new, 1)
+    return text
+
+
+def looped(line: str, trips: int) -> str:
+    """A ring whose producer says one line of its step in a loop of so many iterations."""
+    return changed(ahead_text.text(), (line, f"        loop e = 0 .. {trips} step 1 {{\n{line}        }}\n"))
+
+
+def two_takers(number: str = "", filled: str = "64 * j + $0", index: str = "", taken: str = "32*w + $0") -> str:
+    """A block handed over to two agents, each of which takes a half. `number`: a barrier of each agent's own."""
+    text = random_handovers.text(**random_handovers.RIGHT["waits at once"])
+    text = changed(
+        text, ("64] dist (warp 2 axis 0 stride 1, lane 32 axis 0 stride 2)", "32] dist (lane 32 axis 0 stride 1)")
+    )
+    text = changed(
+        text, ("64] dist (warp 2 axis 0 stride 1, lane 32 axis 0 stride 2)", "32] dist (lane 32 axis 0 stride 1)")
+    )
+    one, two = text.split("  role two")
+    one = one.replace("64 * j + $0", filled).replace(
+        "role one agents 1 threads 32", f"role one agents 1 threads 32{index}"
+    )
+    own = f"        sync barrier.sync (id = {number}, threads = 32)\n" if number else ""
+    two = two.replace("64 * i + $0", "64 * i + 32*w + $0").replace("S[$0]", f"S[{taken}]")
+    two = changed(
+        two, (" agents 1 threads 64", " agents 2 threads 32 index w"), ("        y = abs", f"{own}        y = abs")
+    )
+    return f"{one}  role two{two}"
+
+
+def said(text: str) -> tuple[str, str]:
+    """The verdict, and what all interleavings show."""
+    return check(parse_machine(text)).status, truth_of(parse_machine(text), Drawn("roles", text, SIZES))[0]
+
+
+RIGHT = {
+    "a wait in a loop of one iteration": looped(WAIT, 1),
+    "halves": two_takers(),
+    "halves, each agent with a barrier of its own": two_takers("w + 3"),
+    "the giver has a number, too": two_takers(index=" index w", filled="64 * j + 32*w + $0"),
+}
+WRONG = {
+    "a wait in a loop that never runs": (looped(WAIT, 0), "J3"),
+    "an announcement in a loop that never runs": (looped(EXPECT, 0), "J3"),
+    "two announcements": (looped(EXPECT, 2), "J3"),
+    "an agent's own barrier is one of the hand-over": (two_takers("w + 2"), "J5"),
+    "the giver's number for the taker's": (two_takers(index=" index w", filled="64 * j + 32*w + $0", taken="$0"), "J1"),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_twins(name: str) -> None:
+    assert said(RIGHT[name]) == ("verified", "safe")
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_twins(name: str) -> None:
+    text, judgement = WRONG[name]
+    assert said(text) == ("rejected", "unsafe")
+    assert check(parse_machine(text)).judgement == judgement
