@@ -210,3 +210,11 @@ def test_guards(stream: Plan) -> None:
         machine.guard, facts=(*machine.guard.facts, Bound(replace(fact.constraint, expr=fact.constraint.expr - 1)))
     )
     assert "has besides" in validate_plan(stream.program, step, more).reason
+
+
+def test_a_block_without_coordinates_is_no_share_of_another() -> None:
+    """A saved text may say what no plan does: that is a verdict, and no error."""
+    wide, empty = (parse_machine(STRIPS.replace("t .. t + 1", f"t .. {stop}"), "strips") for stop in ("t + 128", "t"))
+    verdict = validate_plan(wide, Step("distribute", {"cluster": "rows"}), empty)
+    assert (verdict.status, verdict.judgement) == ("rejected", "step")
+    assert "cuts R0.m in 0 instead of R0.m in 128" in verdict.reason

@@ -80,12 +80,6 @@ def without_farewell(body: Body) -> Body:
     return body[:-2] if tuple(kind(s) for s in body[-2:]) == FAREWELL else body
 
 
-def shared_among(kernel: Kernel) -> frozenset[str]:
-    """Barriers that count the bytes of boxes for all workgroups of the cluster."""
-    copies = (s for role in kernel.roles for s in walk(role.body) if isinstance(s, Copy))
-    return frozenset(s.signal.name for s in copies if s.multicast and s.signal is not None)
-
-
 def everyone(size: int) -> int:
     """The set of all workgroups of a cluster, a bit each."""
     return (1 << size) - 1

@@ -133,10 +133,9 @@ class Walk(Invariants):
         """On entry to the body of a step: its slots hold what the producer published, in terms of our own controls."""
         if self.rings is None:
             return
-        controls = [f.control for f in place.frames if isinstance(f.control, Loop | Tasks | If) and f.agents == 0]
         mine = [r.var for f in place.frames if f.agents == 0 for r in f.ranges]
-        handed = self.handover.taken_by(role, controls) if self.handover is not None else []
-        for name in [*handed, *(self.passed.taken_by(role, body) if self.passed is not None else ())]:
+        given = (x.taken_by(role, body) for x in (self.handover, self.passed) if x is not None)
+        for name in (name for names in given for name in names):
             theirs, _ = self.published.get((name, 0), ((), ()))
             self._subscribe(place, name, 0, {a: sym(b) for a, b in zip(theirs, mine)})
         for (taker, full), steps in self.rings.taken.items():

@@ -109,6 +109,8 @@ def _multiple(gone: frozenset[int], come: frozenset[int]) -> bool:
     if len(gone) != 1 or len(come) != 1:
         return False
     (a,), (b,) = gone, come
+    if min(a, b) < 1:  # a text may say that a block has no coordinates
+        return False
     return max(a, b) % min(a, b) == 0 or 3 * a == 2 * b or 2 * a == 3 * b  # two share a block, or three
 
 

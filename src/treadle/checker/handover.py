@@ -20,7 +20,7 @@ Beside rings: `_beside_rings`, where several roles take part in both with `hando
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from treadle.checker import alike
@@ -358,12 +358,10 @@ class Handover:
             self.writer[name] = owner
             self.readers[name] = {p.role.name for p, _, _, writes in touches if not writes}
 
-    def taken_by(self, role: str, controls: Sequence[Control]) -> list[str]:
-        """The buffers that a role finds filled in the body of these controls: in its step."""
+    def taken_by(self, role: str, body: Body) -> list[str]:
+        """The buffers that a role finds filled in this body: in its step."""
         part = self.parts.get(role)
-        if part is None or len(controls) != len(part.path):
-            return []
-        if any(a is not b for a, b in zip(controls, part.path)):
+        if part is None or part.body is not body:
             return []
         return [n for n, roles in self.readers.items() if role in roles and self.writer[n] != role]
 
