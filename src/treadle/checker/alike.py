@@ -236,7 +236,10 @@ class Alike:
 
         def change(atom: Atom) -> Expr | None:
             claim = known.get(atom.name) if isinstance(atom, Fn) and not atom.args else None
-            return None if claim is None else sym(f"{claim.value}{[str(c.substitute(env)) for c in claim.coords]}")
+            if claim is None:
+                return None
+            self._for_all(*claim.coords)  # of what tells the agents apart each has another element
+            return sym(f"{claim.value}{[str(c.substitute(env)) for c in claim.coords]}")
 
         return e.rewrite(change) if e.functions else e
 
@@ -258,6 +261,7 @@ def values_at(role: Role) -> dict[int, dict[str, Claim]]:
     """For each control of a role, the fragments of one element that one statement assigns, before it and in its own
     iteration, with their claims (which J1 proves)."""
     counted = Counter(n for s in walk(role.body) for n in (getattr(s, "dst", None), getattr(s, "old", None)))
+    lets = lets_of(role)  # other roles give other things these names
     found: dict[int, dict[str, Claim]] = {}
 
     def visit(body: Body, known: dict[str, Claim]) -> None:
@@ -271,7 +275,7 @@ def values_at(role: Role) -> dict[int, dict[str, Claim]]:
                 visit(s.orelse, known)
             elif isinstance(s, Load | Compute) and counted[s.dst] == 1 and isinstance(s.claim, Claim):
                 if s.claim.over is None and not s.claim.where and not s.claim.instance:
-                    known[s.dst] = s.claim
+                    known[s.dst] = replace(s.claim, coords=tuple(c.substitute(lets) for c in s.claim.coords))
 
     visit(role.body, {})
     return found
