@@ -25,7 +25,8 @@ from treadle.checker.copied import ARRIVE, check_counted, copied_ring
 from treadle.checker.given_back import check_given_back
 from treadle.checker.gpu import accesses, handed
 from treadle.checker.pairs import named
-from treadle.checker.steps import Ring, Step, at_barrier, bodies, flat, is_meeting, kind, run_length, touches
+from treadle.checker.setting_up import check_set_up
+from treadle.checker.steps import Ring, Step, at_barrier, bodies, flat, kind, run_length, touches
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
     Advance,
@@ -93,14 +94,7 @@ class Rings:
                     f"{ring.full.name} must count one arrival and bytes, {ring.empty.name} arrivals only",
                     {"count": ring.full.count},
                 )
-        threads = sum(r.agents * r.threads for r in self.kernel.roles)
-        many = len(self.kernel.roles) > 1
-        if (
-            self.kernel.barriers
-            or self.cluster > 1
-            or (many and any(is_meeting(s, threads, self.handed) for r in self.kernel.roles for s in walk(r.body)))
-        ):
-            self._setup()
+        check_set_up(self)
         if self.cluster > 1:
             for role, other in zip(self.kernel.roles, self.kernel.roles[1:], strict=False):
                 self.compare(role, (), other, (), set())
@@ -116,62 +110,9 @@ class Rings:
         if role.agents != 1:
             raise Refused("J3", f"{role.agents} agents fill each slot", {"agents": role.agents})
         for step in steps:
-            number = sym(step.counter)
             events = [(s, c) for s, c in flat(step.before) if touches(s, step.counter)]
-            if any(kind(s) == "cpasync.arrive" for s, _ in events):
-                self._declare(copied_ring(self, role, step, events))
-                continue
-            expects = [s for s, _ in events if kind(s) == "mbar.expect"]
-            waits = [s for s, _ in events if kind(s) == "mbar.wait"]
-            copies = [(s, c) for s, c in events if isinstance(s, Copy)]
-            once = all(times == 1 for s, times in events if isinstance(s, Sync))
-            if len(expects) != 1 or len(waits) != 1 or len(events) != 2 + len(copies) or not once:
-                self.at = step.body[step.position]
-                if copies and not waits:
-                    name = copies[0][0].dst.name
-                    reason = f"{name} is filled again, and nobody has waited until its slot is free"
-                    raise Refused("J3", reason, {}, at=copies[0][0], partner=self._taking(role, name))
-                often = {k: sum(times for s, times in events if kind(s) == k) for k in ("mbar.wait", "mbar.expect")}
-                counts = f"{often['mbar.wait']} waits, {often['mbar.expect']} announcements, {len(copies)} copies"
-                reason = f"a step of {step.counter} must wait once, announce once and copy: it has {counts}"
-                raise Refused("J3", reason, {})
-            wait, expect = waits[0], expects[0]
-            assert isinstance(wait, Sync) and isinstance(expect, Sync)
-            order = [s for s, _ in events]
-            self.at = expect
-            if order[:2] != [wait, expect]:
-                raise Refused(
-                    "J3", f"a step of {step.counter} must wait for the slot and announce before it copies", {}
-                )
-            full, empty = (self.barrier(s, number) for s in (expect, wait))
-            self.phase(wait, number, full.versions, 1, self._taking(role, copies[0][0].dst.name) if copies else None)
-            total: Expr = Expr(())
-            for copy, times in copies:
-                self.at = copy
-                if (
-                    copy.by != "elect"
-                    or copy.signal is None
-                    or copy.signal.name != full.name
-                    or copy.signal.version != number
-                ):
-                    raise Refused("J3", f"a copy into {copy.dst.name} does not complete as {full.name} of its step", {})
-                if copy.dst.version != number:
-                    reason = f"a copy into another slot of {copy.dst.name} than its step's"
-                    raise Refused("J2", reason, {}, partner=self._taking(role, copy.dst.name))
-                if copy.multicast and copy.multicast != everyone(self.cluster):
-                    raise Refused("J3", f"a slice of {copy.dst.name} does not come to every workgroup", {})
-                total = total + self._bytes(copy) * times * (self.cluster if copy.multicast else 1)
-            self.at = expect
-            told = dict(expect.args)["bytes"]
-            if not self.facts.equal(told, total):
-                case = self.facts.sample() if total.constant is None else {"bytes": total.constant}
-                reason = f"{full.name} announces {told} bytes, whole boxes are {total}"
-                raise Refused("J3", reason, case or {}, partner=copies[-1][0] if copies else None)
-            if wait.by != "elect" or expect.by != "elect":
-                raise Refused("J5", "one thread waits, announces and copies", {})
-            buffers = frozenset(c.dst.name for c, _ in copies)
-            shared = any(c.multicast for c, _ in copies)
-            self._declare(Ring(full, empty, full.versions, buffers, [step], shared=shared))
+            copied = any(kind(s) == "cpasync.arrive" for s, _ in events)
+            self._declare(copied_ring(self, role, step, events) if copied else self._boxes(role, step, events))
         inside = {id(s) for t in steps for s, _ in flat(t.before) if touches(s, t.counter)}
         for s in walk(role.body):
             if isinstance(s, Copy) or kind(s) in (*FILLS, "mbar.wait", "mbar.arrive"):
@@ -183,6 +124,65 @@ class Rings:
                     if ref.name in self.of_buffer:
                         self.at = s
                         raise Refused("J2", f"the producer touches {ref.name} other than by its copies", {})
+
+    def _boxes(self, role: Role, step: Step, events: Sequence[tuple[Stmt, int]]) -> Ring:
+        """The ring of a step that an engine fills: it waits for the slot, announces all bytes of its copies, copies."""
+        number = sym(step.counter)
+        copies = [(s, c) for s, c in events if isinstance(s, Copy)]
+        wait, expect = self._announced(role, step, events, copies)
+        full, empty = (self.barrier(s, number) for s in (expect, wait))
+        self.phase(wait, number, full.versions, 1, self._taking(role, copies[0][0].dst.name) if copies else None)
+        total: Expr = Expr(())
+        for copy, times in copies:
+            self._box(role, copy, full, number)
+            total = total + self._bytes(copy) * times * (self.cluster if copy.multicast else 1)
+        self.at = expect
+        told = dict(expect.args)["bytes"]
+        if not self.facts.equal(told, total):
+            case = self.facts.sample() if total.constant is None else {"bytes": total.constant}
+            reason = f"{full.name} announces {told} bytes, whole boxes are {total}"
+            raise Refused("J3", reason, case or {}, partner=copies[-1][0] if copies else None)
+        if wait.by != "elect" or expect.by != "elect":
+            raise Refused("J5", "one thread waits, announces and copies", {})
+        buffers = frozenset(c.dst.name for c, _ in copies)
+        return Ring(full, empty, full.versions, buffers, [step], shared=any(c.multicast for c, _ in copies))
+
+    def _announced(
+        self, role: Role, step: Step, events: Sequence[tuple[Stmt, int]], copies: Sequence[tuple[Copy, int]]
+    ) -> tuple[Sync, Sync]:
+        """The wait for the slot and the announcement, each executed once, in this order, before all copies."""
+        order = [s for s, _ in events]
+        expects = [s for s in order if kind(s) == "mbar.expect"]
+        waits = [s for s in order if kind(s) == "mbar.wait"]
+        once = all(times == 1 for s, times in events if isinstance(s, Sync))
+        if len(expects) != 1 or len(waits) != 1 or len(events) != 2 + len(copies) or not once:
+            self.at = step.body[step.position]
+            if copies and not waits:
+                name = copies[0][0].dst.name
+                reason = f"{name} is filled again, and nobody has waited until its slot is free"
+                raise Refused("J3", reason, {}, at=copies[0][0], partner=self._taking(role, name))
+            often = {k: sum(times for s, times in events if kind(s) == k) for k in ("mbar.wait", "mbar.expect")}
+            counts = f"{often['mbar.wait']} waits, {often['mbar.expect']} announcements, {len(copies)} copies"
+            reason = f"a step of {step.counter} must wait once, announce once and copy: it has {counts}"
+            raise Refused("J3", reason, {})
+        wait, expect = waits[0], expects[0]
+        assert isinstance(wait, Sync) and isinstance(expect, Sync)
+        self.at = expect
+        if order[:2] != [wait, expect]:
+            raise Refused("J3", f"a step of {step.counter} must wait for the slot and announce before it copies", {})
+        return wait, expect
+
+    def _box(self, role: Role, copy: Copy, full: Barrier, number: Expr) -> None:
+        """A copy goes to the step's slot, in every workgroup or in its own, and completes there."""
+        self.at = copy
+        signal = copy.signal
+        if copy.by != "elect" or signal is None or signal.name != full.name or signal.version != number:
+            raise Refused("J3", f"a copy into {copy.dst.name} does not complete as {full.name} of its step", {})
+        if copy.dst.version != number:
+            reason = f"a copy into another slot of {copy.dst.name} than its step's"
+            raise Refused("J2", reason, {}, partner=self._taking(role, copy.dst.name))
+        if copy.multicast and copy.multicast != everyone(self.cluster):
+            raise Refused("J3", f"a slice of {copy.dst.name} does not come to every workgroup", {})
 
     def _declare(self, ring: Ring) -> None:
         """The ring has barriers and buffers of its own, all with as many slots; in each of its steps the same ones."""
@@ -421,79 +421,3 @@ class Rings:
         finally:
             self.at = alike.at or self.at
         self.matched |= alike.matched
-
-    def _setup(self) -> None:
-        """Barriers are set up once, by one thread, fenced, and before any role goes on."""
-        threads = sum(r.agents * r.threads for r in self.kernel.roles)
-        alone = self.cluster > 1 and len(self.kernel.roles) == 1 and self.kernel.roles[0].agents == 1
-        set_up: list[str] = []
-        met: set[Expr] = set()
-        for role in self.kernel.roles:
-            self.at = role.body[0] if role.body else None
-            first = (i for i, s in enumerate(role.body) if is_meeting(s, threads, self.handed))
-            if self.cluster > 1:  # all threads of all its workgroups
-                first = (i for i, s in enumerate(role.body) if kind(s) == "cluster.wait")
-            meet = next(first, None)
-            if meet is None:
-                raise Refused("J2", f"{role.name} does not meet the others after the barriers are set up", {})
-            prologue = role.body[:meet]
-            meeting = role.body[meet]
-            assert isinstance(meeting, Sync)
-            met.add(dict(meeting.args)["id"] if self.cluster == 1 else Expr(()))
-            if self.cluster > 1:
-                prologue = prologue[: next((i for i, s in enumerate(prologue) if kind(s) == "cluster.arrive"), 0)]
-                if meet != len(prologue) + 1:
-                    raise Refused("J2", f"{role.name} does not arrive at the cluster's barrier and wait there", {})
-            inits = [s for s in prologue if kind(s) == "mbar.init"]
-            for s in inits:
-                assert isinstance(s, Sync)
-                self.at = s
-                if s.by != "elect" or s.object is None or s.object.version is not None or role.agents != 1:
-                    raise Refused("J3", "a barrier is set up by more than one thread, or in part", {})
-                set_up.append(s.object.name)
-            if inits:
-                last = max(i for i, s in enumerate(prologue) if kind(s) == "mbar.init")
-                plain = self.cluster == 1 and all(r.copied for r in self.rings.values())
-                if not plain and not any(kind(s) == "fence.mbar_init" for s in prologue[last + 1 :]):
-                    names = {s.object.name for s in inits if isinstance(s, Sync) and s.object is not None}
-                    reason = f"barriers are set up without a fence: {', '.join(sorted(names))}"
-                    raise Refused("J2", reason, {}, partner=self._completing(names))
-            for s in prologue:
-                if not isinstance(s, Sync) or s.kind not in (
-                    "mbar.init",
-                    "fence.mbar_init",
-                    "setmaxnreg",
-                    "barrier.sync",
-                ):
-                    self.at = s
-                    raise Refused("J2", "work before all roles have met", {})
-            for s in walk(role.body[meet + 1 :]):
-                if kind(s) == "mbar.init" or (is_meeting(s, threads, self.handed) and not alone):
-                    self.at = s
-                    self._late(role, s, threads)
-                    raise Unsure("J3", "barriers are set up, or all roles meet, again", missing="one prologue")
-        if len(met) != 1 or next(iter(met)).constant != 0:
-            raise Refused("J5", f"the roles meet at barriers {', '.join(map(str, met))}, not all at 0", {})
-        self.at = None
-        for b in self.kernel.barriers:
-            if set_up.count(b.name) != 1:
-                raise Refused("J3", f"{b.name} is set up {set_up.count(b.name)} times", {"times": set_up.count(b.name)})
-
-    def _completing(self, names: set[str]) -> Stmt | None:
-        """A copy that completes at one of these barriers."""
-        every = (s for role in self.kernel.roles for s in walk(role.body))
-        return next((s for s in every if isinstance(s, Copy) and s.signal is not None and s.signal.name in names), None)
-
-    def _late(self, role: Role, s: Stmt | Control, threads: int) -> None:
-        """*Errors*: refused where a barrier is set up behind the last meeting of all and others use it: nothing is
-        between the two."""
-        if not isinstance(s, Sync) or s.kind != "mbar.init" or s.object is None or self.handed or self.cluster > 1:
-            return
-        at = next((i for i, x in enumerate(role.body) if x is s), None)
-        if at is None or any(is_meeting(x, threads, self.handed) for x in walk(role.body[at:])):
-            return
-        for other in self.kernel.roles:
-            for x in walk(other.body) if other is not role else ():
-                if isinstance(x, Sync) and x.object is not None and x.object.name == s.object.name:
-                    reason = f"{s.object.name} is set up behind the meeting of all, and others may have come to it"
-                    raise Refused("J3", reason, {}, partner=x)
