@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.checker.peer_text import FOLD, MEET
+from tests.checker.peer_text import FOLD, MEET, MINE
 from tests.checker.send_text import ADVANCE, EXPECT, IN_A_LOOP, TO_BOTH, VERSION, WAIT, text
 from tests.checker.test_peers import BARRIER, trials
 from tests.marks import assembled
@@ -44,7 +44,20 @@ OTHER_PLAIN = (
     "      store S@(cta.rank)[cta.rank] = p signal full@(cta.rank){c} by elect\n"
 )
 READ = FOLD.replace("SLOT", "S[i]")
+
+
+def kept(before: str = "", behind: str = "") -> str:
+    """Each workgroup sends its part to itself, too, into another buffer, and reads it before or behind the wait."""
+    sends = f"{TO_BOTH}      version T ; {OWN}\n      store T@(cta.rank)[0] = p signal full@(cta.rank){{c}} by elect\n"
+    made = text(sends + before, first=EXPECT.replace("= 8", "= 12"), wait=WAIT + behind)
+    return made.replace("  frag x f32[32]", "  buffer T f32[1] shared align 16 @ 16\n  frag x f32[32]", 1)
+
+
+OWN = f"%s[t] over (n) : {MINE.format('cta.rank')}"
+ITSELF = f"      q = load T[0] ; {OWN}\n"
+RIGHT["to itself"] = kept(behind=ITSELF)
 WRONG = {
+    "its own part read behind a barrier of its threads": (kept(before=BARRIER + ITSELF), (3, 50)),
     "a wait of the workgroup's scope": (text(wait=WAIT.replace(", cluster = 1", "")), (3, 50)),
     "no wait": (text(wait=""), (3, 50)),
     "met, not waited for": (text(wait=MEET), (3, 50)),

@@ -26,7 +26,7 @@ from math import prod
 
 from treadle.algebra.expr import Expr, const, ge, sym
 from treadle.algebra.sets import Facts
-from treadle.checker.clusters import FAREWELL, LANDED
+from treadle.checker.clusters import FAREWELL, LANDED, reached
 from treadle.checker.steps import bodies, kind
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
@@ -141,11 +141,21 @@ class Sends:
         if not places or max(places) > wait_at:
             reason = f"what completes at {name} is sent after the wait for it, or elsewhere"
             raise Refused("J3", reason, {}, at=sent[-1], partner=wait)
+        self._on_the_way(body[min(places) : wait_at], sent, wait)
         self._received(body[: wait_at + 1], sent, counter, expect)
         self._meetings(body, min(places), wait_at, name, sent[0])
         self.gone.add(id(expect))
         filled = tuple(dict.fromkeys(s.dst.name for s in sent))
         self.landed[id(wait)] = Sync(kind=LANDED, tags=filled, origin=wait.origin)
+
+    def _on_the_way(self, body: Body, sent: list[Store], wait: Sync) -> None:
+        """Nothing else touches the memory until the wait: a barrier does not tell even the sender that it has come."""
+        filled = {s.dst.name for s in sent}
+        for s in walk(body):
+            names = {ref.name for ref, _ in reached(s)} & filled if isinstance(s, Stmt) else set[str]()
+            if names and not any(s is t for t in sent):
+                self.at = s
+                raise Refused("J2", f"{min(names)} is touched before what is sent there has come", {}, partner=wait)
 
     def _counter(self, role: Role, body: Body, wait_at: int, wait: Sync, expect: Sync) -> str:
         """The counter of the step: it moves on once, behind the wait."""
