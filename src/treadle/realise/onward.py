@@ -71,30 +71,33 @@ def ahead(
     nothing = Compute(dst=holder, fn="copy", args=(0.0,), claim=_moved(claim, then, fresh))
     more.orelse += [*moved(found.second, {}, fresh), nothing]
     loop.invariants = (*loop.invariants, Invariant(holder, claim))
-    body: Body = [*found.between, *found.awaited, more, *hand_over, *found.rest]
-    for copy in copies(found.between, holder):
-        body = [_called(s, copy, holder) for s in body]
-    loop.body[:] = body
+    between = found.between
+    copy = only_copied(between, [*found.awaited, more, *found.rest], holder)
+    if copy is not None:
+        between = [_called(s, copy, holder) for s in between]
+    loop.body[:] = [*between, *found.awaited, more, *hand_over, *found.rest]
     return before
 
 
-def copies(body: Body, holder: str) -> list[str]:
-    """Fragments that are nothing but copies of an accumulator, some of their elements masked: in its place, where it
-    is not read after them, they take no registers of their own."""
+def only_copied(body: Body, later: Body, holder: str) -> str | None:
+    """The fragment that is nothing but a copy of an accumulator, some of its elements masked: in its place it takes no
+    registers of its own.
+
+    *Ensures*: what is computed stays the same with `holder` in place of it in `body`: the accumulator is not read
+    there after the copy is begun, and `later`, where it holds another block's, does not read the copy. Of several such
+    copies, which would take one another's place, it is the first."""
     made: dict[str, list[Compute]] = {}
     order = list(_statements(body))
     for one in order:
         if isinstance(one, Compute):
             made.setdefault(one.dst, []).append(one)
-    found: list[str] = []
     for name, makers in made.items():
-        own = {holder, name}
-        plain = all(m.fn == "copy" and m.args and set(_read(m)) <= own and _read(m) for m in makers)
+        plain = all(m.fn == "copy" and _read(m) and set(_read(m)) <= {holder, name} for m in makers)
         first = next(i for i, s in enumerate(order) if s in makers)
-        behind = [i for i, s in enumerate(order) if holder in _read(s) and s not in makers and i > first]
-        if plain and not behind and not found:
-            found.append(name)
-    return found
+        behind = any(holder in _read(s) and s not in makers for s in order[first + 1 :])
+        if plain and not behind and name not in _read(later):
+            return name
+    return None
 
 
 def _statements(body: Body) -> Iterator[Any]:

@@ -10,9 +10,10 @@ from tests.targets.cuda.cuda_kit import clean, tried
 from tests.targets.cuda.test_cuda_streams import halves, read
 
 from treadle.checker import check
-from treadle.machine.form import If, Loop, Mma, Sync
+from treadle.machine.form import Compute, FragRef, If, Loop, Mma, Sync
 from treadle.plan.facts import contiguous
 from treadle.planner.enumerate import choose
+from treadle.realise.onward import only_copied
 from treadle.targets.cuda.families import families
 from treadle.targets.cuda.streams import Streams
 
@@ -66,3 +67,19 @@ def test_products_that_are_no_chain_have_no_step_ahead() -> None:
     source = read(halves(linear("bf16")))
     facts = contiguous(source, TARGET, {"M": 512, "N": 512, "K": 512})
     assert "ahead" not in [a.name for a in Streams().axes(source, facts)]
+
+
+def test_only_a_copy_that_nothing_needs_later_takes_the_accumulators_place() -> None:
+    def copy(dst: str, src: str) -> Compute:
+        return Compute(dst=dst, fn="copy", args=(FragRef(src),))
+
+    use = Compute(dst="p", fn="exp", args=(FragRef("s"),))
+    assert only_copied([copy("s", "acc"), copy("s", "s"), use], [], "acc") == "s"
+    assert only_copied([copy("s", "acc"), copy("t", "acc"), use], [], "acc") == "t"  # of `s` acc is read behind
+    for body, later in (
+        ([copy("s", "acc"), use], [copy("q", "s")]),
+        ([copy("s", "acc"), use, Compute(dst="q", fn="neg", args=(FragRef("acc"),))], []),
+        ([copy("s", "other"), use], []),
+        ([Compute(dst="s", fn="neg", args=(FragRef("acc"),)), use], []),
+    ):
+        assert only_copied(body, later, "acc") is None
