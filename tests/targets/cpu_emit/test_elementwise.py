@@ -100,6 +100,19 @@ def test_direct_operations(dtype: DType) -> None:
         assert same(out, want.astype(result.numpy), result), (name, dtype)
 
 
+@pytest.mark.parametrize("level", HOST_LEVELS)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_extrema_on_every_level(level: str, dtype: DType) -> None:
+    """Vectors may be longer than the registers of a level: no instruction is named that it has not."""
+    x, y = (values(dtype, 203, seed) for seed in (10, 11))
+    for name in ("maximum", "minimum"):
+        out = np.zeros(203, dtype.numpy)
+        elementwise(name, (dtype, dtype), dtype, level)(A0=x, A1=y, Y=out)
+        want = apply(name, dtype, x, y)
+        want, out = (np.where(v == 0, np.zeros_like(v), v) for v in (want, out))  # whichever zero of two
+        assert same(out, want.astype(dtype.numpy), dtype)
+
+
 CASTS = [(a, b) for a in (bool_, *INTEGERS, *FLOATS) for b in (bool_, *INTEGERS, *FLOATS) if a != b]
 
 

@@ -27,13 +27,15 @@ _FOLDS = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "and":
 
 
 class Arith:
-    """Elementwise operations in one function. `accuracy` is the class of functions such as exp."""
+    """Elementwise operations in one function. `accuracy` is the class of functions such as exp; `features` are those of
+    the processor."""
 
-    def __init__(self, fn: Function, lanes: Lanes, accuracy: str) -> None:
+    def __init__(self, fn: Function, lanes: Lanes, accuracy: str, features: frozenset[str]) -> None:
         self.fn = fn
         self.lanes = lanes
         self.casts = Casts(fn, lanes)
         self.accuracy = accuracy
+        self.features = features
 
     # ---- entry points
 
@@ -160,7 +162,7 @@ class Arith:
     def _extremum(self, name: str, a: Vec, b: Vec) -> Vec:
         # x86's max gives its second operand when the comparison fails: a where a is NaN; only a NaN in b is left to do.
         known = _EXTREMA.get(b.type)
-        if known is None:
+        if known is None or known[2] not in self.features:
             better = self._compare("fcmp", "ogt" if name == "maximum" else "olt", b, a)
             kept = self.select(better.text, b, a)
         else:
@@ -235,15 +237,16 @@ class Arith:
 
 
 _NOW = (("i32", "4"),)
-_EXTREMA: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
-    "<4 x float>": ("sse.{}.ps", ()),
-    "<8 x float>": ("avx.{}.ps.256", ()),
-    "<16 x float>": ("avx512.{}.ps.512", _NOW),
-    "<2 x double>": ("sse2.{}.pd", ()),
-    "<4 x double>": ("avx.{}.pd.256", ()),
-    "<8 x double>": ("avx512.{}.pd.512", _NOW),
+_EXTREMA: dict[str, tuple[str, tuple[tuple[str, str], ...], str]] = {
+    "<4 x float>": ("sse.{}.ps", (), "avx"),
+    "<8 x float>": ("avx.{}.ps.256", (), "avx"),
+    "<16 x float>": ("avx512.{}.ps.512", _NOW, "avx512f"),
+    "<2 x double>": ("sse2.{}.pd", (), "avx"),
+    "<4 x double>": ("avx.{}.pd.256", (), "avx"),
+    "<8 x double>": ("avx512.{}.pd.512", _NOW, "avx512f"),
 }
-"""Vector -> the name of its instruction, and what it is told besides: to round as the processor is set."""
+"""Vector -> the name of its instruction, what it is told besides (to round as the processor is set), and the feature
+that has it: a vector may be longer than a register, which LLVM parts for all instructions but those named."""
 
 
 def mangled(value: Vec) -> str:

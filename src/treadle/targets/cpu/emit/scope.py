@@ -68,7 +68,7 @@ class Scope:
         self.registers = Registers(fn, self.lanes, setting.width, setting.frags, setting.layouts)
         self.index = IndexWriter(fn, self.lanes, self.symbols, self.registers.read_at)
         self.registers.index = self.index
-        self.arith = Arith(fn, self.lanes, setting.accuracy)
+        self.arith = Arith(fn, self.lanes, setting.accuracy, setting.features)
         self.moves = Moves(fn, self.lanes, self.arith)
         self.access = Access(self.registers, self.index, self.moves, setting.width)
         self.folds = Folds(self.registers, self.arith, self.moves, self.memories)
