@@ -56,7 +56,67 @@ def said(text: str) -> tuple[str, str]:
     return check(parse_machine(text)).status, truth_of(parse_machine(text), Drawn("roles", text, SIZES))[0]
 
 
+def two_rings(empty: str = "emptyB", host: str = "") -> str:
+    """A producer fills two rings, each of which has a taker of its own, who gives the second one back at `empty`."""
+    at = "4 * t + $0, 32 * j + $1"
+    inside = "4 * t + $0 < M, 32 * j + $1 < N"
+    head = ahead_text.HEAD.replace("tensor Y: f32[M, N] out", "tensor Y: f32[M, N] out\n    tensor Z: f32[M, N] out")
+    head = changed(
+        head,
+        ("add %x, %w", "abs %x"),
+        (
+            "        store Y[m, N] = %y",
+            "        %z: f32[m, N] = abs %w\n        store Y[m, N] = %y\n        store Z[m, N] = %z",
+        ),
+        ("injective(Y)", "disjoint(X, Z)\n  disjoint(W, Z)\n  disjoint(Y, Z)\n  injective(Z)\n  injective(Y)"),
+    )
+    around = f"    sync barrier.sync (id = 0, threads = 96)\n{ahead_text.TASKS}      loop j = 0 .. NT step 1 {{\n"
+    fills = "".join(ahead_text.filled(ring, 2) for ring in "AB").replace("emptyB", empty)
+    barriers = {"fullA": "1", "emptyA": "32", "fullB": "1", empty: "32"}
+    takers = ""
+    for ring, back, x, c, y, tensor, number in (
+        ("A", "emptyA", "x", "c", "y", "Y", 0),
+        ("B", empty, "w", "d", "z", "Z", 1),
+    ):
+        takers += f"""  role taker{ring} agents 1 threads 32 counters ({c}) {{
+{around}        sync mbar.wait full{ring}{{{c}}} (phase = {c} // 2 % 2)
+        {x} = load {ring}{{{c}}}[$0, $1] ; %{x}[{at}] where {inside}
+        sync fence.proxy.async
+        sync mbar.arrive {back}{{{c}}}
+        advance {c}
+        {y} = abs {x} where {inside} ; %{y}[{at}] where {inside}
+        store {tensor}[{at}] = {y} where {inside} ; store {number} [{at}]
+      }}
+    }}
+  }}
+"""
+    words = [
+        f"  barrier {n} count {k} versions 2{' tx' if k == '1' else ''} @ {2048 + 16 * i}\n"
+        for i, (n, k) in enumerate(barriers.items())
+    ]
+    frags = [f"  frag {n} f32[4, 32] dist (lane 32 axis 1 stride 1, slot 4 axis 0 stride 1)\n" for n in "xwyz"]
+    return f"""{head}host {{
+  let MT = (M + 3) // 4
+  let NT = (N + 31) // 32
+{host}  map mX of X f32 box (4, 32) swizzle 0 fill zero promotion 256
+  map mW of W f32 box (4, 32) swizzle 0 fill zero promotion 256
+  launch main grid max(1, min(MT, 2)) threads 96 shared 2112
+}}
+kernel main {{
+  buffer A f32[4, 32] shared align 128 versions 2 @ 0
+  buffer B f32[4, 32] shared align 128 versions 2 @ 1024
+{"".join(frags)}{"".join(words)}  role producer agents 1 threads 32 counters (p, q) {{
+{"".join(f"    sync mbar.init {n} by elect{chr(10)}" for n in barriers)}    sync fence.mbar_init by elect
+{around}{fills}      }}
+    }}
+  }}
+{takers}}}
+"""
+
+
 RIGHT = {
+    "a ring for each of two": two_rings(),
+    "the host divides by a positive number": two_rings(host="  let Q = M // max(1, N)\n"),
     "a wait in a loop of one iteration": looped(WAIT, 1),
     "halves": two_takers(),
     "halves, each agent with a barrier of its own": two_takers("w + 3"),
@@ -66,6 +126,7 @@ WRONG = {
     "a wait in a loop that never runs": (looped(WAIT, 0), "J3"),
     "an announcement in a loop that never runs": (looped(EXPECT, 0), "J3"),
     "two announcements": (looped(EXPECT, 2), "J3"),
+    "one barrier says that slots of two rings are free": (two_rings("emptyA"), "J3"),
     "an agent's own barrier is one of the hand-over": (two_takers("w + 2"), "J5"),
     "the giver's number for the taker's": (two_takers(index=" index w", filled="64 * j + 32*w + $0", taken="$0"), "J1"),
 }
@@ -153,3 +214,27 @@ def test_wrong_twins(name: str) -> None:
     text, judgement = WRONG[name]
     assert said(text) == ("rejected", "unsafe")
     assert check(parse_machine(text)).judgement == judgement
+
+
+def test_the_host_does_not_divide_by_zero() -> None:
+    text = two_rings(host="  let Q = M // N\n")
+    verdict = check(parse_machine(text))
+    assert (verdict.status, verdict.judgement) == ("rejected", "J7"), str(verdict)
+    assert truth_of(parse_machine(text), Drawn("host", text, ({"M": 3, "N": 0},)))[0] == "unsafe"
+
+
+def test_a_hand_over_inside_a_turn_is_refused() -> None:
+    """One agent waits for both in its turn, the other one for its turn."""
+    take, give = (f"        sync barrier.{kind} (id = {n}, threads = 96)\n" for kind, n in (("sync", 1), ("arrive", 2)))
+    turn = "sync barrier.{} (id = {}, threads = 64) tags (turn)\n"
+    one, two = two_takers().split("  role two")
+    two = changed(
+        two,
+        (take, f"        {turn.format('sync', 'w + 5')}{take}"),
+        (give, f"{give}        {turn.format('arrive', '6 - w')}"),
+        ("    tasks", f"    if w == 1 scope workgroup {{\n      {turn.format('arrive', 5)}    }}\n    tasks"),
+    ).removesuffix("  }\n}\n")
+    text = f"{one}  role two{two}    if w == 0 scope workgroup {{\n      {turn.format('sync', 5)}    }}\n  }}\n}}\n"
+    verdict = check(parse_machine(text))
+    assert (verdict.status, verdict.judgement) == ("unknown", "J5"), str(verdict)
+    assert truth_of(parse_machine(text), Drawn("turns", text, SIZES))[0] == "unsafe"

@@ -6,11 +6,11 @@ one that the program accesses: the guard has to say so.
 
 from __future__ import annotations
 
-from treadle.algebra.expr import ge
+from treadle.algebra.expr import Floor, ge
 from treadle.algebra.sets import Facts
 from treadle.checker.clusters import check_launch
 from treadle.checker.gangs import is_gang
-from treadle.checker.gpu import check_kernel
+from treadle.checker.gpu import check_kernel, positive
 from treadle.checker.source import Source
 from treadle.checker.verdict import Refused, Unsure, require
 from treadle.hardware.targets import Target
@@ -21,6 +21,7 @@ from treadle.machine.vocabulary import SYMBOLS
 
 def check_host(program: MachineProgram, source: Source, facts: Facts, target: Target) -> None:
     """*Errors*: findings of J4 and J7."""
+    _divisors(program, facts)
     kernels = {k.name: k for k in program.kernels}
     if len(kernels) != len(program.kernels):
         raise Refused("J7", "two kernels have one name", {})
@@ -42,6 +43,17 @@ def check_host(program: MachineProgram, source: Source, facts: Facts, target: Ta
             _storage(program, kernel, target)
     _arguments(program, source, target)
     _workspace(program, facts)
+
+
+def _divisors(program: MachineProgram, facts: Facts) -> None:
+    """What the host computes has a value: it divides by positive numbers."""
+    host = program.host
+    told = [*host.lets.values(), *(launch.grid for launch in host.launches)]
+    told += [e for x in (*host.workspace, *host.counters) for e in x.shape]
+    for e in (e.substitute(host.lets) for e in told):
+        for by in dict.fromkeys(a.den for a in e.atoms() if isinstance(a, Floor)):
+            if not positive(facts, by):
+                require(facts, ge(by, 1), "J7", f"the host divides by {by}")
 
 
 def _storage(program: MachineProgram, kernel: Kernel, target: Target) -> None:

@@ -203,6 +203,9 @@ class Rings:
             return
         if any(r.steps[0].counter == step.counter for r in self.rings.values()):
             raise Refused("J3", f"{step.counter} counts the steps of two rings", {})
+        taken = {b.name for r in self.rings.values() for b in (r.full, r.empty)}
+        if taken & {full.name, empty.name} and known is None:
+            raise Refused("J3", f"{min(taken & {full.name, empty.name})} is a barrier of two rings", {})
         for name in ring.buffers:
             if self.declared[name].versions != ring.slots or name in self.of_buffer:
                 raise Refused(

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 
 from treadle.algebra.expr import Expr, sym
 from treadle.checker.alike import lets_of
+from treadle.checker.gpu import handed
 from treadle.checker.rings import Rings
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import Body, Control, If, Kernel, Loop, MachineProgram, Role, Stmt, Sync, Tasks, walk
@@ -125,6 +126,11 @@ class Turns:
         for ring in self.rings.rings.values():
             for barrier in (ring.full, ring.empty):
                 self.slots[barrier.name], self.names[barrier.name] = ring.slots, ring.full.name
+        apart = handed(self.rings.kernel)
+        both = next((s for s in walk(role.body) if _at_one_of(s, apart)), None)
+        if both is not None:  # who waits there inside its turn waits for the other agent, who waits for its turn
+            self.at = both
+            raise Unsure("J5", f"{role.name} has turns and hands over", missing="a rule for both")
         self._barriers(mine)
         first = next((i for i, s in enumerate(role.body) if isinstance(s, Tasks)), None)
         if first is None:
@@ -272,6 +278,13 @@ class Turns:
                 {"slots": self.slots[name], "held": turn.before.get(name, 0)},
             )
         return Turn(turn.inside, held, turn.before, since)
+
+
+def _at_one_of(s: object, numbers: frozenset[int]) -> bool:
+    """Whether a statement is for one of these named barriers, and no turn."""
+    if not isinstance(s, Sync) or not s.kind.startswith("barrier.") or tagged(s):
+        return False
+    return dict(s.args)["id"].constant in numbers
 
 
 def check_turns(kernel: Kernel, rings: Rings, named: int) -> None:
