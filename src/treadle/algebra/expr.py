@@ -164,11 +164,6 @@ class Expr:
         """The coefficient of `atom` alone (0 when absent)."""
         return next((c for m, c in self.terms if m == (atom,)), 0)
 
-    @property
-    def is_affine(self) -> bool:
-        """Whether no monomial has two atoms (atoms themselves may be anything)."""
-        return all(len(m) <= 1 for m, _ in self.terms)
-
     def atoms(self) -> Iterator[Atom]:
         """All atoms, inner ones too, outermost first, repeats included."""
         for monomial, _ in self.terms:

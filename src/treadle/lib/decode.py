@@ -15,7 +15,6 @@ B, H, KV, R, D, Sk, S = td.dims("B H KV R D Sk S")
 HQ = td.product(KV, R)
 P, PS, PB, L = td.dims("P PS PB L")
 DV = td.dims("DV")
-PK = td.product(PB, PS)
 
 
 def step(state, score, value, over):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from treadle.machine.form import Control, MachineProgram, Stmt
+from treadle.machine.form import MachineProgram, Stmt
 from treadle.machine.text import print_machine, statement_lines, statement_text
 from treadle.view.drawing import frame, runs
 from treadle.view.markup import Child, Markup, element, join
@@ -32,10 +32,6 @@ class Lines:
         if not found:
             return Markup("")
         return join((link(f"m{part.split('-')[0]}", part) for part in runs(found).split(", ")), ", ")
-
-    def source_lines(self, items: Iterable[Stmt | Control]) -> list[int]:
-        """Lines of the source that statements come from."""
-        return sorted({i.origin for i in items if i.origin is not None})
 
 
 def link(anchor: str, text: Child) -> Markup:

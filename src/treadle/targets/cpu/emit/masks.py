@@ -42,11 +42,6 @@ class Mask:
                 held = not c.equality and bool(parts.rest.functions)
                 self._lines.append(_Line(index.value(parts.rest, held=held), steps, c.equality, held))
 
-    @property
-    def trivial(self) -> bool:
-        """Whether everything is active."""
-        return not self._lines and not self._general
-
     def at(self, point: Point) -> str | None:
         """The mask at a point."""
         return self._scalar(point) if point.axis is None or point.lanes is None else self._vector(point)
