@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from treadle.algebra.expr import Constraint, Expr, const, eq, ge, sym
+from treadle.algebra.expr import Constraint, Expr, Floor, const, eq, ge, sym
 from treadle.algebra.sets import Facts, SetError, fresh_budget
 from treadle.base.errors import InternalError
 from treadle.checker.between import Between
@@ -450,7 +450,7 @@ class Judge:
 
 
 def base_facts(program: MachineProgram) -> list[Constraint]:
-    """What holds of sizes: extents are not negative, lets and requirements of the source, and the guard."""
+    """What holds of sizes: extents are not negative, lets and requirements of the source have values, and the guard."""
     source: Program = program.program
     facts: list[Constraint] = []
     seen: set[Expr] = set()
@@ -460,5 +460,8 @@ def base_facts(program: MachineProgram) -> list[Constraint]:
             facts.append(ge(dim.extent, 0))
     facts += [eq(sym(name), e) for name, e in source.lets.items()]
     facts += source.requires
+    # A call computes these first; where one divides by 0, it is a mistake and nothing is launched.
+    first = [*source.lets.values(), *(c.expr for c in source.requires)]
+    facts += [ge(a.den, 1) for e in first for a in e.atoms() if isinstance(a, Floor) and a.den.constant is None]
     facts += list(program.guard.constraints())
     return facts
