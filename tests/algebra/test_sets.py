@@ -75,6 +75,36 @@ def test_relations_are_their_points(a: Expr, b: Expr, where: list[Constraint]) -
     assert (collision is None) == relation.is_injective
 
 
+@settings(max_examples=60, deadline=None)
+@given(terms, st.lists(constraints, max_size=2), terms, terms)
+def test_whole_extrema_answer_as_split_ones(out: Expr, given_: list[Constraint], a: Expr, b: Expr) -> None:
+    """A set has a tuple exactly where one of the conjunctions holds, whichever way minima are read; and what follows
+    of whole ones follows."""
+    facts, last = Facts(BOX).also(*given_), minimum(a, maximum(b, 2))
+    where = (ge(t, out), lt(t, last))
+    for under in (facts, facts.unsplit):
+        found = Region.of(IndexMap(("t",), (t,), where), under).when(under)
+        for p in POINTS:
+            if all(c.holds(p) for c in given_):
+                holding = sum(all(c.holds(p) for c in conds) for conds in found)
+                assert holding == (out.evaluate(p) < last.evaluate(p)), (under.whole_extrema, found, p)
+    fact = ge(last, out)
+    assert not facts.unsplit.implies(fact) or facts.implies(fact)
+
+
+def test_whole_extrema_are_one_piece() -> None:
+    """What lies behind the least of four ends is one conjunction, not one for each of them."""
+    last = minimum(i + N, j + M, i + j, 2 * j)
+    facts = Facts((ge(t, maximum(i, j)),))
+    behind = IndexMap((), (t,), (ge(t, last),))
+    whole = facts.unsplit
+    assert Region.of(behind, whole).when(whole) == [(ge(t, last),)]
+    assert len(Region.of(behind, facts).when(facts)) > 3
+    assert whole.implies(ge(t, i)) and not whole.implies(ge(t, last))
+    with pytest.raises(Inexpressible):  # over a tuple's own coordinates there is no parameter
+        Region.of(IndexMap(("t",), (t,), (ge(N, minimum(t, M)),)), whole)
+
+
 def test_blocks_of_any_size_cover_exactly() -> None:
     facts = Facts((ge(M, 0),))
     blocks = IndexMap(

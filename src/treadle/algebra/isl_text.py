@@ -45,12 +45,15 @@ def term_of(identifier: str) -> Expr:
 
 class Text:
     """isl text of expressions; collects parameters as it goes. `own` are the names of set dimensions, `known` symbols
-    with their values: products with them are no products."""
+    with their values: products with them are no products. `unsplit`: minima and maxima are parameters too, bounded
+    by their arguments (`bounds`), so that no text has cases; one valuation of them is true."""
 
-    def __init__(self, own: Iterable[str] = (), known: Mapping[str, int] | None = None) -> None:
+    def __init__(self, own: Iterable[str] = (), known: Mapping[str, int] | None = None, unsplit: bool = False) -> None:
         self.own = frozenset(own)
         self.known = known or {}
         self.params: dict[str, None] = {}
+        self.unsplit = unsplit
+        self.bounds: dict[str, None] = {}
 
     def _opaque(self, whole: Expr, symbols: frozenset[str]) -> str:
         if symbols & self.own:
@@ -77,6 +80,11 @@ class Text:
             case Min(args) | Max(args):
                 word = "min" if isinstance(atom, Min) else "max"
                 texts = [self.expr(a) for a in args]
+                if self.unsplit:
+                    found = self._opaque(of(atom), frozenset(s for a in args for s in a.symbols))
+                    beyond = "<=" if isinstance(atom, Min) else ">="
+                    self.bounds |= dict.fromkeys(f"{found} {beyond} {text}" for text in texts)
+                    return found
                 out = texts[0]
                 for text in texts[1:]:
                     out = f"{word}({out},{text})"
@@ -112,8 +120,9 @@ class Text:
 
     def constraints(self, cs: Iterable[Constraint]) -> str:
         """A conjunction."""
-        out = [f"{self.expr(c.expr)} {'=' if c.equality else '>='} 0" for c in convex(cs)]
-        return " and ".join(out) if out else "true"
+        parts = cs if self.unsplit else convex(cs)
+        out = [f"{self.expr(c.expr)} {'=' if c.equality else '>='} 0" for c in parts]
+        return " and ".join(out) or "true"
 
     def head(self) -> str:
         """The list of parameters met so far."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import islpy as isl
 
-from treadle.algebra.expr import Atom, Constraint, Expr, Monomial, Sym, eq, ge, of, sym
+from treadle.algebra.expr import Atom, Constraint, Expr, Max, Min, Monomial, Sym, eq, ge, of, sym
 from treadle.algebra.isl_text import Inexpressible, Text, complements, convex, ident, name_of, negation, term_of
 from treadle.algebra.lemmas import division_lemmas, divisions, product_lemmas
 from treadle.algebra.maps import IndexMap, joined
@@ -44,9 +44,13 @@ class Facts:
     *Ensures*: `implies` and `equal` answer True only if the claim holds for every integer valuation of the facts.
     """
 
-    def __init__(self, constraints: Iterable[Constraint] = (), base: Facts | None = None) -> None:
+    def __init__(
+        self, constraints: Iterable[Constraint] = (), base: Facts | None = None, whole_extrema: bool = False
+    ) -> None:
         self.base = base
         self.own = tuple(constraints)
+        self.whole_extrema = whole_extrema if base is None else base.whole_extrema
+        self._unsplit: Facts | None = None
         self._low: dict[tuple[Any, ...], int] = {} if base is None else dict(base._low)
         self._set: isl.Set | None = None
         self._memo: dict[Constraint, bool] = {}
@@ -80,6 +84,23 @@ class Facts:
             found = self._children[new] = Facts(new, self)
         return found
 
+    @property
+    def unsplit(self) -> Facts:
+        """The same facts with each minimum and maximum a parameter of its own, of which only the bounds by its
+        arguments are known: one convex piece, where a minimum that is bounded from below splits a set in as many as it
+        has arguments.
+
+        *Ensures*: of the valuations of the facts each is one of these, with the parameters' true values. So what holds
+        for all of these holds for all of those, and a set that is read under these facts has a tuple at a valuation
+        exactly if it has under those: `Region.when` gives the same answer in fewer conjunctions. What fails under
+        these alone fails for nobody (`is_opaque`).
+        """
+        if self.whole_extrema:
+            return self
+        if self._unsplit is None:
+            self._unsplit = Facts((*self.all(), *self.lemmas), whole_extrema=True)
+        return self._unsplit
+
     def all(self) -> Iterator[Constraint]:
         """Every constraint, oldest first."""
         if self.base is not None:
@@ -100,6 +121,8 @@ class Facts:
     def _saturate(self) -> None:
         """Adds to the set what isl does not know of quotients by symbols in the facts: what they are, or between which
         products they lie, and what facts about them say of these products."""
+        if self.whole_extrema and self.base is None:
+            return  # the lemmas are among the facts
         atoms = divisions(c.expr for c in self.all())
         if not atoms or self.set.is_empty():
             return
@@ -185,8 +208,8 @@ class Facts:
         """A conjunction as isl reads it, whatever else holds."""
         found = self.conjunctions.get(cs)
         if found is None:
-            text = Text((), self.known)
-            body = text.constraints(cs)
+            text = Text((), self.known, self.whole_extrema)
+            body = " and ".join([text.constraints(cs), *text.bounds])
             found = self.conjunctions[cs] = isl.Set(f"{text.head()}{{ : {body} }}")
         return found
 
@@ -326,7 +349,8 @@ class Region:
         *Errors*: `Inexpressible` where isl holds a term that has no expression.
         """
         found = self.set.params().coalesce().make_disjoint().gist(facts.set)
-        return [tuple(map(_constraint, b.get_constraints())) for b in found.get_basic_sets()]
+        read_back = (map(_constraint, b.get_constraints()) for b in found.get_basic_sets())
+        return [tuple(c for c in conds if not _by_definition(c)) for conds in read_back]
 
 
 def _constraint(c: Any) -> Constraint:
@@ -342,6 +366,17 @@ def _constraint(c: Any) -> Constraint:
         if k:
             total = total + k * _floor(c.get_div(i))
     return Constraint(total, bool(c.is_equality()))
+
+
+def _by_definition(c: Constraint) -> bool:
+    """Whether a constraint only says that a minimum is no more than one of its arguments, or a maximum no less."""
+    for monomial, k in () if c.equality else c.expr.terms:
+        atom = monomial[0] if len(monomial) == 1 else None
+        if (isinstance(atom, Min) and k < 0) or (isinstance(atom, Max) and k > 0):
+            rest = c.expr - k * of(atom)
+            if any((gap := (rest + k * a).constant) is not None and gap >= 0 for a in atom.args):
+                return True
+    return False
 
 
 def _floor(div: Any) -> Expr:
@@ -371,13 +406,13 @@ class Relation:
         """The relation `dims -> outs` under facts. *Errors*: `Inexpressible`."""
         found = facts.maps.get(map_)
         if found is None:
-            found = facts.maps[map_] = Relation._read(map_, facts.known)
+            found = facts.maps[map_] = Relation._read(map_, facts.known, facts.whole_extrema)
         return Relation(found.intersect_params(facts.set))
 
     @staticmethod
-    def _read(map_: IndexMap, known: Mapping[str, int]) -> isl.Map:
+    def _read(map_: IndexMap, known: Mapping[str, int], unsplit: bool) -> isl.Map:
         own = map_.dims + map_.exists
-        text = Text(own, known)
+        text = Text(own, known, unsplit)
         # an out that is one existential symbol is a free coordinate of the second members
         free = {s for e in map_.outs for s in map_.exists if e == sym(s)}
         dims = ", ".join(ident(d) for d in map_.dims)

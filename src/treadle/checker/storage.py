@@ -38,6 +38,9 @@ from treadle.machine.vocabulary import RANK
 
 _outcomes = count()
 
+Conds = tuple[Constraint, ...]
+"""A conjunction."""
+
 
 @dataclass(frozen=True)
 class Written:
@@ -237,16 +240,35 @@ class Reader:
                     missing,
                     missing="stores whose conditions are known",
                 )
-            return self._both(below, facts, here, sure, substituted(layer.pieces, env))
+            return self._both(below, facts, layer, substituted(layer.pieces, env))
         raise Refused("J1", f"{name} is read before it is written", here.sample(), partner=name)
 
-    def _both(self, below: tuple[Layer, ...], facts: Facts, here: Region, sure: Region, newest: Pieces) -> Pieces:
-        found: list[Piece] = [((*w, *conds), term) for w in (here & sure).when(facts) for conds, term in newest]
-        rest = [(w, self._layers(below, facts.also(*w))) for w in (here - sure).when(facts)]
+    def _both(self, below: tuple[Layer, ...], facts: Facts, layer: Layer, newest: Pieces) -> Pieces:
+        with_it, without = self._halves(layer, facts)
+        found: list[Piece] = [((*w, *conds), term) for w in with_it for conds, term in newest]
+        rest = [(w, self._layers(below, facts.also(*w))) for w in without]
+        if len(rest) < len(with_it):  # the shorter half of the two decides
+            return (*(((*w, *conds), term) for w, pieces in rest for conds, term in pieces), *newest)
         if all(pieces == rest[0][1] for _, pieces in rest):
             return (*found, *rest[0][1])
         found += [((*w, *conds), term) for w, pieces in rest[:-1] for conds, term in pieces]
         return (*found, *rest[-1][1])
+
+    def _halves(self, layer: Layer, facts: Facts) -> tuple[list[Conds], list[Conds]]:
+        """When the element has surely been written in the layer, and when not; minima and maxima whole where telling
+        apart which argument they are makes more cases."""
+
+        def halves(under: Facts) -> tuple[list[Conds], list[Conds]]:
+            here, sure = self.here(under), self.space.union([w for w in layer.written if w.sure], under)
+            return (here & sure).when(under), (here - sure).when(under)
+
+        split_up = halves(facts)
+        if max(map(len, split_up)) == 1:
+            return split_up
+        try:
+            return min(split_up, halves(facts.unsplit), key=lambda found: min(map(len, found)))
+        except Inexpressible:  # an extremum over the elements' own coordinates
+            return split_up
 
     def _touched(self, facts: Facts, what: str) -> None:
         """*Errors*: refused where an element was never written. A value that nobody uses may be any, but some value."""

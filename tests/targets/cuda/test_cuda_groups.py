@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -207,3 +208,53 @@ def test_packed_sequences() -> None:
     run = simulate(machine, args)
     assert run.findings == []
     assert np.abs(run.outputs["Y"][3:149].astype(np.float64) - wanted).max() < 0.03
+
+
+PACKED = {"T": 151, "KV": 2, "R": 2, "KV_R": 4, "D": 64, "U": 173, "B1": 4}
+
+
+@cache
+def packed_causal() -> MachineProgram:
+    """Packed sequences in which a query sees the keys up to its own place, counted from the end."""
+    rows, keys, starts = like(PACKED["T"], 4, 64), like(PACKED["U"], 2, 64), like(4, dtype=td.i32)
+    plan = lib.varlen_attention.plan(rows, keys, keys, starts, starts, rows, target="cuda:sm_90a", causal=True)
+    assert plan.decisions.family == "streams"
+    source = parse_program(plan.source_program().strip("\n"))
+    facts, family = contiguous(source, "cuda:sm_90a", PACKED), PartedStreams()
+    point = {a.name: a.values[0] for a in family.axes(source, facts)} | {"step": 64, "versions": 2, "turns": False}
+    point |= {"consumers": 1, "shares": 2, "raster": "row", "resident": 1}
+    return family.build(source, facts, point, family.guard(source, facts, point))
+
+
+def test_packed_sequences_seen_up_to_the_query() -> None:
+    """A block's keys end at the least of four places; more keys than queries, fewer, and none at all."""
+    machine = packed_causal()
+    assert check(machine).status == "verified"
+    rng = np.random.default_rng(4)
+    starts = {"q_start": np.array([3, 3, 80, 149], np.int32), "k_start": np.array([1, 6, 121, 170], np.int32)}
+    args: dict[str, Any] = {**starts, "Y": np.zeros((PACKED["T"], 4, 64), ml_dtypes.bfloat16)}
+    for name, long, count, at in (("Q", "T", 4, "q_start"), ("K", "U", 2, "k_start"), ("V", "U", 2, "k_start")):
+        args[name] = rng.normal(size=(PACKED[long], count, 64)).astype(ml_dtypes.bfloat16)
+        args[name][: starts[at][0]] = args[name][starts[at][-1] :] = np.nan
+    wanted = expected(machine.program, args, PACKED)["Y"][3:149].astype(np.float64)
+    run = simulate(machine, args)
+    assert run.findings == []
+    assert np.abs(run.outputs["Y"][3:149].astype(np.float64) - wanted).max() < 0.03
+    assert np.all(run.outputs["Y"][80:100] == 0)  # 69 queries, 49 keys: the first twenty see none
+    clean(machine)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (r"(loop k0 = .* max\(min\(U, _8\(\))", r"\1 + 64"),  # a block too many
+        (r"(loop k0_1 = .* max\(min\(U, _\d+\(\))", r"\1 - 64"),  # brought a block too few
+        (r"index expr \$0 \+ k0 ", "index expr $0 + k0 - 1 "),  # a key too many is seen
+        (r"s_1 = where mask\w*, s, -inf", "s_1 = copy s"),  # all keys are seen
+        (r"(store Vs.* = nothing where )min\(U, _8\(\)\)", r"\1U"),  # what lies behind the end is no zero
+    ],
+)
+def test_wrong_ends_of_packed_sequences(right: str, wrong: str) -> None:
+    text, changed = re.subn(right, wrong, print_machine(packed_causal()))
+    assert changed == 1
+    assert check(parse_machine(text)).status != "verified"
