@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 import treadle as td
-from treadle.algebra.expr import DivisionByZero
+from treadle.algebra.expr import DivisionByZero, ge, sym
 from treadle.analysis.divisors import divisors, zero_divisor
 from treadle.checker import check
+from treadle.checker.judge import base_facts
 from treadle.driver.errors import GuardBroken
 from treadle.ir.guard import Bound, Guard
 from treadle.machine.parse import parse_machine
@@ -117,3 +119,15 @@ def test_zero_is_a_mistake_at_the_users_line(kernel: Any, line: str) -> None:
         with pytest.raises(DivisionByZero) as caught:
             call(*args)
         assert line in str(caught.value) and "a division by N, which is 0 in this call" in str(caught.value)
+
+
+def test_the_judge_takes_no_difference_for_positive() -> None:
+    """A call is a mistake where an extent divides that is 0; by what may be negative it may divide."""
+    plan = parts.plan(td.like(td.f32, 12), td.like(td.f32, 3))
+    assert plan.check().status == "verified" and "N - 1 >= 0" in str(plan.guard)
+    machine = parse_machine(plan.machine())
+    m, n = sym("M"), sym("N")
+    for by, known in ((n, True), (m * n + 2 * n, True), (n - 5, False), (5 - n, False), (n // m, False)):
+        one = copy.copy(machine.program)
+        one.lets = {"K": m // by}
+        assert (ge(by, 1) in base_facts(replace(machine, program=one, guard=Guard(())))) == known, by

@@ -37,11 +37,12 @@ def zero_divisor(program: Program, extents: Mapping[str, int]) -> str | None:
 
 
 def _of_expressions(program: Program) -> Iterator[Expr]:
-    for op in program.body.walk():
-        for e in expressions(op):
-            for atom in e.atoms():
-                if isinstance(atom, Floor):
-                    yield atom.den
+    """Divisors of expressions, and of the extents that a let tells, which the host of a plan computes."""
+    inside = (e for op in program.body.walk() for e in expressions(op))
+    for e in (*program.lets.values(), *inside):
+        for atom in e.atoms():
+            if isinstance(atom, Floor):
+                yield atom.den
 
 
 def _of_subscripts(program: Program) -> Iterator[Expr]:

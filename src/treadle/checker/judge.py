@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from treadle.algebra.expr import Constraint, Expr, Floor, const, eq, ge, sym
+from treadle.algebra.expr import Constraint, Expr, Floor, const, eq, ge, of, sym
 from treadle.algebra.sets import Facts, SetError, fresh_budget
 from treadle.base.errors import InternalError
 from treadle.checker.between import Between
@@ -460,8 +460,10 @@ def base_facts(program: MachineProgram) -> list[Constraint]:
             facts.append(ge(dim.extent, 0))
     facts += [eq(sym(name), e) for name, e in source.lets.items()]
     facts += source.requires
-    # A call computes these first; where one divides by 0, it is a mistake and nothing is launched.
+    # A call computes these first; where one divides by 0, it is a mistake and nothing is launched. It may divide by a
+    # negative number: what is no extent, or sum of extents, the guard has to say.
     first = [*source.lets.values(), *(c.expr for c in source.requires)]
-    facts += [ge(a.den, 1) for e in first for a in e.atoms() if isinstance(a, Floor) and a.den.constant is None]
+    by = [a.den for e in first for a in e.atoms() if isinstance(a, Floor) and a.den.constant is None]
+    facts += [ge(e, 1) for e in by if all(c >= 0 and all(of(a) in seen for a in m) for m, c in e.terms)]
     facts += list(program.guard.constraints())
     return facts
