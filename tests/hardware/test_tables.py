@@ -68,7 +68,7 @@ def test_targets() -> None:
 
 DOCUMENTS = (
     *("Intel SDM", "Intel 64 and IA-32", "PTX ISA 9.0, ", "CUDA C++ Programming Guide 13.0, "),
-    *("LLVM Language Reference, ", "WGSL (", "WebGPU ("),
+    *("LLVM Language Reference, ", "WGSL (", "Arm Architecture Reference Manual", "WebGPU ("),
 )
 
 

@@ -10,7 +10,7 @@ from treadle.toolchain import features
 
 
 def test_two_readers_agree() -> None:
-    assert host._CODE_FLAGS == features.FLAGS
+    assert host._CODE_FLAGS == features.FLAGS - {"sve_256"}, "no system has the length of vectors among its flags"
     assert host.host_features() == features.host_features()
     assert host._llvm_flags() & features.FLAGS == features.host_features()
 

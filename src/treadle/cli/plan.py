@@ -18,7 +18,7 @@ def run(argv: Sequence[str], prog: str = "treadle plan") -> int:
     """Plans a kernel and prints what was asked for; exit status 0."""
     parser = Parser(prog=prog, description="Plan a kernel, and say why this plan; no device is needed.")
     kernel_arguments(parser)
-    parser.add_argument("--target", help="cpu[:avx2|avx512|amx], cuda[:sm_80|sm_90a] (default: this machine)")
+    parser.add_argument("--target", help="cpu[:avx2|amx|..|neon|sve], cuda[:sm_80|sm_90a] (default: this machine)")
     parser.add_argument("--family", help="only plans of this family")
     parser.add_argument("--ablate", choices=ABLATIONS, help="plan without some of what the search knows")
     parser.add_argument("--search", choices=list(SEARCHES), default="enumerate", help="how (default: enumerate)")

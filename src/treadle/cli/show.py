@@ -17,7 +17,7 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser(prog="treadle show", description="A picture of a plan: one HTML page that needs nothing else.")
     parser.add_argument("what", metavar="FILE:KERNEL", help="a kernel, or a .tdm file")
     argument_options(parser)
-    parser.add_argument("--target", help="cpu[:avx2|avx512|amx], cuda[:sm_80|sm_90a] (default: this machine)")
+    parser.add_argument("--target", help="cpu[:avx2|amx|..|neon|sve], cuda[:sm_80|sm_90a] (default: this machine)")
     parser.add_argument("--family", help="only plans of this family")
     parser.add_argument("-o", "--out", metavar="FILE", default="plan.html", help="default plan.html; - prints the page")
     given = parser.parse_args(argv)

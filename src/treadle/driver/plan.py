@@ -20,7 +20,7 @@ from treadle.driver.places import placed_names
 from treadle.driver.record import Record
 from treadle.driver.show import plan_page
 from treadle.driver.specialisation import Specialisation
-from treadle.driver.targets import arrays_elsewhere, host_target, place_of, resolve
+from treadle.driver.targets import arrays_elsewhere, host_target, level_runs, place_of, resolve
 from treadle.driver.variants import Variant
 from treadle.driver.variants import load as load_variant
 from treadle.ir.core import Program
@@ -222,8 +222,7 @@ class Plan:
 def _runs_here(target: str) -> None:
     if target != host_target() and target.startswith("cpu"):
         host = host_target().partition(":")[2]
-        levels = ["avx2", "avx512", "amx"]
-        if levels.index(target.partition(":")[2]) > levels.index(host):
+        if not level_runs(target.partition(":")[2], host):
             raise TargetAbsent(
                 doing=f"running a plan for {target}",
                 found=f"a machine of level {host}",

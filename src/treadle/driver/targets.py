@@ -1,4 +1,4 @@
-"""Targets by name: `cpu`, `cpu:avx2|avx512|amx`, `cuda`, `cuda:sm_80|sm_90a`."""
+"""Targets by name: `cpu`, `cpu:avx2|avx512|amx` and `cpu:neon|neon_dot|sve` (aarch64), `cuda`, `cuda:sm_80|sm_90a`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from treadle.runtime.host import host_features
 from treadle.runtime.pool import workers
 from treadle.toolchain.features import LEVELS
 
-CPU_LEVELS = ("avx2", "avx512", "amx")
+LADDERS = (("avx2", "avx512", "amx"), ("neon", "neon_dot", "sve"))
+"""Levels of the CPU by kind of processor: what runs a level runs all before it."""
+CPU_LEVELS = tuple(level for ladder in LADDERS for level in ladder)
 CUDA_LEVELS = ("sm_80", "sm_90a")
 NAMES = (*(f"cpu:{level}" for level in CPU_LEVELS), *(f"cuda:{level}" for level in CUDA_LEVELS))
 
@@ -89,9 +91,14 @@ def host_target() -> str:
     raise TargetAbsent(
         doing="choosing a target for this machine",
         found="a processor without " + ", ".join(sorted(LEVELS["avx2"] - have)),
-        expected="AVX2 and FMA at least",
+        expected="AVX2 and FMA at least, or an aarch64 processor",
         hint="use kernel.reference, which needs no code generation",
     )
+
+
+def level_runs(level: str, host: str) -> bool:
+    """Whether a machine whose best level is `host` runs code for `level`."""
+    return any(level in ladder[: ladder.index(host) + 1] for ladder in LADDERS if host in ladder)
 
 
 def features_of(target: str) -> frozenset[str]:

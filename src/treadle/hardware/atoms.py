@@ -70,6 +70,7 @@ _AMX = "Intel SDM volume 2, {}; flushing and rounding: volume 1, chapter on AMX"
 _FLOATS = (("f32", "f32", "f32"), ("f64", "f64", "f64"))
 _INTS = (("i32", "i32", "i32"), ("i64", "i64", "i64"), ("u32", "u32", "u32"), ("u64", "u64", "u64"))
 _CPU = ("cpu:avx2", "cpu:avx512", "cpu:amx")
+_ARM = ("cpu:neon", "cpu:neon_dot", "cpu:sve")
 _AMX_FORMATS = (("f32", "bf16", "bf16"),)
 
 ATOMS: tuple[Atom, ...] = (
@@ -84,6 +85,45 @@ ATOMS: tuple[Atom, ...] = (
         "register",
         "fma",
         "Intel SDM volume 2, VFMADD132PS: one rounding of a*b+c",
+        "documented",
+    ),
+    Atom(
+        "fma",
+        _ARM,
+        _FLOATS + _INTS,
+        (0, 0, 0),
+        "one contribution after another",
+        True,
+        False,
+        "register",
+        "fmla",
+        "Arm Architecture Reference Manual (DDI 0487), C7.2, FMLA (vector): one rounding of a*b+c",
+        "documented",
+    ),
+    Atom(
+        "muladd",
+        _ARM,
+        _FLOATS,
+        (0, 0, 0),
+        "one contribution after another",
+        False,
+        False,
+        "register",
+        "fmul, fadd",
+        "Arm Architecture Reference Manual (DDI 0487), C7.2, FMUL, FADD (vector): the product is rounded, then the sum",
+        "documented",
+    ),
+    Atom(
+        "dpbssd",
+        ("cpu:neon_dot", "cpu:sve"),
+        (("i32", "i8", "i8"),),
+        (1, 4, 4),
+        "exact",
+        False,
+        False,
+        "register",
+        "sdot",
+        "Arm Architecture Reference Manual (DDI 0487), C7.2, SDOT (vector): four signed products a sum, modulo 2^32",
         "documented",
     ),
     Atom(

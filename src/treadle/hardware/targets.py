@@ -31,6 +31,7 @@ class Target:
 
 
 _SDM = "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, {}"
+_ARM = "Arm Architecture Reference Manual for A-profile architecture (DDI 0487), {}"
 _CAPABILITIES = GUIDE.format("Compute Capabilities: Technical Specifications per Compute Capability")
 
 TARGETS: dict[str, Target] = {
@@ -49,6 +50,30 @@ TARGETS: dict[str, Target] = {
             vector_registers=32,
             tiles=8,
             tile_bytes=1024,
+        ),
+        Target(
+            "cpu:neon",
+            "cpu",
+            _ARM.format("part A: Advanced SIMD, 32 registers of 128 bits"),
+            "documented",
+            vector_bits=128,
+            vector_registers=32,
+        ),
+        Target(
+            "cpu:neon_dot",
+            "cpu",
+            _ARM.format("part A: FEAT_FP16 and FEAT_DotProd"),
+            "documented",
+            vector_bits=128,
+            vector_registers=32,
+        ),
+        Target(
+            "cpu:sve",
+            "cpu",
+            _ARM.format("part A: SVE, 32 registers of a multiple of 128 bits, which are 256 at this level"),
+            "documented",
+            vector_bits=256,
+            vector_registers=32,
         ),
         Target(
             "cuda:sm_80",

@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 EFFECTS = ("none",)
 CONVERGENCE = ("none", "subgroup", "workgroup")
 CLASSES = ("exact", "2ulp", "storage", "fast")
-TARGETS = ("cpu", "cuda", "cuda:sm_80", "cuda:sm_90a", "cpu:avx2", "cpu:avx512", "cpu:amx")
+TARGETS = (
+    "cpu",
+    "cuda",
+    "cuda:sm_80",
+    "cuda:sm_90a",
+    *(f"cpu:{x}" for x in "avx2 avx512 amx neon neon_dot sve".split()),
+)
 DTYPES: tuple[DType, ...] = (f32, f64, i32, i64, u32, u64)
 """What operands and results of an operation with emissions may be: what targets hold in registers as it is."""
 PURE = (Elementwise, Cast, Bitcast, Full)

@@ -38,11 +38,15 @@ _FROM_LLVM = {
     "amx-tile": "amx_tile",
     "amx-bf16": "amx_bf16",
     "amx-int8": "amx_int8",
+    "fp-armv8": "fp",
+    "neon": "asimd",
+    "fullfp16": "asimdhp",
+    "dotprod": "asimddp",
 }
 _CODE_FLAGS = frozenset(
     "sse3 ssse3 sse4_1 sse4_2 popcnt cx16 avx avx2 fma f16c bmi1 bmi2 lzcnt movbe gfni avx_vnni avx512f avx512bw "
     "avx512dq avx512vl avx512cd avx512vbmi avx512_vbmi2 avx512_vnni avx512_bf16 avx512_fp16 amx_tile amx_bf16 "
-    "amx_int8".split()
+    "amx_int8 fp asimd asimdhp asimddp sve".split()
 )
 
 
@@ -64,7 +68,7 @@ def _linux_flags() -> set[str]:
         return set()
     for line in text.splitlines():
         name, _, value = line.partition(":")
-        if name.strip() == "flags":
+        if name.strip() in ("flags", "Features"):
             return {_FROM_LINUX.get(flag, flag) for flag in value.split()}
     return set()
 

@@ -49,11 +49,17 @@ _LLVM_NAMES = {
     "amx_tile": "amx-tile",
     "amx_bf16": "amx-bf16",
     "amx_int8": "amx-int8",
+    "fp": "fp-armv8",
+    "asimd": "neon",
+    "asimdhp": "fullfp16",
+    "asimddp": "dotprod",
+    "sve": "sve",
 }
+_ARM = frozenset(("fp", "asimd", "asimdhp", "asimddp", "sve", "sve_256"))
 _CANONICAL = {llvm_name: flag for flag, llvm_name in _LLVM_NAMES.items()}
 
-FLAGS: frozenset[str] = frozenset(_LLVM_NAMES)
-"""Every flag that can be named."""
+FLAGS: frozenset[str] = frozenset(_LLVM_NAMES) | _ARM
+"""Every flag that can be named. `sve_256` is no system's name: SVE with vectors of 256 bits, no more and no fewer."""
 
 _IMPLIES = {
     "avx2": ("avx",),
@@ -76,16 +82,31 @@ _IMPLIES = {
     "avx512_fp16": ("avx512bw", "avx512vl"),
     "amx_bf16": ("amx_tile",),
     "amx_int8": ("amx_tile",),
+    "asimd": ("fp",),
+    "asimdhp": ("asimd",),
+    "asimddp": ("asimd",),
+    "sve": ("asimdhp",),
+    "sve_256": ("sve",),
 }
 
 _AVX2_LEVEL = frozenset("sse3 ssse3 sse4_1 sse4_2 popcnt cx16 avx avx2 fma f16c bmi1 bmi2 lzcnt movbe".split())
 _AVX512_LEVEL = _AVX2_LEVEL | frozenset("avx512f avx512bw avx512dq avx512vl avx512cd".split())
+_DOT_LEVEL = frozenset(("fp", "asimd", "asimdhp", "asimddp"))
 LEVELS: dict[str, frozenset[str]] = {
     "avx2": _AVX2_LEVEL,
     "avx512": _AVX512_LEVEL,
     "amx": _AVX512_LEVEL | frozenset(("amx_tile", "amx_bf16", "amx_int8")),
+    "neon": frozenset(("fp", "asimd")),
+    "neon_dot": _DOT_LEVEL,
+    "sve": _DOT_LEVEL | frozenset(("sve", "sve_256")),
 }
-"""Flags to compile for when a target is named without a machine at hand: `cpu:avx2`, `cpu:avx512`, `cpu:amx`."""
+"""Flags to compile for when a target is named without a machine at hand: `cpu:avx2`, `cpu:avx512`, `cpu:amx`, and of
+aarch64 `cpu:neon` (Armv8.0), `cpu:neon_dot` (with FEAT_FP16 and FEAT_DotProd) and `cpu:sve` (vectors of 256 bits)."""
+
+
+def is_arm(flags: Iterable[str]) -> bool:
+    """Whether the flags are those of an aarch64 processor."""
+    return not _ARM.isdisjoint(flags)
 
 
 def closure(flags: Iterable[str]) -> frozenset[str]:
@@ -132,6 +153,8 @@ def llvm_target(flags: Iterable[str]) -> tuple[str, str]:
     the emitter states its vector width itself.
     """
     on = closure(flags)
+    if is_arm(on):
+        return "generic", ",".join(f"+{_LLVM_NAMES[flag]}" for flag in sorted(on & _LLVM_NAMES.keys()))
     cpu = "x86-64-v4" if on >= _AVX512_LEVEL else "x86-64-v3" if on >= _AVX2_LEVEL else "x86-64"
     features = [f"+{_LLVM_NAMES[flag]}" for flag in sorted(on)]
     if "avx512f" in on:
@@ -180,7 +203,15 @@ _NEEDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"tdpbf16ps", ("amx_bf16",)),
     (r"tdpb[su][su]d", ("amx_int8",)),
 )
+_ARM_NEEDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (r"neon\.tbl[1-4]\.", ("asimd",)),
+    (r"neon\.sdot\.", ("asimddp",)),
+)
 _NEED_PATTERNS = tuple((re.compile(pattern), needs) for pattern, needs in _NEEDS)
+_TABLES = {
+    "x86": _NEED_PATTERNS,
+    "aarch64": tuple((re.compile(pattern), needs) for pattern, needs in _ARM_NEEDS),
+}
 _TARGETS = "x86|aarch64|arm|nvvm|amdgcn|r600|wasm|ppc|riscv|hexagon|bpf|spv|ptrauth"
 _INTRINSIC = re.compile(rf'@"?llvm\.({_TARGETS})\.([\w.]*)')
 _FORBIDDEN = (
@@ -192,9 +223,9 @@ _INLINE_ASM = re.compile(r"\basm\s+(sideeffect|alignstack|inteldialect|unwind|\"
 _LITERAL = re.compile(r'c"(?:[^"\\]|\\.)*"|;[^\n]*')
 
 
-def intrinsic_needs(name: str) -> tuple[str, ...] | None:
-    """The flags that the intrinsic `llvm.x86.<name>` needs; None when no row of the table matches."""
-    for pattern, needs in _NEED_PATTERNS:
+def intrinsic_needs(name: str, arch: str = "x86") -> tuple[str, ...] | None:
+    """The flags that the intrinsic `llvm.<arch>.<name>` needs; None when no row of the tables matches."""
+    for pattern, needs in _TABLES.get(arch, ()):
         if pattern.match(name):
             return needs
     return None
@@ -209,18 +240,19 @@ def require_features(text: str, features: str | Iterable[str], *, inline_asm: bo
     on = parse_flags(features)
     code = _LITERAL.sub('""', text)
     _refuse_forbidden(code, inline_asm)
+    own = "aarch64" if is_arm(on) else "x86"
     needed: set[str] = set()
     for match in _INTRINSIC.finditer(code):
         arch, name = match.groups()
-        needs = intrinsic_needs(name) if arch == "x86" else None
+        needs = intrinsic_needs(name, arch) if arch == own else None
         if needs is None:
             raise IntrinsicUnknown(
                 doing="checking LLVM IR for the CPU",
                 found=f"the intrinsic llvm.{arch}.{name} in line {_line(code, match.start())}",
-                expected="an x86 intrinsic that treadle.toolchain.features has a row for",
+                expected=f"an {own} intrinsic that treadle.toolchain.features has a row for",
                 pass_name="toolchain.require_features",
             )
-        _require(needs, on, f"llvm.x86.{name}", _line(code, match.start()))
+        _require(needs, on, f"llvm.{arch}.{name}", _line(code, match.start()))
         needed.update(needs)
     tile = re.search(r"\bx86_amx\b", code)
     if tile is not None:

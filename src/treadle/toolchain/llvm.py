@@ -19,7 +19,7 @@ from typing import Any
 import llvmlite.binding
 
 from treadle.toolchain.errors import IrRejected
-from treadle.toolchain.features import llvm_target, parse_flags, require_features
+from treadle.toolchain.features import is_arm, llvm_target, parse_flags, require_features
 from treadle.toolchain.isolation import compile_apart
 
 llvm: Any = llvmlite.binding  # ships without types
@@ -55,10 +55,12 @@ def compile_ir(
     vectorize: bool = True,
     isolated: bool = False,
     timeout: float = 120.0,
+    triple: str | None = None,
 ) -> CompiledObject:
     """Object code of the LLVM IR `text` for the processors that have `cpu_features`.
 
     `vectorize` lets LLVM turn scalar loops into vector loops; it never regroups floating-point arithmetic by itself.
+    `triple` is LLVM's name of the platform: by default this one, or Linux for flags of another processor than this.
     Units: `timeout` is in seconds and holds in the isolated mode only.
     Errors: toolchain/ir-rejected, toolchain/feature-absent, toolchain/intrinsic-unknown, toolchain/text-forbidden,
     toolchain/feature-unknown; isolated also toolchain/compiler-died.
@@ -66,13 +68,19 @@ def compile_ir(
     flags = parse_flags(cpu_features)
     require_features(text, flags, inline_asm=isolated)
     if isolated:
-        request = (text, sorted(flags), opt_level, name, want_asm, vectorize)
+        request = (text, sorted(flags), opt_level, name, want_asm, vectorize, triple)
         return compile_apart(f"compiling the LLVM IR of {name}", request, timeout)
-    return compile_here(text, sorted(flags), opt_level, name, want_asm, vectorize)
+    return compile_here(text, sorted(flags), opt_level, name, want_asm, vectorize, triple)
 
 
 def compile_here(
-    text: str, flags: Iterable[str], opt_level: int, name: str, want_asm: bool, vectorize: bool
+    text: str,
+    flags: Iterable[str],
+    opt_level: int,
+    name: str,
+    want_asm: bool,
+    vectorize: bool,
+    triple: str | None = None,
 ) -> CompiledObject:
     """`compile_ir` without the guard: what the worker process runs.
 
@@ -81,7 +89,7 @@ def compile_here(
     flags = frozenset(flags)
     _initialize()
     start = time.perf_counter()
-    machine = _machine(flags, opt_level)
+    machine = _machine(flags, opt_level, triple or _platform(flags))
     module = _parse(text, name, machine)
     parsed = time.perf_counter()
     _optimise(module, machine, opt_level, vectorize)
@@ -100,9 +108,7 @@ def baseline_object(text: str, name: str, triple: str | None = None) -> bytes:
     has and is not read for features first.
     Errors: toolchain/ir-rejected.
     """
-    _initialize()
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+    _initialize_all()
     target = llvm.Target.from_triple(triple or llvm.get_process_triple())
     machine = target.create_target_machine(opt=3, reloc="pic", codemodel="small")
     module = _parse(text, name, machine)
@@ -121,9 +127,24 @@ def _initialize() -> None:
         _initialized.set()
 
 
-def _machine(flags: frozenset[str], opt_level: int) -> Any:
+def _initialize_all() -> None:
+    _initialize()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+def _platform(flags: frozenset[str]) -> str:
+    """This platform's triple where the flags are of its kind of processor, else Linux's on the other kind."""
+    here: str = llvm.get_process_triple()
+    kinds = ("aarch64", "arm64") if is_arm(flags) else ("x86_64", "amd64")
+    return here if here.startswith(kinds) else f"{kinds[0]}-unknown-linux-gnu"
+
+
+def _machine(flags: frozenset[str], opt_level: int, triple: str) -> Any:
     cpu, features = llvm_target(flags)
-    target = llvm.Target.from_triple(llvm.get_process_triple())
+    if triple != llvm.get_process_triple():
+        _initialize_all()
+    target = llvm.Target.from_triple(triple)
     return target.create_target_machine(cpu=cpu, features=features, opt=opt_level, reloc="pic", codemodel="small")
 
 

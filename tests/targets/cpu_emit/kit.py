@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,13 +77,24 @@ def program(
 class Compiled:
     """A machine program in memory."""
 
-    def __init__(self, machine: MachineProgram, *, asm: bool = False, features: frozenset[str] | None = None) -> None:
+    def __init__(
+        self,
+        machine: MachineProgram,
+        *,
+        asm: bool = False,
+        features: frozenset[str] | None = None,
+        stand_in: Callable[[str], str] | None = None,
+    ) -> None:
+        """`stand_in` makes a text for another processor one that this machine can run."""
         level = machine.target.partition(":")[2]
         self.emitted: EmittedText = emit(machine, features or LEVELS[level])
-        done = compile_ir(self.emitted.text, cpu_features=self.emitted.features, name="tried", want_asm=asm)
+        text, flags, effort = self.emitted.text, self.emitted.features, 3
+        if stand_in is not None:
+            text, flags, effort = stand_in(text), LEVELS["avx2"], 1
+        done = compile_ir(text, cpu_features=flags, opt_level=effort, name="tried", want_asm=asm)
         self.asm = done.asm or ""
         self.seconds = done.seconds
-        self.tensors = machine.program.tensors
+        self.tensors = [t for t in machine.program.tensors if t.name in self.emitted.tensors]
         self.scalars = machine.program.scalars
         names = [self.emitted.entry, self.emitted.workspace_function]
         self._loaded = load_object(done.object, names, name="tried", features=done.features)

@@ -319,7 +319,7 @@ class SumsInLanes:
         """Instructions to try for short formats, then multiply-adds."""
         keeps = shape.program.numerics.get("mma_subnormals") == "keep"
         known = dict.fromkeys(a for c in shape.contractions for a in grouping(c))
-        found = [a for a in known if NEEDS.get(a) in shape.facts.features and DEPTH[a] <= GROUP]
+        found = [a for a in known if a in NEEDS and NEEDS[a] & set(shape.facts.features) and DEPTH[a] <= GROUP]
         found = [a for a in found if find_atom(shape.facts.target, a) is not None and (a in EXACT or not keeps)]
         return (*found, "fma")
 

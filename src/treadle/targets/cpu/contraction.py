@@ -31,7 +31,7 @@ from treadle.targets.cpu.blocking import EXACT, Block, Blocking, Roles, filled_t
 from treadle.targets.cpu.rates import HAND, Rates, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 
-COLUMNS = {16: (32, 48, 64, 16), 8: (16, 24, 8)}
+COLUMNS = {16: (32, 48, 64, 16), 8: (16, 24, 8), 4: (12, 16, 8)}
 """Columns of register blocks, by lanes of a vector."""
 
 
@@ -39,8 +39,8 @@ TILES = 32
 """Rows and columns of a block of two by two matrix tiles."""
 
 
-NEEDS = {"dpbf16": "avx512_bf16", "dpbssd": "avx512_vnni"}
-"""The feature of a processor that an atom needs."""
+NEEDS = {"dpbf16": frozenset(("avx512_bf16",)), "dpbssd": frozenset(("avx512_vnni", "asimddp"))}
+"""Features of processors of which an atom needs one."""
 
 
 COPIED = {"fma": 4.0, "dpbssd": 1.0}
@@ -104,7 +104,7 @@ class Contracting(ABC):
             # Without a contract of the atom on the target no plan that uses it is verified.
             if find_atom(shape.facts.target, atom) is None:
                 continue
-            if self.matrix_units(shape) if atom.startswith("amx") else NEEDS[atom] in shape.facts.features:
+            if self.matrix_units(shape) if atom.startswith("amx") else NEEDS[atom] & set(shape.facts.features):
                 found.append(atom)
         return (*found, "fma")
 
@@ -142,9 +142,9 @@ class Contracting(ABC):
         vectors = columns // rate.lanes
         together = max((shape.uses.contractions(c.block).__len__() for c in shape.contractions), default=1)
         joined = together if self.joined(shape) else 1
-        # Beside a vector of the operand there is what is subtracted for it.
-        beside = 2 * vectors + 1 if point["atom"] == "dpbssd" else vectors
-        rows = max(1, (rate.registers - 1 - beside * joined) // vectors // joined)
+        # Beside a vector of the operand there is what is subtracted for it, where a factor has to be unsigned.
+        beside = 2 * vectors + 1 if point["atom"] == "dpbssd" and "asimddp" not in shape.facts.features else vectors
+        rows = max(1, (rate.registers - 1 - beside * joined) // (vectors + rate.apart) // joined)
         if str(point["atom"]).startswith("amx"):
             rows, columns = TILES, TILES
         return Block(

@@ -278,7 +278,7 @@ class Bodies:
         scope.symbols["task.number"] = "%task"
         inside._task(stmt, [frame.int(c) for c in counts], "task.number")
         if scope.moves.streamed:
-            task.call("void", "llvm.x86.sse.sfence", [])
+            task.fence_streams()
         task.do("ret void")
         self._launch(name, frame.fill(), total)
 

@@ -8,8 +8,12 @@ from dataclasses import replace
 from treadle.dtype.formats import DType, bool_, f32, f64, i32, i64
 from treadle.math.table import BY_WIDE, expansion, wide_expansion
 from treadle.targets.cpu.emit.casts import Casts
+from treadle.targets.cpu.emit.errors import unsupported
 from treadle.targets.cpu.emit.lanes import Lanes, Vec, chunks, constant, lane_type, number_text, vector
 from treadle.targets.cpu.emit.text import Function
+
+TABLE = 4
+"""f32 lanes of a register from which aarch64 looks numbers up, whatever the level."""
 
 
 class VectorOps:
@@ -173,7 +177,7 @@ class VectorOps:
 
     def pick(self, index: Vec, values: tuple[float, ...]) -> Vec:
         """A permutation of registers that hold the values: it reads the low bits of an index, and nothing else."""
-        width = self.fn.module.width
+        width = TABLE if self.fn.module.arm else self.fn.module.width
         if self.count is None:
             kind = vector(lane_type(index.dtype), width)
             one = self.fn.value(f"insertelement {kind} poison, {index.type} {index.text}, i64 0")
@@ -186,6 +190,8 @@ class VectorOps:
         return found[0][0] if len(found) == width else self.lanes.assemble(found)
 
     def _picked(self, index: Vec, values: tuple[float, ...]) -> Vec:
+        if self.fn.module.arm:
+            return self._from_table(index, values)
         width = index.lanes or 1
         kind = vector(lane_type(self.real), width)
         name = "llvm.x86.avx512.permvar.sf.512" if width == 16 else "llvm.x86.avx2.permps"
@@ -200,6 +206,23 @@ class VectorOps:
         eighth = self.fn.value(f"and {index.type} {index.text}, splat ({lane_type(index.dtype)} {width})")
         upper = self.fn.value(f"icmp ne {index.type} {eighth}, zeroinitializer")
         return replace(low, text=self.fn.value(f"select <{width} x i1> {upper}, {kind} {high.text}, {kind} {low.text}"))
+
+    def _from_table(self, index: Vec, values: tuple[float, ...]) -> Vec:
+        """Of at most sixteen values, bytes of a table in up to four registers: lane i takes bytes 4 i .. 4 i + 3."""
+        count = len(values) // TABLE
+        if self.real != f32 or count not in (1, 2, 4):
+            raise unsupported(f"a table of {len(values)} numbers of {self.real}", "4, 8 or 16 of f32")
+        low = self.fn.value(f"and <{TABLE} x i32> {index.text}, splat (i32 {len(values) - 1})")
+        four = self.fn.value(f"mul <{TABLE} x i32> {low}, splat (i32 {0x04040404})")
+        places = self.fn.value(f"add <{TABLE} x i32> {four}, splat (i32 {0x03020100})")
+        picks = self.fn.value(f"bitcast <{TABLE} x i32> {places} to <16 x i8>")
+        rows: list[tuple[str, str]] = []
+        for at in range(0, len(values), TABLE):
+            listed = ", ".join(f"float {number_text(f32, v)}" for v in values[at : at + TABLE])
+            rows.append(("<16 x i8>", self.fn.value(f"bitcast <{TABLE} x float> <{listed}> to <16 x i8>")))
+        name = f"llvm.aarch64.neon.tbl{count}.v16i8"
+        found = self.fn.call("<16 x i8>", name, [*rows, ("<16 x i8>", picks)])
+        return Vec(self.fn.value(f"bitcast <16 x i8> {found} to <{TABLE} x float>"), f32, TABLE)
 
     def rare(self, mask: Vec, slow: Callable[[], Vec], fast: Vec) -> Vec:
         """The slow way is skipped where no lane needs it."""

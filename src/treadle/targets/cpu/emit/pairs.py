@@ -22,11 +22,12 @@ from treadle.targets.cpu.emit.places import Memory
 from treadle.targets.cpu.emit.registers import Registers
 from treadle.targets.cpu.emit.text import Int
 
-GROUPS: dict[str, tuple[DType, int, DType, str]] = {
-    "dpbf16": (bf16, 2, f32, "avx512_bf16"),
-    "dpbssd": (i8, 4, i32, "avx512_vnni"),
+GROUPS: dict[str, tuple[DType, int, DType, str, str]] = {
+    "dpbf16": (bf16, 2, f32, "avx512_bf16", ""),
+    "dpbssd": (i8, 4, i32, "avx512_vnni", "asimddp"),
 }
-"""Atoms that contract groups: the dtype of the elements, how many, the accumulator's, the feature that is needed."""
+"""Atoms that contract groups: the dtype of the elements, how many, the accumulator's, the feature that is needed on x86
+and on aarch64."""
 
 _MEMBERS = {bf16: 2, i8: 4}
 _SUFFIX = {16: "512", 8: "256", 4: "128"}
@@ -77,15 +78,19 @@ def _rank(stmt: Load) -> int:
 
 def dot_product(registers: Registers, stmt: Mma, features: frozenset[str]) -> None:
     """`dst = acc + a * b` over groups, by the instruction."""
-    _, many, into, feature = GROUPS[stmt.atom]
-    step = _pairs if stmt.atom == "dpbf16" else _fours
+    _, many, into, *needs = GROUPS[stmt.atom]
+    arm = registers.fn.module.arm
+    feature = needs[arm]
+    step = _pairs if stmt.atom == "dpbf16" else _signed_fours if arm else _fours
     if registers.frag(stmt.dst).dtype != into or len(stmt.contracted) != 1 or stmt.contracted[0] % many or not stmt.acc:
         raise unsupported(
             f"this {stmt.atom} contraction", f"one contracted coordinate, a multiple of {many}, into {into.name}"
         )
     if feature not in features:
         raise unsupported(
-            f"the atom {stmt.atom} without {feature}", "a processor with that feature", "use the atom fma"
+            f"the atom {stmt.atom} without {feature or 'an instruction of aarch64'}",
+            "a processor with that feature",
+            "use the atom fma",
         )
     rank = len(registers.frag(stmt.dst).shape)
     a, b = (_groups(registers, stmt.atom, ref, rank) for ref in (stmt.a, stmt.b))
@@ -173,3 +178,26 @@ def _fours(registers: Registers, total: Vec, a: Vec, b: Vec) -> Vec:
     return replace(
         total, text=fn.call(total.type, name, [(total.type, base), (total.type, left.text), (total.type, right.text)])
     )
+
+
+_QUAD = 4
+
+
+def _signed_fours(registers: Registers, total: Vec, a: Vec, b: Vec) -> Vec:
+    """The instruction of aarch64, for vectors of four sums: both factors are signed."""
+    n = total.lanes
+    if n is None or n % _QUAD:
+        raise unsupported(f"dpbssd on {n} columns", f"a multiple of {_QUAD} columns")
+    fn, lanes = registers.fn, registers.lanes
+    right, left = (lanes.splat(v, n) for v in (b, a))
+    parts: list[Vec] = []
+    for at in range(0, n, _QUAD):
+        places = [*range(at, at + _QUAD)]
+        one, *two = (lanes.shuffle(v, None, places) if n > _QUAD else v for v in (total, left, right))
+        bits = [("<16 x i8>", fn.value(f"bitcast <4 x i32> {v.text} to <16 x i8>")) for v in two]
+        name = "llvm.aarch64.neon.sdot.v4i32.v16i8"
+        parts.append(replace(one, text=fn.call("<4 x i32>", name, [("<4 x i32>", one.text), *bits])))
+    while len(parts) > 1:
+        whole = [*range(2 * (parts[0].lanes or 1))]
+        parts = [lanes.shuffle(x, y, whole) for x, y in zip(parts[::2], parts[1::2])]
+    return parts[0]

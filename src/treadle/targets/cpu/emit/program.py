@@ -29,9 +29,9 @@ from treadle.targets.cpu.emit.searches import searches
 from treadle.targets.cpu.emit.text import Function, Module
 from treadle.targets.cpu.emit.tiles import grids
 from treadle.targets.cpu.emit.workspace import Workspace, numbers, plan_buffers
-from treadle.toolchain.features import LEVELS
+from treadle.toolchain.features import LEVELS, is_arm
 
-WIDTHS = {"avx2": 8, "avx512": 16, "amx": 16}
+WIDTHS = {"avx2": 8, "avx512": 16, "amx": 16, "neon": 4, "neon_dot": 4, "sve": 8}
 """f32 lanes of a vector at each level; vectors of other dtypes have as many lanes."""
 
 
@@ -61,7 +61,7 @@ def emit(program: MachineProgram, features: Iterable[str]) -> EmittedText:
     """
     level = program.target.partition(":")[2] or "avx2"
     if not program.target.startswith("cpu") or level not in WIDTHS:
-        raise unsupported(f"the target {program.target}", "cpu:avx2, cpu:avx512 or cpu:amx")
+        raise unsupported(f"the target {program.target}", ", ".join(f"cpu:{name}" for name in WIDTHS))
     on = frozenset(features)
     missing = LEVELS[level] - on
     if missing - {"amx_int8"}:
@@ -82,7 +82,10 @@ class _Program:
         self.features = features
         bits = 32 * width
         self.attributes = f'nounwind "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
-        self.module = Module(width)
+        if "sve_256" in features:
+            # Vectors of two granules of 128 bits, exactly: LLVM then keeps fixed vectors in scalable registers.
+            self.attributes += " vscale_range(2,2)"
+        self.module = Module(width, arm=is_arm(features))
         self.module.intrinsics = {m.name: m for m in self.source.intrinsics if m.text(program.target) is not None}
         for meaning in self.module.intrinsics.values():
             self.module.own(meaning.symbol, meaning.text(program.target) or "")
@@ -209,7 +212,7 @@ class _Program:
             self._start_role(scope, role)
             Bodies(scope).emit(role.body)
             if scope.moves.streamed:
-                fn.call("void", "llvm.x86.sse.sfence", [])
+                fn.fence_streams()
         fn.do("ret i32 0")
 
     def _start_role(self, scope: Scope, role: Role) -> None:

@@ -21,9 +21,11 @@ Typed = tuple[str, str]
 class Module:
     """Functions, declarations of the intrinsics they use, and metadata."""
 
-    def __init__(self, width: int = 8) -> None:
+    def __init__(self, width: int = 8, arm: bool = False) -> None:
         self.width = width
         """f32 lanes of the widest register that the text may use."""
+        self.arm = arm
+        """Whether the text is for aarch64: instructions that have names are its, not those of x86."""
         self._declared: dict[str, str] = {}
         self._functions: list[Function] = []
         self._raw: list[str] = []
@@ -161,6 +163,11 @@ class Function:
             self.do(text)
             return ""
         return self.value(text)
+
+    def fence_streams(self) -> None:
+        """Orders non-temporal stores before what follows. Those of aarch64 are ordered as other stores are."""
+        if not self.module.arm:
+            self.call("void", "llvm.x86.sse.sfence", [])
 
     # ---- 64-bit arithmetic
 
