@@ -244,6 +244,16 @@ def test_packed_sequences_seen_up_to_the_query() -> None:
     clean(machine)
 
 
+@pytest.mark.parametrize(("keys", "deep"), [(16, 128), (4, 64)])
+def test_long_packed_sequences_have_registers_enough(keys: int, deep: int) -> None:
+    """An iteration that compares places with loaded numbers has fewer of them for its results."""
+    rows, starts = like(26000, 16, deep), like(13, dtype=td.i32)
+    given = rows, like(26000, keys, deep), like(26000, keys, deep), starts, starts, rows
+    plan = lib.varlen_attention.plan(*given, target="cuda:sm_90a", causal=True)
+    assert plan.decisions.family == "streams"
+    clean(plan.program)
+
+
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [

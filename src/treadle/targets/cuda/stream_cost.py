@@ -40,6 +40,7 @@ from treadle.targets.cuda.stream_facts import (
     part_size,
     store_facts,
     stored,
+    told_apart,
     varying,
     whole_extent,
 )
@@ -69,6 +70,7 @@ from treadle.targets.cuda.stream_rates import (
     SLACK,
     SLOW_START,
     TAKEN,
+    TOLD_APART,
     TURNS,
     UNDER_WAY,
     UNTIMED,
@@ -159,6 +161,7 @@ class StreamCost:
                 self.times *= max(1, shape.facts.value(arg.domain.dim.extent.substitute(lets)))
         self.bytes = shape.bytes_in(stream.region)
         self.chained, self.varying = chained(stream), varying(stream)
+        self.told_apart = self.chained and told_apart(stream, shape.uses)
         results = stored(stream, 16)
         self.narrow_results = any(op.tensor.dtype.bits < 32 for op in stored(stream, 0))
         self.stages = bool(results) and all(holds(f, shape) for op in results for f in store_facts(op))
@@ -404,7 +407,9 @@ class StreamCost:
                 return True
         shared = sum(n for _, n in self.shared_parts(point, sizes))
         resident = int(point.get("resident", 1))
-        if resident > 1 and (consumers > 1 or resident * (shared + RESERVED) > self.shared + RESERVED):
+        if resident > 1 and (
+            consumers > 1 or self.told_apart or resident * (shared + RESERVED) > self.shared + RESERVED
+        ):
             return True
         if shared > self.shared:
             return True
@@ -412,8 +417,9 @@ class StreamCost:
             width = size(cols, sizes)
             if width % 8 or width > WIDEST or not self.has_atoms(width):
                 return True
-        ahead = AHEAD if point.get("ahead", False) and self.varying else 0
-        if sum(n for _, n in self.register_parts(sizes)) + ahead > self.registers(point):
+        more = AHEAD if point.get("ahead", False) and self.varying else 0
+        more += TOLD_APART if self.told_apart and point["staged"] else 0
+        if sum(n for _, n in self.register_parts(sizes)) + more > self.registers(point):
             return True
         return not self.closes(sizes["rows"], sizes["step"])
 

@@ -11,6 +11,7 @@ from treadle.hardware.atoms import Atom, warpgroup_atom
 from treadle.ir.core import Program, Sub, Tensor, Value
 from treadle.ir.guard import Aligned, Bound, Divisible, Fact, Guard, Pitch, Unit
 from treadle.ir.ops.access import Load, Store
+from treadle.ir.ops.elementwise import Cast, Elementwise
 from treadle.realise.frame import ends
 from treadle.realise.ring import Contraction, Stream, Tile, depth_of_atom, factor
 from treadle.targets.cuda.shape import Shape
@@ -33,6 +34,23 @@ def varying(stream: Stream) -> bool:
 def chained(stream: Stream) -> bool:
     """Whether a contraction's operand is computed in registers of another's results."""
     return any(c.left_tile is None and not c.raw for c in stream.contractions)
+
+
+def told_apart(stream: Stream, uses: Uses) -> bool:
+    """Whether an iteration compares places with numbers that were loaded, element by element."""
+    todo = [] if stream.loop is None else list(stream.loop.body.ops)
+    tests = [op for op in todo if isinstance(op, Elementwise) and op.result.type.dtype.name == "bool"]
+    values = [v for op in tests if len(op.result.type.axes) == 2 for v in uses.direct(op) if v.type.dtype.is_int]
+    seen: set[str] = set()
+    while values:
+        value = values.pop()
+        made = uses.definition.get(value.name)
+        if isinstance(made, Load):
+            return True
+        if value.name not in seen and isinstance(made, Elementwise | Cast):
+            seen.add(value.name)
+            values += uses.direct(made)
+    return False
 
 
 def fetched(stream: Stream, uses: Uses) -> bool:

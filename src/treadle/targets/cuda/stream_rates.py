@@ -6,6 +6,11 @@ AHEAD = 4
 """Registers that a chain a step ahead takes more where its masks hang on the task (assembled: 12 bytes spilled without
 them, three consumers of 64 columns)."""
 
+TOLD_APART = 9
+"""Registers that results which leave through shared memory take more where an iteration compares places with loaded
+numbers, 64 bits each (assembled: 24 bytes spilled beside 192, none without; two workgroups a multiprocessor always
+spill some)."""
+
 UNTIMED = 1.0
 """Cycles by which a chain a step ahead is held for slower: by hand it was 2 to 6 % faster at 128 columns, and no plan
 with it has been timed."""
