@@ -16,6 +16,8 @@ SIZES = ({"M": 1, "N": 40}, {"M": 2, "N": 132}, {"M": 5, "N": 36}, {"M": 3, "N":
 WAIT = "        sync mbar.wait emptyB{q} (phase = (q // 1 + 1) % 2) by elect\n"
 EXPECT = "        sync mbar.expect fullB{q} (bytes = 512) by elect\n"
 
+BOX = "        copy tma.load B{q}[$0, $1] = W[4 * t + $0, 32 * j + $1] box (4, 32) signal fullB{q} map mW by elect\n"
+
 
 def changed(text: str, *pairs: tuple[str, str]) -> str:
     """The text with each first replaced by each second."""
@@ -127,6 +129,10 @@ WRONG = {
     "an announcement in a loop that never runs": (looped(EXPECT, 0), "J3"),
     "two announcements": (looped(EXPECT, 2), "J3"),
     "one barrier says that slots of two rings are free": (two_rings("emptyA"), "J3"),
+    "a box twice into one place": (
+        changed(looped(BOX, 2), ("fullB{q} (bytes = 512)", "fullB{q} (bytes = 1024)")),
+        "J2",
+    ),
     "an agent's own barrier is one of the hand-over": (two_takers("w + 2"), "J5"),
     "the giver's number for the taker's": (two_takers(index=" index w", filled="64 * j + 32*w + $0", taken="$0"), "J1"),
 }

@@ -11,7 +11,7 @@ from collections.abc import Container
 
 from treadle.algebra.expr import Expr, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
-from treadle.algebra.sets import Facts, Inexpressible, Region, Relation
+from treadle.algebra.sets import Facts, Inexpressible, Relation
 from treadle.checker.engines import CHUNK, Engines
 from treadle.checker.meetings import meets_within
 from treadle.checker.reuse import COPIES
@@ -82,24 +82,7 @@ class Chunks:
                 held = tuple(((*inside, *conds), term) for conds, term in found)
         if inside:
             held = (*held, ((), Num(0, far.dtype)))
-        if stmt.dst.version is not None:
-            self._once(place, stmt, buffer, here)
         engines.fills(place, stmt, buffer, here, held, facts, ())
-
-    def _once(self, place: Place, stmt: Copy, buffer: Buffer, here: tuple[Expr, ...]) -> None:
-        """No element of a slot is copied by two threads in one step: nothing orders them."""
-        layers = place.contents[buffer.name].layers
-        names = tuple(f"${i}" for i in range(len(stmt.box)))
-        try:
-            mine = Region.of(IndexMap(names, here, box(names, list(stmt.box))), place.facts)
-            before = layers[0].written if layers else ()
-            meet = [(mine & Region.of(w.map, place.facts), w.by) for w in before]
-        except Inexpressible as term:
-            raise Unsure("J2", f"a copy into {buffer.name} at {term}", missing="an affine index") from None
-        for twice, other in meet:
-            if not twice.is_empty:
-                reason = f"two copies into one element of {buffer.name} in one step"
-                raise Refused("J2", reason, twice.sample() or {}, partner=other or stmt)
 
     def _other_launches(self, place: Place, room: Buffer) -> None:
         nest = next((f.control for f in place.frames if isinstance(f.control, Tasks)), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from treadle.algebra.expr import Constraint, Expr, const, sym
+from treadle.algebra.expr import Constraint, Expr, Floor, const, ge, sym
 from treadle.algebra.maps import box
 from treadle.algebra.sets import complements
 from treadle.checker.chunks import COPIES, Chunks
@@ -18,7 +18,7 @@ from treadle.checker.counters import Meanwhile
 from treadle.checker.coverage import Coverage, StoreEvent
 from treadle.checker.cuts import Cut, Range, argument_of
 from treadle.checker.engines import Engines, filled
-from treadle.checker.gpu import replicated
+from treadle.checker.gpu import divides, replicated
 from treadle.checker.handover import Handover
 from treadle.checker.invariants import Invariants, number
 from treadle.checker.order import Accesses
@@ -31,7 +31,8 @@ from treadle.checker.state import Frame, Place
 from treadle.checker.statements import Stored
 from treadle.checker.storage import Layer, Written, assigned, buffers_opened, slots
 from treadle.checker.terms import Pieces, substituted, undefined
-from treadle.checker.verdict import Refused, Unsure
+from treadle.checker.threads import expressions
+from treadle.checker.verdict import Refused, Unsure, require
 from treadle.dtype.formats import bool_
 from treadle.hardware.memory_model import find_ordering
 from treadle.ir.core import Region
@@ -168,6 +169,7 @@ class Walk(Invariants):
             self._grain(place, stmt)
         if isinstance(stmt, Stmt):
             self._tiles(place, stmt)
+        self._divisors(place, stmt)
         match stmt:
             case Load():
                 self.statements.load(place, stmt)
@@ -220,6 +222,14 @@ class Walk(Invariants):
                 raise Unsure("J2", type(stmt).__name__, missing=f"a rule for it on {place.target.name}")
             case _:
                 raise Unsure("J1", type(stmt).__name__, missing="a rule for this statement")
+
+    def _divisors(self, place: Place, stmt: Stmt | Control) -> None:
+        """What is computed divides by positive numbers, wherever it is computed: a processor may trap on others."""
+        for e in expressions(stmt):
+            for by in dict.fromkeys(a.den for a in e.atoms() if isinstance(a, Floor) and a.den.constant is None):
+                value = place.expr(by)
+                if not divides(place.facts, value):
+                    require(place.facts, ge(value, 1), "J4", f"a division by {by}")
 
     def met(self, place: Place, names: Iterable[str]) -> None:
         """The cluster, or the gang, has met: what each of its members has written to their memory, all have."""

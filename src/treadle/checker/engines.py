@@ -7,6 +7,7 @@ whole chunks of 16 bytes at addresses that are multiples of 16; its bytes are th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -370,8 +371,22 @@ class Engines:
         map_ = IndexMap(names, here, (*box(names, stmt.box), *where))
         if stmt.multicast:
             map_ = self._from_all(place, buffer, contents.layers[0].pieces, map_, stmt)
+        if stmt.dst.version is not None:
+            self._once(place, stmt, contents.layers[0].written, map_)
         written = Written(map_, by=stmt)
         place.contents[buffer.name] = contents.stored(written)
+
+    def _once(self, place: Place, stmt: Copy, before: Sequence[Written], map_: IndexMap) -> None:
+        """No element of a slot is copied twice in one step: nothing orders two copies."""
+        try:
+            mine = Region.of(map_, place.facts)
+            meet = [(mine & Region.of(w.map, place.facts), w.by) for w in before]
+        except Inexpressible as term:
+            raise Unsure("J2", f"a copy into {stmt.dst.name} at {term}", missing="an affine index") from None
+        for twice, other in meet:
+            if not twice.is_empty:
+                reason = f"two copies into one element of {stmt.dst.name} in one step"
+                raise Refused("J2", reason, twice.sample() or {}, partner=other or stmt)
 
     def _from_all(self, place: Place, buffer: Buffer, pieces: Pieces, mine: IndexMap, stmt: Copy) -> IndexMap:
         """Where boxes of all workgroups of the cluster come to rest in each of them: what the version says is the same

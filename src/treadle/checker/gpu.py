@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from treadle.algebra.expr import Atom, Expr, Fn, Max, Min, const, ge, of, sym
+from treadle.algebra.expr import Atom, Expr, Floor, Fn, Max, Min, Sym, const, ge, of, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.meetings import meets_within
 from treadle.checker.pairs import conflict, named
@@ -108,6 +108,22 @@ def _positive_atom(facts: Facts, atom: Atom) -> bool:
             return any(positive(facts, a) for a in args)
         case _:
             return facts.implies(ge(of(atom), 1))
+
+
+def divides(facts: Facts, by: Expr) -> bool:
+    """Whether a divisor is positive, where the facts hold: a task below a product says so of its factors."""
+    if positive(facts, by):
+        return True
+    atoms = by.terms[0][0] if len(by.terms) == 1 and by.terms[0][1] > 0 else ()
+    return bool(atoms) and all(_positive_atom(facts, a) or (isinstance(a, Sym) and _never(facts, a)) for a in atoms)
+
+
+def _never(facts: Facts, a: Sym) -> bool:
+    """Whether a number that is not negative is never 0: the facts, with 0 for it, contradict one another."""
+    if not facts.implies(ge(of(a), 0)):
+        return False
+    told = [c for c in facts.all() if not any(isinstance(x, Floor) for x in c.expr.atoms())]
+    return Facts(c.substitute({a.name: const(0)}) for c in told).contradictory
 
 
 def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
