@@ -67,6 +67,7 @@ def test_the_short_way_catches_what_the_long_way_does() -> None:
             with pytest.raises(TreadleError) as caught:
                 k.double(*args)
             assert caught.value.code == code
+            assert caught.value.span is not None  # the call's, which the short way does not know
         assert (y == before).all()
     assert (k.double(y, y) == 4).all()  # in place, by the interpreter
     assert (k.double(x, y) == 2).all()

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.base.errors import UserError
 from treadle.runtime.launch import Block, CpuKernel, Packer
 from treadle.runtime.memory import ALIGNMENT, Workspace, empty, give_workspace, take_workspace
 from treadle.runtime.pool import workers
@@ -94,12 +95,12 @@ class Ready:
         self._spare: list[Workspace] = []
 
     def run(self, args: tuple[Any, ...]) -> Any:
-        """Runs the call and returns its Outs, or returns `MISS`. *Errors*: `array/*`, `runtime/*`."""
+        """Runs the call and returns its Outs, or returns `MISS`. *Errors*: `runtime/*`."""
         if self._nones:
             args = tuple([a for a in args if a is not None])
         try:
             block = self._packer.pack(args)
-        except OverflowError:  # a number too large for its dtype: the long way says so
+        except (OverflowError, UserError):  # the long way says what is wrong, with the line of the call
             return MISS
         if not block.apart:
             return MISS
