@@ -116,6 +116,7 @@ def test_bad_plans_are_named_and_skipped(monkeypatch):
     tuned, _, _ = searched(monkeypatch, lambda plan, asked: answers[min(len(asked), 3) - 1])
     assert len(tuned.skipped) == tuned.points - 1 and not tuned.better
     assert "died of SIGSEGV while running" in str(tuned) and "slow: 9 times" in str(tuned)
+    assert "share  us when tried  what differs" in str(tuned)
 
 
 def test_an_interrupt_keeps_the_best_so_far(monkeypatch):

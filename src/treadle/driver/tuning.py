@@ -57,8 +57,8 @@ class Trial:
         settings = [f"{k}={v}" for k, v in self.plan.point.items() if other or own.point.get(k) != v]
         told = " ".join([self.plan.family, *settings] if other else settings) or "the planner's own"
         if self.seconds is None or self.share is None:
-            return f"{'skipped':>7}{'':>13}  {told}: {self.skipped}"
-        return f"{self.share:>7.2f}{self.seconds * 1e6:>13.1f}  {told}"
+            return f"{'skipped':>7}{'':>15}  {told}: {self.skipped}"
+        return f"{self.share:>7.2f}{self.seconds * 1e6:>15.1f}  {told}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,7 +93,7 @@ class Tuned:
         time_line = "  not measured" if math.isnan(self.seconds) else measured_line
         count = f"  {len(self.trials)} of {self.points} points tried, {len(self.skipped)} skipped"
         lines = [head, time_line, f"{count}; {self.stopped}" if self.stopped else count]
-        table = [f"  {'share':>7}{'us when tried':>13}  what differs from the planner's own"]
+        table = [f"  {'share':>7}{'us when tried':>15}  what differs from the planner's own"]
         return "\n".join([*lines, *table, *(f"  {t.line(self.default)}" for t in (*measured, *self.skipped))])
 
     def __repr__(self) -> str:
