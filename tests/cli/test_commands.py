@@ -188,6 +188,11 @@ def test_bad_input(capsys: Capture, file: Path, words: list[str], says: str) -> 
     assert status == BAD_INPUT and err.startswith(says), err
 
 
+def test_an_unknown_family_is_told_the_known_ones(capsys: Capture, file: Path) -> None:
+    status, _, err = run(capsys, "plan", f"{file}:product", "--target", "cpu:avx2", "--family", "tiled")
+    assert status == BAD_INPUT and "the family tiled" in err and "one of vector sweep, tiled contraction" in err
+
+
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_options_that_do_not_exist(capsys: Capture, command: str) -> None:
     with pytest.raises(SystemExit) as left:

@@ -16,7 +16,7 @@ from treadle.checker import check
 from treadle.checker.derivation import validate_derivation
 from treadle.checker.verdict import Verdict
 from treadle.driver import cuda_variant
-from treadle.driver.candidates import BY_DEFAULT, UNIVERSAL, Candidate, Searching, candidates, saved_candidate
+from treadle.driver.candidates import BY_DEFAULT, UNIVERSAL, Candidate, Searching, candidates, families, saved_candidate
 from treadle.driver.errors import PlanUnverified, UniversalUnknown, UniversalUnverified
 from treadle.driver.facts import CallFacts
 from treadle.driver.intrinsics import refused_texts, require_texts
@@ -107,6 +107,13 @@ def choose(
     or a search that did not end.
     """
     require_texts(program, target)
+    if family is not None and family not in (known := [f.name for f in families(target)]):
+        raise NoPlan(
+            doing=f"planning {program.name} for {target}",
+            found=f"the family {family}",
+            expected=f"one of {', '.join(known)}",
+            hint="leave the family out for the best plan of all",
+        )
     timeline = Timeline()
     with timeline.stage("verify"):
         verify(program, pass_name="capture")
