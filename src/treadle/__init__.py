@@ -9,6 +9,7 @@ check` runs without the rooms that plan. `_ROOMS` is the one table that says whe
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 __version__ = "0.1.0"
@@ -34,7 +35,8 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(module, name)
     except AttributeError:
-        raise AttributeError(f"treadle has no {name!r}: see docs/language.md for its names") from None
+        text = f"treadle has no {name!r}: see docs/language.md for its names"
+        raise AttributeError(text, name=name, obj=sys.modules[__name__]) from None
     globals()[name] = value
     return value
 

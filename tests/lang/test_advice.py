@@ -59,6 +59,14 @@ def folded(X: Any, x: Any, n: Any) -> Any:
     return td.sum(x)
 
 
+def misspelt(X: Any, x: Any, n: Any) -> Any:
+    return td.epx(x)
+
+
+def misspelt_method(X: Any, x: Any, n: Any) -> Any:
+    return x.mx(N)
+
+
 def counting(X: Any, x: Any, n: Any) -> Any:
     return x + td.arange(4)
 
@@ -76,6 +84,8 @@ def counting(X: Any, x: Any, n: Any) -> Any:
         (composed, "docs/language.md"),
         (folded, "x.sum(N)"),
         (counting, "m.coords"),
+        (misspelt, "perhaps exp is meant"),
+        (misspelt_method, "perhaps max is meant"),
     ],
     ids=lambda v: getattr(v, "__name__", ""),
 )
@@ -87,6 +97,10 @@ def test_advice(write: Callable[..., Any], says: str) -> None:
 
 def test_other_exceptions_have_none() -> None:
     assert advice(IndexError("list index out of range")) is None
+    for of, name in ((np, "epx"), (np.ones(3), "mx"), (td, "zzzzzz")):
+        with pytest.raises(AttributeError) as caught:
+            getattr(of, name)
+        assert advice(caught.value) is None
 
 
 def test_a_fold_without_names_takes_all() -> None:

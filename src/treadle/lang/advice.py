@@ -7,6 +7,9 @@ the names of the language stay free of methods that only refuse.
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
+from types import ModuleType
+from typing import Any
 
 _OBJECT = r"'(Tile|TensorRef|PartRef|Dimension|Block)' object has no attribute "
 
@@ -101,4 +104,17 @@ def builtin_advice(name: str) -> str | None:
 def advice(error: Exception) -> str | None:
     """What to write instead, or None for an exception that is no known habit."""
     text = str(error)
-    return next((hint for pattern, hint in _ADVICE if re.search(pattern, text)), None)
+    known = next((hint for pattern, hint in _ADVICE if re.search(pattern, text)), None)
+    return known or _spelling(error)
+
+
+def _spelling(error: Exception) -> str | None:
+    """The nearest name of the language, where the exception is of one that it does not have."""
+    if not isinstance(error, AttributeError) or not error.name:
+        return None
+    of: Any = error.obj
+    home = of.__name__ if isinstance(of, ModuleType) else type(of).__module__
+    if home.partition(".")[0] != "treadle":
+        return None
+    near = get_close_matches(error.name, [name for name in dir(of) if not name.startswith("_")], 1)
+    return f"perhaps {near[0]} is meant" if near else None
