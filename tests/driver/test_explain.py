@@ -40,3 +40,4 @@ def test_the_plan_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(line.startswith(f"  instead of {first.decisions.family}") for line in text)
     assert not any(line.startswith(f"  instead of {second.decisions.family}") for line in text)
     assert first.explain().splitlines()[0] == first.decisions.line()
+    assert "  planned for M = 4, N = 8" in text

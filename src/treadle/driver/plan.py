@@ -113,8 +113,8 @@ class Plan:
         return self._built.machine
 
     def explain(self) -> str:
-        """Why this plan: its cost and bottleneck, the alternatives, what refused them, what was tried and not taken; by
-        which steps it came about; where the names of the source ended up; when it holds."""
+        """Why this plan: its cost and bottleneck, the alternatives, what refused them, what was tried and not taken;
+        for which extents, and by which steps it came about; where the names of the source ended up; when it holds."""
         built = self._built
         choice = built.candidate.choice
         if choice is None:
@@ -122,6 +122,8 @@ class Plan:
         else:  # why a family refused is among the notes and in the choice
             refusals = {f"{gone.family}: {'; '.join(gone.reasons)}" for gone in choice.rejected}
             lines = [choice.explain(self.decisions, [note for note in built.notes if note not in refusals])]
+        sizes = ", ".join(f"{name} = {extent}" for name, extent in built.extents.items())
+        lines += [f"  planned for {sizes}"] if sizes else []
         steps = str(self.derivation).splitlines()
         lines += ["  steps:", *(f"    {line}" for line in steps)] if steps else []
         lines.append(f"  judged: {built.verdict}")
