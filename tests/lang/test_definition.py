@@ -129,6 +129,7 @@ def test_annotations():
     refused("capture/outside", lambda: M.extent)
     assert td.dims("D", 64).extent == 64
     refused("dims/definition", lambda: td.dims("1M"))
+    assert 'td.dims("M N")' in refused("dims/definition", lambda: td.dims("M", "N")).hint
 
 
 def test_no_source():

@@ -253,7 +253,9 @@ def dims(names: str, extent: Any = None, *, static: bool = False) -> Any:
             doing=f"making the dimension {names}",
             found=f"the extent {extent!r}",
             expected="a staged integer of at least 0" + (", within 64 bits" if size and size > LIMIT else ""),
-            hint="leave the extent out for a symbolic dimension, or use td.let for a computed one",
+            hint=f'several dimensions are one text: td.dims("{names} {extent}")'
+            if isinstance(extent, str)
+            else "leave the extent out for a symbolic dimension, or use td.let for a computed one",
             span=_span(),
         )
     made = [Dimension(Dim(n, as_expr(size) if size is not None else sym(n), static=static)) for n in found]
