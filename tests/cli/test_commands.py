@@ -12,6 +12,7 @@ from tests.driver.kernels import checked
 
 import treadle as td
 from treadle.cli import BAD_INPUT, COMMANDS, main
+from treadle.driver.describe import described_plan
 
 SOURCE = """
 import treadle as td
@@ -191,6 +192,16 @@ def test_bad_input(capsys: Capture, file: Path, words: list[str], says: str) -> 
 def test_an_unknown_family_is_told_the_known_ones(capsys: Capture, file: Path) -> None:
     status, _, err = run(capsys, "plan", f"{file}:product", "--target", "cpu:avx2", "--family", "tiled")
     assert status == BAD_INPUT and "the family tiled" in err and "one of vector sweep, tiled contraction" in err
+
+
+@pytest.mark.parametrize("command", ["check", "simulate", "show"])
+def test_a_saved_plan_is_told_what_it_is(capsys: Capture, file: Path, tmp_path: Path, command: str) -> None:
+    path = tmp_path / "plan.json"
+    described_plan(f"{file}:product", (), (), (), (), "cpu:avx2", "universal").save(path)
+    with pytest.raises(SystemExit) as left:
+        main([command, str(path)])
+    said = capsys.readouterr().err
+    assert left.value.code == BAD_INPUT and "is a saved plan" in said and "td.load" in said
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

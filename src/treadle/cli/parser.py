@@ -17,12 +17,23 @@ class Parser(argparse.ArgumentParser):
 
 
 def machine_file(path: str) -> Path:
-    """The path of a machine text, for `type=`; a kernel in its place is told what it is."""
+    """The path of a machine text, for `type=`; a kernel or a saved plan in its place is told what it is."""
+    no_saved_plan(path)
     if not Path(path).is_file() and Path(path.rpartition(":")[0]).is_file():
         raise argparse.ArgumentTypeError(
             f"{path} is a kernel: write its machine text first, treadle plan {path} --machine > FILE.tdm"
         )
     return Path(path)
+
+
+def no_saved_plan(path: str) -> str:
+    """`path`, for `type=`, unless it is a file that `Plan.save` wrote: decisions, which no command reads."""
+    if Path(path).is_file() and b"\n--- program\n" in (data := Path(path).read_bytes()) and data[:1] == b"{":
+        raise argparse.ArgumentTypeError(
+            f"{path} is a saved plan, decisions without a machine text: in Python, td.load(path, kernel) realises and "
+            "judges it again, and .check(), .machine() and .show(file) are those of any plan"
+        )
+    return path
 
 
 def kernel_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from treadle.cli.parser import Parser, argument_options
+from treadle.cli.parser import Parser, argument_options, no_saved_plan
 from treadle.driver.describe import described_plan
 from treadle.driver.locate import numbers
 from treadle.driver.show import text_page
@@ -15,7 +15,7 @@ from treadle.driver.show import text_page
 def run(argv: Sequence[str]) -> int:
     """Writes the page of a plan, or of a machine text; exit status 0."""
     parser = Parser(prog="treadle show", description="A picture of a plan: one HTML page that needs nothing else.")
-    parser.add_argument("what", metavar="FILE:KERNEL", help="a kernel, or a .tdm file")
+    parser.add_argument("what", type=no_saved_plan, metavar="FILE:KERNEL", help="a kernel, or a .tdm file")
     argument_options(parser)
     parser.add_argument("--target", help="cpu[:avx2|amx|..|neon|sve], cuda[:sm_80|sm_90a] (default: this machine)")
     parser.add_argument("--family", help="only plans of this family")
