@@ -15,6 +15,7 @@ FACTS = CallFacts(
         "X": ArrayFacts(4096 + 16, (96, 1), (24, 7)),
         "B": ArrayFacts(4096, (96, 96), (0, 1), injective=False),
         "E": EMPTY,
+        "R": ArrayFacts(4096, (96, 96), (-96, 1)),
     },
     lambda a, b: {a, b} != {"X", "B"},
 )
@@ -35,6 +36,7 @@ FACTS = CallFacts(
         (Pitch("X", 0, 16), False),
         (Pitch("X", 1, 8), True),  # one element: never stepped along
         (Pitch("B", 0, 8), True),  # stride 0
+        (Pitch("R", 0, 8), False),  # backwards
         (Unit("B", 1), True),
         (Unit("B", 0), False),
         (Unit("X", 1), True),

@@ -184,7 +184,10 @@ def plan_facts(program: Program, target: str, facts: CallFacts) -> PlanFacts:
             unit.add((tensor.name, len(array.shape) - 1))
         size = tensor.dtype.bits // 8 or 1
         offsets = [array.address, *(s * size for _, s in steps if s != 1)]
-        aligned[tensor.name] = next(a for a in (64, 32, 16, 8, 4, 2, 1) if all(o % a == 0 for o in offsets))
+        most = size if any(s < 0 for _, s in steps) else 64
+        aligned[tensor.name] = next(
+            a for a in (64, 32, 16, 8, 4, 2, 1) if a <= most and all(o % a == 0 for o in offsets)
+        )
     names = sorted(facts.arrays)
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
     apart = all(facts.apart(a, b) or frozenset((a, b)) in facts.same for a, b in pairs)

@@ -85,7 +85,8 @@ def _array_fact(fact: Aligned | Pitch | Unit | Injective, array: ArrayFacts) -> 
         case Aligned(_, size):
             return array.address % size == 0
         case Pitch(_, axis, by):
-            return array.shape[axis] <= 1 or array.strides[axis] % by == 0
+            step = array.strides[axis]
+            return array.shape[axis] <= 1 or (step >= 0 and step % by == 0)
         case Unit(_, axis):
             return array.shape[axis] <= 1 or array.strides[axis] == 1
         case Injective():

@@ -232,5 +232,6 @@ def _array_class(array: ArrayFacts, kind: str) -> str:
     aligned = 64 if array.address % 64 == 0 else 16 if array.address % 16 == 0 else 1
     # Engines copy rows that begin at whole chunks: operands of other pitches have plans of their own.
     steps = [s for n, s in zip(array.shape, array.strides) if n > 1 and s != 1]
-    pitch = next(p for p in (16, 8, 4, 2, 1) if all(s % p == 0 for s in steps))
+    # They count upwards: rows that run backwards are like those of any pitch.
+    pitch = next(p for p in (16, 8, 4, 2, 1) if p == 1 or all(s >= 0 and s % p == 0 for s in steps))
     return f"{unit}@{aligned}/{pitch}"

@@ -50,7 +50,7 @@ class Aligned:
 
 @dataclass(frozen=True)
 class Pitch:
-    """The stride of `axis`, in elements, is a multiple of `by`."""
+    """The stride of `axis`, in elements, is a multiple of `by` and not negative: engines count pitches from 0 up."""
 
     tensor: str
     axis: int

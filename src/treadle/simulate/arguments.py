@@ -88,7 +88,8 @@ def check_guard(guard: Guard, env: Mapping[str, int], args: Mapping[str, Any]) -
                 fine = not a.size or a.shape[axis] <= 1 or a.strides[axis] == a.itemsize
             case Pitch(tensor, axis, by):
                 a = args[tensor]
-                fine = not a.size or a.shape[axis] <= 1 or (a.strides[axis] // a.itemsize) % by == 0
+                step = a.strides[axis] // a.itemsize
+                fine = not a.size or a.shape[axis] <= 1 or (step >= 0 and step % by == 0)
             case Disjoint(first, second):
                 fine = not np.may_share_memory(args[first], args[second])
             case Same(first, second):
