@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import treadle as td
 from treadle import lib
 from treadle.driver.build import choose
 from treadle.driver.facts import ArrayFacts, CallFacts, first_broken
