@@ -18,7 +18,8 @@ class CallFacts:
 
     `extents`: representative values of dimension symbols (the plan need not hold for them only). `unit`: (tensor, axis)
     whose stride is one element. `aligned`: tensor -> bytes that its address and pitches are multiples of, no more than
-    an element where a stride is negative, which no pitch is. `disjoint`: no output overlaps another argument. `features`: the processor's flags; `workers`: how many may be used.
+    an element where a stride is negative, which no pitch is. `disjoint`: no output overlaps another argument.
+    `features`: the processor's flags; `workers`: how many may be used.
     `same`: pairs that are one view, of which threads may load the one and store the other, and no engine does.
     `coefficients`: seconds a unit of terms of the cost model, where they were measured on the machine in question.
     """
