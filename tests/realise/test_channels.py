@@ -131,7 +131,7 @@ LOADED = TAKEN + FENCE + MEET + ARRIVE
 TWINS: list[tuple[str, str, str, str, str]] = [
     ("read before it is brought", FULL, "", "J2|J3|J5", ""),
     ("parity of the other turn", "(phase = (at_X // 2) % 2)", "(phase = (at_X // 2 + 1) % 2)", "J3", "phase"),
-    ("brought into a slot in use", EMPTY, "", "J3", "wait once"),
+    ("brought into a slot in use", EMPTY, "", "J3", "nobody has waited until its slot is free"),
     ("bytes of whole boxes", "(bytes = 2*N)", "(bytes = 256)", "J3", "announces"),
     ("bytes of a chunk more", "(bytes = 2*N)", "(bytes = 2*N + 16)", "J3", "announces"),
     ("the whole box read", "box (1, 128) where $1 < N signal", "box (1, 128) signal", "J1|J3", ""),

@@ -363,16 +363,17 @@ class Engines:
         contents = place.contents[buffer.name]
         if not contents.layers or contents.layers[0].whole:
             raise Unsure("J1", f"{buffer.name} is filled under no version", missing=f"a version of {buffer.name}")
-        wanted = substituted(contents.layers[0].pieces, {f"${i}": e for i, e in enumerate(here)})
-        for case, want in split(facts, wanted):
-            if not isinstance(want, Undef):
-                self.statements.prove(place, case, held, want)
         names = tuple(f"${i}" for i in range(len(stmt.box)))
         map_ = IndexMap(names, here, (*box(names, stmt.box), *where))
         if stmt.multicast:
             map_ = self._from_all(place, buffer, contents.layers[0].pieces, map_, stmt)
         if stmt.dst.version is not None:
+            # Before what it brings: of two copies into one element, one is wrong there as well, and the pair says more.
             self._once(place, stmt, contents.layers[0].written, map_)
+        wanted = substituted(contents.layers[0].pieces, {f"${i}": e for i, e in enumerate(here)})
+        for case, want in split(facts, wanted):
+            if not isinstance(want, Undef):
+                self.statements.prove(place, case, held, want)
         written = Written(map_, by=stmt)
         place.contents[buffer.name] = contents.stored(written)
 

@@ -28,6 +28,14 @@ from treadle.toolchain.llvm import CompiledObject, compile_ir
 
 LINUX, MACOS = "aarch64-unknown-linux-gnu", "arm64-apple-macosx11.0"
 
+TAKES = {
+    "Linux": {"memset"},
+    "Darwin": {"memset", "bzero", "__bzero", "memset_pattern16"},
+    "Windows": {"memset", "__chkstk", "_fltused"},
+}
+"""What kernels may take from the process, whatever plan a machine's workers and caches lead to: what LLVM makes of
+filled memory, of large frames and of floats."""
+
 Q, X, W = td.like(td.f32, 2, 2, 32, 8), td.like(td.f32, 24, 64), td.like(td.f32, 64, 48)
 KERNELS: dict[str, tuple[Any, list[Any], dict[str, Any]]] = {
     "product": (lib.matmul, [X, W], {}),
@@ -61,54 +69,48 @@ VECTORS, WIDE = r"\tf\w+\tv\d+\.4s", r"\tf\w+\tz\d+\.s"
 DOTS, MOVES, LOOKS = r"\tsdot(\.4s\tv|\tv\d+\.4s, v\d+\.16b)", r"\tldr\tz\d+|\tld1\w*\t\{ z", r"\ttbl\tv\d+\.16b"
 INTEGERS = r"\tml?[al]a?d?\tv\d+\.4s|\tmul\tv\d+\.4s|\tsmlal"
 CASES = [
-    ("product", "neon", LINUX, MULTIPLIES, set(), 3),
-    ("product", "sve", LINUX, SCALABLE, set(), 3),
-    ("softmax", "neon", MACOS, MULTIPLIES, set(), 3),
-    ("softmax", "sve", LINUX, SCALABLE, set(), 3),
-    ("layernorm", "neon_dot", LINUX, VECTORS, set(), 3),
-    ("layernorm", "sve", LINUX, WIDE, set(), 3),
-    ("erf", "neon", LINUX, LOOKS, set(), 3),
-    ("attention", "neon", MACOS, MULTIPLIES, set(), 0),
-    ("attention", "sve", LINUX, SCALABLE, {"memset"}, 3),
-    ("sort", "neon", LINUX, VECTORS, {"memset"}, 3),
-    ("sort", "sve", LINUX, MOVES, set(), 0),
-    ("int8", "neon", LINUX, INTEGERS, set(), 0),
-    ("int8", "neon_dot", MACOS, DOTS, set(), 0),
-    ("int8", "sve", LINUX, DOTS, {"memset"}, 3),
+    ("product", "neon", LINUX, MULTIPLIES, 3),
+    ("product", "sve", LINUX, SCALABLE, 3),
+    ("softmax", "neon", MACOS, MULTIPLIES, 3),
+    ("softmax", "sve", LINUX, SCALABLE, 3),
+    ("layernorm", "neon_dot", LINUX, VECTORS, 3),
+    ("layernorm", "sve", LINUX, WIDE, 3),
+    ("erf", "neon", LINUX, LOOKS, 3),
+    ("attention", "neon", MACOS, MULTIPLIES, 0),
+    ("attention", "sve", LINUX, SCALABLE, 3),
+    ("sort", "neon", LINUX, VECTORS, 3),
+    ("sort", "sve", LINUX, MOVES, 0),
+    ("int8", "neon", LINUX, INTEGERS, 0),
+    ("int8", "neon_dot", MACOS, DOTS, 0),
+    ("int8", "sve", LINUX, DOTS, 3),
 ]
-"""Kernel, level, platform, what its assembly has, which symbols it takes from the process, and how hard LLVM tries: the
-longest texts are only made into instructions, for the time it takes."""
+"""Kernel, level, platform, what its assembly has, and how hard LLVM tries: the longest texts are only made into
+instructions, for the time it takes."""
 
 
-@pytest.mark.parametrize(
-    ("name", "level", "triple", "has", "takes", "effort"), CASES, ids=[f"{c[0]}-{c[1]}" for c in CASES]
-)
-def test_kernels_are_judged_and_assembled(
-    name: str, level: str, triple: str, has: str, takes: set[str], effort: int
-) -> None:
+@pytest.mark.parametrize(("name", "level", "triple", "has", "effort"), CASES, ids=[f"{c[0]}-{c[1]}" for c in CASES])
+def test_kernels_are_judged_and_assembled(name: str, level: str, triple: str, has: str, effort: int) -> None:
     assert planned(name, level).check().status == "verified"
     done = assembled(name, level, triple, effort)
     place = ("Linux", "aarch64") if triple == LINUX else ("Darwin", "arm64")
     assert kind_of(done.object) == KINDS[place]
-    assert symbols(done.object).undefined == takes
+    assert symbols(done.object).undefined <= TAKES[place[0]]
     assert done.asm is not None and re.search(has, done.asm) and not re.search(r"%[xyz]mm\d|\bvfmadd", done.asm)
     assert "treadle_" in "".join(symbols(done.object).defined)
 
 
 OTHERS = [
-    ("product", "avx512", "x86_64-pc-windows-msvc", ("Windows", "AMD64"), {"memset", "__chkstk", "_fltused"}),
-    ("softmax", "avx2", "x86_64-pc-windows-msvc", ("Windows", "AMD64"), set()),
-    ("softmax", "amx", "x86_64-apple-macosx11.0", ("Darwin", "x86_64"), set()),
+    ("product", "avx512", "x86_64-pc-windows-msvc", ("Windows", "AMD64")),
+    ("softmax", "avx2", "x86_64-pc-windows-msvc", ("Windows", "AMD64")),
+    ("softmax", "amx", "x86_64-apple-macosx11.0", ("Darwin", "x86_64")),
 ]
 
 
-@pytest.mark.parametrize(("name", "level", "triple", "place", "takes"), OTHERS, ids=[f"{c[0]}-{c[1]}" for c in OTHERS])
-def test_kernels_assemble_for_other_systems(
-    name: str, level: str, triple: str, place: tuple[str, str], takes: set[str]
-) -> None:
+@pytest.mark.parametrize(("name", "level", "triple", "place"), OTHERS, ids=[f"{c[0]}-{c[1]}" for c in OTHERS])
+def test_kernels_assemble_for_other_systems(name: str, level: str, triple: str, place: tuple[str, str]) -> None:
     done = assembled(name, level, triple)
     assert kind_of(done.object) == KINDS[place]
-    assert symbols(done.object).undefined == takes
+    assert symbols(done.object).undefined <= TAKES[place[0]]
 
 
 # ---- the texts, run here
