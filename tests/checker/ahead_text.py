@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Two rings, one of which its consumer takes a step ahead: a shape of the grammar in `random_machines`, and a text whose
 lines tests change."""
 

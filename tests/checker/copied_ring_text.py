@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Texts of rings that threads fill by their own copies, whose completion arrives at a phased barrier."""
 
 from __future__ import annotations

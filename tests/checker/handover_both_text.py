@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Texts in which two takers of rings hand over to one another: a producer fills two rings, `one` takes the first and hands
 its rows to `two`, which takes the second and adds."""
 

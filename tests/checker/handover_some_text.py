@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Two roles that hand whole blocks over by named barriers; the last one, which may be shorter, only one of them needs."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Sums of products over steps, by asynchronous products of a cooperative launch whose workgroups meet in its loop."""
 
 from __future__ import annotations

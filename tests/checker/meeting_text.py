@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """A recurrence over vectors in one cooperative launch, whose workgroups meet in its loop (machine text)."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """A cluster in which one role leaves parts of a sum in shared memory and another one folds them (machine text)."""
 
 from __future__ import annotations

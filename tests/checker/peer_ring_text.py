@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """A cluster whose takers of a ring read one another's shared memory, beside the role that fills the ring (machine text)."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Texts of clusters whose threads read or write the shared memory of other workgroups."""
 
 from __future__ import annotations

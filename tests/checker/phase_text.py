@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Cooperative launches with more than loads and stores of threads: squares go to the workspace, all workgroups meet, and
 come back through engines, copies of threads, or to clusters (machine text)."""
 

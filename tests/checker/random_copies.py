@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """The shapes of the grammar in `random_machines` that copy by threads (`cp.async`): rings whose slots are indices.
 
 Blocks of rows come through a ring of slots, some blocks ahead. At each place where such kernels go wrong the right line

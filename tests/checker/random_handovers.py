@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Hand-overs between two roles by named barriers, right and wrong: a shape of the grammar in `random_machines`."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """A grammar of small machine programs, right and wrong ones about as often.
 
 `random_machine(seed)` draws a shape (an exchange through shared memory, a ring, a ring in front of an exchange, two rings,

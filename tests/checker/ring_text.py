@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """A contraction through a ring of four slots: one producer, two consumers, results stored by boxes (machine text)."""
 
 RING = """

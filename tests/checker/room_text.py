@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Workgroups of clusters that leave parts of sums in the workspace, which the next launch folds (machine text)."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """A cluster whose taker of a ring sends its part to all workgroups, beside the role that fills the ring (machine text)."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Texts of clusters whose workgroups store to one another and signal a barrier there with the bytes."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Wrong texts by hand, of kinds that no mutation makes, each beside its right twin. Nearly all were verified once."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Rings whose consumer takes a step ahead, and steps under conditions that both sides have: the right texts are verified
 and safe in every interleaving, every wrong twin is refused and goes wrong in some run."""
 

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Colliding stores: the old values that they hand back, and the order of their contributions; beside wrong twins."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Wrong texts of several roles that were verified once, each beside its right twin: how often a producer waits, numbers of
 named barriers, and names that two roles give to different things."""
 

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Boxes that an engine adds to a tensor: contributions that collide, each added once."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Named barriers between roles: memory is handed over and back, in the order that arrivals and waits give."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Indices that are no affine arithmetic: remainders by extents and of what is read, product axes in masks, folds as
 bounds; chains from the right; each beside wrong twins."""
 

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Accesses of threads and engines that meet: each text is right as it stands, and wrong where a meeting, a wait or a
 fence that orders two of them may be passed by, comes too late or joins others. Each wrong twin is wrong in a schedule."""
 

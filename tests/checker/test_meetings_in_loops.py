@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Workgroups of a cooperative launch that meet inside loops: right ones, and what is missing."""
 
 from __future__ import annotations

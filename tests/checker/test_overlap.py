@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Arguments that overlap: in place by the same view, or in any way; accesses whose order only their executions tell."""
 
 from __future__ import annotations

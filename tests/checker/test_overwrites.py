@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Elements that are stored more than once: what remains is what the source stores last. Each right text beside wrong
 twins that execute the same stores in another order, or in none."""
 

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Memory of a cluster that one role stores to and another one loads, and stores that signal beside the role of a ring:
 right texts are verified and safe in every interleaving, wrong twins refused."""
 

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """What promises tell of an access, and how much the judge looks at for that."""
 
 from __future__ import annotations

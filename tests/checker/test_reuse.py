@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Copies by threads into rings whose slots are indices: right for every number of blocks, and each fault refused."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Rings, products in flight and boxes: the right text is verified, every wrong twin is refused for its reason."""
 
 from __future__ import annotations

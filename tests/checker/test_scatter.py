@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Tiles updated at coordinates that are values: every element stored where its index says, the others as they were."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Loads of tensors that the program stores: what they find, in their order among the stores, each beside wrong twins."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Outer tiles: assembled by regions inside regions, updated at computed coordinates, read at promised ones; beside wrong
 twins."""
 

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Versions of buffers read where only some elements are new, outer tiles of nested regions, blocks of fixed size visited
 backwards, conditions that bound an index, products of symbols: each beside wrong twins."""
 

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (lines of machine text)
 """Sums of rows in blocks, cut evenly over all blocks of all rows: how many parts touch a row hangs on the row, and whoever
 arrives last of those folds them (machine text)."""
 
