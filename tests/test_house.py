@@ -239,3 +239,71 @@ def test_what_a_tool_is_told_to_overlook_has_a_reason() -> None:
     ]
     assert bare == []
     assert [str(path) for path, mark in found if ": ignore" in mark.group() and "tests" in path.parts] == []
+
+
+SKIPS = {"pytest.skip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.importorskip"}
+NEVER = {"pytest.xfail", "pytest.mark.xfail", "unittest.skip", "unittest.SkipTest"}
+
+
+def skips(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Lines on which tests are skipped, with the reason as it begins; empty for one without, and for ways that this
+    project does not use."""
+    called = {id(n.func): n for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in ("pytest", "unittest"):
+            yield node.lineno, ""
+        name = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+        if name not in SKIPS | NEVER:
+            continue
+        call = called.get(id(node))
+        given = [k.value for k in call.keywords if k.arg == "reason"] if call and name in SKIPS else []
+        if call and not given and name == "pytest.skip":
+            given = call.args[:1]
+        text = given[0].values[0] if given and isinstance(given[0], ast.JoinedStr) else given[0] if given else None
+        yield node.lineno, text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else ""
+
+
+NEEDED = re.compile(r"needs (?:\S|$)")
+
+
+def test_a_skipped_test_says_what_it_needs() -> None:
+    """The device, extra, feature, package or system whose lack skips it: `needs ...`. Nothing else skips, and no
+    test is known to fail."""
+    found = [
+        (path, line, reason)
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if path.name != Path(__file__).name
+        for line, reason in skips(ast.parse(path.read_text()))
+    ]
+    assert found
+    assert [f"{path.relative_to(ROOT)}:{line}: {r}" for path, line, r in found if not NEEDED.match(r)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("pytest.skip('later')", "later"),
+        ("pytest.skip(f'needs {x}')", "needs "),
+        ("@pytest.mark.skip\ndef test_it(): pass", ""),
+        ("mark = pytest.mark.skipif(True, reason='flaky')", "flaky"),
+        ("pytest.importorskip('torch')", ""),
+        ("@pytest.mark.xfail(reason='needs work')\ndef test_it(): pass", ""),
+        ("from pytest import skip", ""),
+    ],
+)
+def test_every_way_to_skip_is_seen(text: str, reason: str) -> None:
+    assert [found for _, found in skips(ast.parse(text))] == [reason]
+
+
+UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
+
+
+def test_nothing_is_left_for_later() -> None:
+    """What is not done is an error with a code or a line of docs/status.md."""
+    found = [
+        f"{path.relative_to(ROOT)}: {m.group()}"
+        for path in tracked()
+        if path.suffix in (".py", ".v", ".ml") or path.name in ("dev", "run")
+        for m in UNFINISHED.finditer(path.read_text())
+    ]
+    assert found == []

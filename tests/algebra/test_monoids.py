@@ -28,6 +28,7 @@ def samples(dtype: DType) -> np.ndarray:
 
 
 CASES = [(m, d) for m in MONOIDS for d in (f32, i8, i32, u8, bool_) if not (d.is_float and m in ("and", "or", "xor"))]
+# Sums and products of bools are counted in integers.
 CASES = [(m, d) for m, d in CASES if not (d.is_bool and m in ("add", "mul"))]
 
 
@@ -57,12 +58,9 @@ def test_only_float_sums_and_products_depend_on_the_order(name: str) -> None:
     assert monoid.exact(f32) == (name not in ("add", "mul"))
 
 
-@pytest.mark.parametrize("name", MONOIDS)
-@pytest.mark.parametrize("dtype", [i8, u8, bool_])
+@pytest.mark.parametrize(("name", "dtype"), [(m, d) for m, d in CASES if d in (i8, u8, bool_)])
 def test_laws_over_the_whole_domain(name: str, dtype: DType) -> None:
     """Associative and commutative for every triple of values; idempotent where the table says so."""
-    if dtype.is_bool and name in ("add", "mul"):
-        pytest.skip("bool sums and products are counted in integers")
     merge = MERGE[name]
     every = np.array([False, True]) if dtype.is_bool else np.arange(256).astype(dtype.numpy)
     a, b = every[:, None], every[None, :]

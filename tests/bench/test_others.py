@@ -13,7 +13,7 @@ import pytest
 from treadle.bench.others import Others
 from treadle.runtime.timing import settle
 
-pytestmark = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="only Linux tells")
+pytestmark = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs Linux (/proc/stat)")
 
 
 def spin(seconds: float) -> None:

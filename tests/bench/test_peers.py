@@ -45,7 +45,7 @@ def small() -> Iterator[Case]:
 def test_a_peer_is_right(name: str) -> None:
     """In the development environment only NumPy is; `treadle[bench]` has the others."""
     module = {"numpy": "numpy", "onnxruntime": "onnx"}.get(name, name.partition("-")[0])
-    pytest.importorskip(module)
+    pytest.importorskip(module, reason=f"needs the peer {module} (the extra treadle[bench])")
     tried = 0
     for case in small():
         inputs = case.make(np.random.default_rng(0))

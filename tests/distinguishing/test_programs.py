@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from dataclasses import replace
 
 import pytest
 from examples.distinguishing import evidence, folds, gather, one_nest, owners, ring, siblings
+from tests.marks import assembler
 
 from treadle.checker import check
 from treadle.driver.plan import Plan
@@ -16,7 +16,6 @@ from treadle.machine.parse import parse_machine
 
 PROGRAMS = {m.__name__.rpartition(".")[2]: m.PROGRAM for m in (one_nest, owners, siblings, folds, ring, gather)}
 CASES = [(name, case.label) for name, program in PROGRAMS.items() for case in program.cases]
-ASSEMBLER = importlib.util.find_spec("nvidia") is not None and importlib.util.find_spec("cuda") is not None
 
 LOSES = {
     ("one_nest", "amx", "place-early"): 1.05,
@@ -71,8 +70,8 @@ def test_plans_are_judged_and_simulated(name: str, label: str) -> None:
 @pytest.mark.parametrize("name, label", CASES)
 def test_plans_are_assembled(name: str, label: str) -> None:
     plan = planned(name, label)
-    if plan.decisions.target.startswith("cuda") and not ASSEMBLER:
-        pytest.skip("the extra treadle[cuda] is not installed")
+    if plan.decisions.target.startswith("cuda"):
+        assembler()
     assert evidence.assembled(plan).endswith("bytes")
 
 

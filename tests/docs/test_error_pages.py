@@ -80,7 +80,7 @@ def test_program(program: Program, tmp_path: Path) -> None:
         parents = module.split(".")
         whole = (".".join(parents[: i + 1]) for i in range(len(parents)))  # a module of no package cannot be looked for
         if any(importlib.util.find_spec(name) is None for name in whole):
-            pytest.skip(f"{module} is not installed")
+            pytest.skip(f"needs {module}, which the program of the page imports")
     file = tmp_path / f"{program.page.stem}_{program.line}.py"
     file.write_text(program.text)
     if program.kind == "right":

@@ -28,7 +28,7 @@ def test_the_first_example(tmp_path: Path) -> None:
     assert "verified" in done.stdout
 
 
-@pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (./dev demo installs them)")
+@pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)} (./dev demo installs them)")
 def test_the_encoder_agrees_with_float64(tmp_path: Path) -> None:
     sentences = ["A loom weaves threads into cloth.", "Threads become cloth on a loom.", "Compilers emit code."]
     done = run(tmp_path, "examples/minilm/demo.py", *sentences)

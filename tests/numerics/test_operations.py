@@ -6,13 +6,13 @@ text is assembled. What the language does otherwise than NumPy is listed in docs
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.dtype.oracle import exact
+from tests.marks import assembled
 from tests.numerics.operations import (
     Array,
     bool_ops,
@@ -39,10 +39,6 @@ M = td.dims("M")
 ARITHMETIC = [d for d in ALL if d.has_arithmetic]
 EACH = [pytest.param(d, k, id=f"{d}-{k.definition.name}") for d in ARITHMETIC for k in kernels(d)]
 FUNCTIONS = {"exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tanh", "erf", "pow"}
-assembles = pytest.mark.skipif(
-    importlib.util.find_spec("cuda") is None or importlib.util.find_spec("nvidia") is None,
-    reason="the extra treadle[cuda] (NVRTC, nvdisasm) is not installed",
-)
 
 
 def test_no_operation_is_left_out() -> None:
@@ -84,7 +80,7 @@ def test_simulated(d: DType, kernel: Any, target: str) -> None:
     assert faults(kernel, d, x, y, [run.outputs[n] for n in outputs(kernel)]) == []
 
 
-@assembles
+@assembled
 @pytest.mark.parametrize(
     ("name", "kernel"),
     [
@@ -109,7 +105,7 @@ def curved(X: td.Tensor[M], Y: td.Out[M] = None):
         Y[m] = td.exp(X[m])
 
 
-@assembles
+@assembled
 @pytest.mark.parametrize(
     ("d", "functions", "wide"),
     [(f64, "2ulp", True), (f32, "exact", True), (f32, "storage", True), (f32, "2ulp", False)],

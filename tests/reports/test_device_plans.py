@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from math import inf
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.marks import assembled
 from tests.reports import test_arguments as arguments
 from tests.reports import test_loops as loops
 from tests.reports import test_meaning as meaning
@@ -32,11 +32,6 @@ from treadle.toolchain.nvrtc import compile_cuda
 
 TARGET = "cuda:sm_90a"
 WIDE = td.dims("WIDE")
-
-assembles = pytest.mark.skipif(
-    importlib.util.find_spec("cuda") is None or importlib.util.find_spec("nvidia") is None,
-    reason="the extra treadle[cuda] (NVRTC) is not installed",
-)
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "u01 store and load": (loops.stored_and_loaded, (like(f32, 64, 96),)),
     "u01 store and load in stages": (loops.stored_and_loaded_in_stages, (like(f32, 4096, 1024),)),
@@ -77,7 +72,7 @@ def test_planned_and_verified(name: str) -> None:
     assert "__global__" in plan.source()
 
 
-@assembles
+@assembled
 @pytest.mark.parametrize("name", CASES)
 def test_assembled(name: str) -> None:
     assert compile_cuda(planned(name).source(), arch="sm_90a", name="kernel").cubin

@@ -152,7 +152,7 @@ def test_every_field_of_a_map_reaches_the_driver(bindings: Any) -> None:
 
 
 def test_names_of_the_driver_exist() -> None:
-    cu = pytest.importorskip("cuda.bindings.driver", reason="the extra treadle[cuda] is not installed")
+    cu = pytest.importorskip("cuda.bindings.driver", reason="needs the extra treadle[cuda]")
     for table, kind, prefix in (
         (tensor_map._ENGINE_TYPES, cu.CUtensorMapDataType, "CU_TENSOR_MAP_DATA_TYPE_"),
         (tensor_map._INTERLEAVES, cu.CUtensorMapInterleave, "CU_TENSOR_MAP_INTERLEAVE_"),

@@ -17,7 +17,7 @@ from treadle.runtime.tensor_map import TensorMapSpec
 from treadle.toolchain.nvrtc import compile_cuda
 
 DEVICES = devices()
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not DEVICES, reason="no CUDA device")]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not DEVICES, reason="needs a CUDA device")]
 
 SCALE = """
 extern "C" __global__ void scale(const float* x, float* y, float s, long long n) {
@@ -117,7 +117,7 @@ def test_large_shared_memory_and_cooperative(on: Device) -> None:
 
 def test_clusters_and_tensor_maps(on: Device) -> None:
     if on.capability != (9, 0):
-        pytest.skip("needs sm_90a")
+        pytest.skip("needs a device of sm_90a")
     ranks = load_cubin(compile_cuda(SCALE, arch="sm_90a", name="rank").cubin, "sm_90a", on).function("rank")
     y = Room(np.zeros(8, np.uint32))
     CudaLaunch(ranks, Geometry((8, 1, 1), (32, 1, 1), cluster=(4, 1, 1)), [Pointer(y.address)])()
@@ -134,7 +134,7 @@ def test_clusters_and_tensor_maps(on: Device) -> None:
 
 def test_foreign_cubins_are_refused(on: Device) -> None:
     if on.capability[0] == 8:
-        pytest.skip("runs sm_80")
+        pytest.skip("needs a device that does not run sm_80")
     with pytest.raises(DeviceMissing):
         load_cubin(compile_cuda(SCALE, arch="sm_80", name="old").cubin, "sm_80", on)
 

@@ -14,7 +14,7 @@ from treadle.runtime.cpu import LoadedObject
 from treadle.runtime.errors import NativeCodeMissing, WorkersInvalid
 
 if not host._is_linux_x86():
-    pytest.skip("the tasks are text for x86-64", allow_module_level=True)
+    pytest.skip("needs Linux on x86-64: the tasks are text for it", allow_module_level=True)
 
 TASKS = """
 declare void @llvm.x86.sse2.pause()
@@ -99,7 +99,7 @@ def test_static_hand_out_is_by_remainder(tasks: LoadedObject, workers: pool.Pool
 
 def test_two_workers_run_at_once(tasks: LoadedObject, workers: pool.Pool) -> None:
     if pool.workers() < 2:
-        pytest.skip("one core")
+        pytest.skip("needs two CPUs")
     for _ in range(20):
         room = (ctypes.c_int64 * 3)(0, 2, 0)
         workers.run(tasks.addresses["meet"], ctypes.addressof(room), 2, 2)

@@ -50,7 +50,7 @@ def test_bytes_that_are_no_object() -> None:
 
 def test_a_thread_bound_by_openmp_bounds_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one CPU, or a system without masks")
+        pytest.skip("needs two CPUs, and a system with masks of them")
     cpus = frozenset(os.sched_getaffinity(0))
     one = frozenset([min(cpus)])
     try:

@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.marks import assembled
 
 from treadle.toolchain import nvrtc, sass
 from treadle.toolchain.errors import CudaRejected, DisassemblerFailed, NvrtcFailed, NvrtcMissing
-
-
-def _missing(probe: object) -> str:
-    try:
-        probe()
-    except Exception as error:  # the reason is the skip's text
-        return str(error)
-    return ""
-
-
-no_nvrtc = _missing(nvrtc.nvrtc_version)
-no_disassembler = _missing(sass.find_disassembler)
-needs_nvrtc = pytest.mark.skipif(bool(no_nvrtc), reason="the extra treadle[cuda] is not installed: no NVRTC")
-needs_tools = pytest.mark.skipif(bool(no_nvrtc or no_disassembler), reason="the extra treadle[cuda] is not installed")
 
 SPILLS = """
 __device__ __noinline__ float g(float x) { return x * x + 1.f; }
@@ -48,7 +35,7 @@ extern "C" __global__ void w(float* p, unsigned long long a, unsigned long long 
 """
 
 
-@needs_nvrtc
+@assembled
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_resources_are_read_back(arch: str) -> None:
     done = nvrtc.compile_cuda(SPILLS, arch=arch, name="spills")
@@ -61,7 +48,7 @@ def test_resources_are_read_back(arch: str) -> None:
         done.kernel("g")
 
 
-@needs_tools
+@assembled
 def test_serialised_wgmma_is_reported_and_counted() -> None:
     done = nvrtc.compile_cuda(WGMMA, arch="sm_90a", name="serialised", want_ptx=True)
     codes = [message.code for message in done.messages]
@@ -74,14 +61,14 @@ def test_serialised_wgmma_is_reported_and_counted() -> None:
     assert read.count("w", "HGMMA.64x8x16") == 4 and read.count("w", "HGMMA.64x16x16") == 0
 
 
-@needs_tools
+@assembled
 def test_local_memory_shows_in_the_disassembly() -> None:
     done = nvrtc.compile_cuda(SPILLS, arch="sm_90a", name="spills")
     read = sass.disassemble(done.cubin)
     assert read.count("k", "LDL") > 0 and read.count("k", "STL") > 0 and read.count("k", "LDG.E") == 64
 
 
-@needs_nvrtc
+@assembled
 def test_contraction_is_off_unless_asked_for() -> None:
     text = 'extern "C" __global__ void k(float* p) { p[0] = p[1] * p[2] + p[3]; }'
     exact = nvrtc.compile_cuda(text, arch="sm_80", name="k", want_ptx=True)
@@ -90,7 +77,7 @@ def test_contraction_is_off_unless_asked_for() -> None:
     assert fused.ptx and "fma.rn.f32" in fused.ptx
 
 
-@needs_nvrtc
+@assembled
 def test_headers_are_the_given_ones() -> None:
     text = '#include "own.h"\nextern "C" __global__ void k(float* p) { p[0] = VALUE; }'
     done = nvrtc.compile_cuda(text, arch="sm_80", name="k", headers={"own.h": "#define VALUE 2.0f\n"})
@@ -99,7 +86,7 @@ def test_headers_are_the_given_ones() -> None:
         nvrtc.compile_cuda(text, arch="sm_80", name="k")
 
 
-@needs_nvrtc
+@assembled
 def test_wrong_text_and_wrong_architecture() -> None:
     with pytest.raises(CudaRejected) as caught:
         nvrtc.compile_cuda("int x = ;", arch="sm_80", name="wrong")
@@ -109,7 +96,7 @@ def test_wrong_text_and_wrong_architecture() -> None:
     assert "sm_1" in str(failed.value)
 
 
-@needs_nvrtc
+@assembled
 def test_ptxas_errors_are_rejections() -> None:
     text = 'extern "C" __global__ void k() { asm volatile("wgmma.fence.sync.aligned;"); }'
     with pytest.raises(CudaRejected) as caught:
@@ -127,7 +114,7 @@ def test_missing_extra_has_a_code(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.code == "toolchain/nvrtc-missing" and "treadle[cuda]" in caught.value.hint
 
 
-@pytest.mark.skipif(bool(no_disassembler), reason="the extra treadle[cuda] is not installed: no nvdisasm")
+@assembled
 def test_garbage_is_no_cubin() -> None:
     with pytest.raises(DisassemblerFailed):
         sass.disassemble(b"not a cubin")

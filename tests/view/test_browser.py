@@ -87,7 +87,7 @@ def test_figures_answer_to_keys(measured, name):
 def test_the_page_looks_as_it_did(measured, shot, tmp_path):
     known = json.loads((PICTURES / "fonts.json").read_text())["ruler"]
     if abs(measured["ring@1280"]["ruler"] - known) > 0.5:
-        pytest.skip("other fonts than those of the pictures (Debian's fonts-dejavu-core)")
+        pytest.skip("needs the fonts of the pictures (Debian's fonts-dejavu-core)")
     width, height, dark = SHOTS[shot]
     now = picture(ring(), width, height, dark, tmp_path)
     then = read_png((PICTURES / f"{shot}.png").read_bytes())[:, :, 0].astype(float)

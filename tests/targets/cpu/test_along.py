@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.marks import processor
 from tests.realise.oracle import Arrays, agrees
 from tests.realise.texts import program
 from tests.targets.cpu.test_families import facts_for, runner
@@ -46,7 +47,7 @@ def built(source: Program, facts: CallFacts, seed: str) -> MachineProgram:
     return FAMILY.build(source, facts, point, FAMILY.guard(source, facts, point))
 
 
-@pytest.mark.skipif("avx512" not in HOST_LEVELS, reason="needs AVX-512")
+@processor("avx512")
 @pytest.mark.parametrize("name", ["linear", "linear_bf16", "swiglu", "batched"])
 @pytest.mark.parametrize("seed", range(2))
 def test_any_point_is_verified_and_right(name: str, seed: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.marks import processor
 from tests.realise.oracle import EXTENTS, Arrays, agrees
 from tests.realise.texts import TEXTS, program
 from tests.targets.cpu_emit.kit import HOST_LEVELS, Compiled, assembly
@@ -87,7 +88,7 @@ def random_point(family: Family[MachineProgram], source: Program, facts: CallFac
     return random.Random(seed).choice(everything)
 
 
-@pytest.mark.skipif("avx512" not in HOST_LEVELS, reason="needs AVX-512")
+@processor("avx512")
 @pytest.mark.parametrize("name", ["softmax_bf16", "linear_bf16", "attention", "swiglu", "two_phases"])
 @pytest.mark.parametrize("seed", range(2))
 def test_any_point_is_verified_and_right(name: str, seed: int) -> None:
@@ -139,7 +140,7 @@ def test_pins_are_met_or_refused_with_the_fact() -> None:
     assert family.refuses(source, facts, point, [place("acc", "shared")]) == ["the CPU has no memory shared"]
 
 
-@pytest.mark.skipif("avx512_bf16" not in host_features(), reason="needs avx512_bf16")
+@processor("avx512_bf16")
 def test_the_atom_follows_features_numerics_and_pins() -> None:
     source = program("linear_bf16")
     facts = facts_for(source)
@@ -174,7 +175,7 @@ def test_matrix_tiles_are_used_where_the_target_has_them() -> None:
     agrees("linear_bf16", source, run, {"M": 37, "N": 35, "K": 45})
 
 
-@pytest.mark.skipif("avx512" not in HOST_LEVELS, reason="needs AVX-512")
+@processor("avx512")
 @pytest.mark.parametrize("turned", ["X", "W", "Y", "XWY"])
 def test_any_axis_may_be_the_contiguous_one(turned: str) -> None:
     source = program("linear")
@@ -195,7 +196,7 @@ def test_any_axis_may_be_the_contiguous_one(turned: str) -> None:
     agrees("linear", source, run, {"M": 33, "N": 70, "K": 41})
 
 
-@pytest.mark.skipif("avx512" not in HOST_LEVELS, reason="needs AVX-512")
+@processor("avx512")
 @pytest.mark.parametrize("name", ["linear", "linear_bf16", "linear_t", "swiglu", "mlp", "norm_linear"])
 def test_operands_packed_once_for_all_tasks(name: str) -> None:
     source = program(name)

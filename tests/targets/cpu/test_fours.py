@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.marks import processor
 
 import treadle as td
 from treadle.ir.parser import parse_program
 from treadle.plan.facts import contiguous
 from treadle.planner.enumerate import choose
-from treadle.runtime.host import host_features
 from treadle.targets.cpu.families import families
 from treadle.toolchain.features import LEVELS
 
@@ -27,7 +27,7 @@ def product(X: td.Tensor[M, K, td.i8], W: td.Tensor[K, N, td.i8], Y: td.Out[M, N
         Y[m, n] = acc
 
 
-@pytest.mark.skipif("avx512_vnni" not in host_features(), reason="needs AVX-512 VNNI")
+@processor("avx512_vnni")
 @pytest.mark.parametrize("k", [0, 1, 3, 4, 5, 33, 400])
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (5, 16), (6, 65), (17, 63), (70, 130)])
 def test_every_byte_times_every_byte(m: int, n: int, k: int) -> None:
@@ -40,7 +40,7 @@ def test_every_byte_times_every_byte(m: int, n: int, k: int) -> None:
     assert np.array_equal(y, x.astype(np.int32) @ w.astype(np.int32))
 
 
-@pytest.mark.skipif("avx512_vnni" not in host_features(), reason="needs AVX-512 VNNI")
+@processor("avx512_vnni")
 def test_large_products_use_it_and_are_verified() -> None:
     x, w, y = (np.zeros((256, 256), t) for t in (np.int8, np.int8, np.int32))
     plan = product.plan(x, w, y)

@@ -6,16 +6,12 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.targets.cpu_emit.kit import HOST_LEVELS
+from tests.marks import processor
 
 from treadle.lib.linear import linear
 from treadle.lib.quantised import int8_matmul
-from treadle.runtime.host import host_features
 
-pytestmark = pytest.mark.skipif(
-    "avx512" not in HOST_LEVELS or not host_features() >= {"avx512_bf16", "avx512_vnni"},
-    reason="needs instructions that contract pairs of bf16 and fours of bytes",
-)
+pytestmark = processor("avx512", "avx512_bf16", "avx512_vnni")
 SHAPES = [(1, 70, 131), (7, 67, 33), (16, 64, 1), (3, 5, 0), (130, 65, 70)]
 
 

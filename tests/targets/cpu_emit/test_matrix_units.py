@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.marks import processor
 from tests.targets.cpu_emit.kit import Compiled, S, assembly, integers, program
 
 from treadle.algebra.expr import ceildiv, const, lt, minimum, sym
@@ -25,7 +26,6 @@ from treadle.machine.form import (
     Store,
     Sync,
 )
-from treadle.runtime.host import host_features
 from treadle.targets.cpu.emit import emit
 from treadle.targets.cpu.emit.errors import EmitFeature, EmitUnsupported
 from treadle.toolchain.features import LEVELS
@@ -137,7 +137,7 @@ def with_dot() -> frozenset[str]:
     return LEVELS["avx512"] | {"avx512_bf16"}
 
 
-@pytest.mark.skipif("avx512_bf16" not in host_features(), reason="needs avx512_bf16")
+@processor("avx512_bf16")
 def test_dot_products_are_exact_on_whole_numbers() -> None:
     run = Compiled(dot_products(6, 32), features=with_dot(), asm=True)
     assert "vdpbf16ps" in run.asm

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.marks import assembled
 from tests.targets.cuda.cuda_kit import arguments, tried
 
 import treadle as td
@@ -65,12 +66,6 @@ def planned(name: str, m: int, n: int, k: int) -> Plan:
     return product.plan(*given, acc=acc, target=TARGET, numerics=td.Numerics(**permissions))
 
 
-assembles = pytest.mark.skipif(
-    importlib.util.find_spec("cuda") is None or importlib.util.find_spec("nvidia") is None,
-    reason="the extra treadle[cuda] (NVRTC, nvdisasm) is not installed",
-)
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_planned_verified_and_simulated(name: str) -> None:
     plan = planned(name, 4096, 4096, 4096)
@@ -80,7 +75,7 @@ def test_planned_verified_and_simulated(name: str) -> None:
     tried(small.program, small.program.program, SMALL)
 
 
-@assembles
+@assembled
 @pytest.mark.parametrize("name", FORMATS)
 def test_one_instruction_a_statement(name: str) -> None:
     emitted = emit(planned(name, 4096, 4096, 4096).program)

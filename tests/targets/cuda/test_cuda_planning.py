@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.marks import assembled
 from tests.realise.texts import attention, linear, program
 from tests.targets.cuda.test_cuda_streams import gated, halves, read
 
@@ -12,7 +13,6 @@ from treadle.plan.facts import CallFacts, contiguous
 from treadle.planner.enumerate import Choice, choose, realised
 from treadle.targets.cuda.emit import emit
 from treadle.targets.cuda.families import families
-from treadle.toolchain.errors import NvrtcMissing
 from treadle.toolchain.nvrtc import compile_cuda
 
 BIG = {"M": 4096, "N": 4096, "K": 4096}
@@ -63,14 +63,12 @@ def test_odd_strides_are_copied_first() -> None:
     assert not any(isinstance(f, Pitch) for f in choice.plan.guard.facts)
 
 
+@assembled
 @pytest.mark.parametrize("name", ["rows", "activated", "gated", "chained"])
 def test_assembled_as_the_text_says(name: str) -> None:
     _, machine = planned(name)
     made = emit(machine)
-    try:
-        cubin = compile_cuda(made.source, arch=made.arch, name=name)
-    except NvrtcMissing:
-        pytest.skip("needs the extra cuda")
+    cubin = compile_cuda(made.source, arch=made.arch, name=name)
     assert cubin.messages == ()
     assert all(k.spill_stores == 0 and k.stack == 0 for k in cubin.kernels)
     if name != "rows":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
+from tests.marks import assembled
 from tests.realise.texts import linear
 from tests.targets.cuda.cuda_kit import tried
 from tests.targets.cuda.test_cuda_streams import halves, read
@@ -81,10 +80,7 @@ def test_wrong_copies(name: str) -> None:
     assert check(parse_machine(text)).status != "verified"
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("cuda") is None or importlib.util.find_spec("nvidia") is None,
-    reason="the extra treadle[cuda] (NVRTC, nvdisasm) is not installed",
-)
+@assembled
 def test_assembled() -> None:
     emitted = emit(ragged({"M": 4095, "N": 4097, "K": 4093}))
     compiled = compile_cuda(emitted.source, arch=emitted.arch, name="kernel")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import pytest
+from tests.marks import assembled
 from tests.targets.cuda_assembled.kernels import gather, ranges
 
 import treadle as td
@@ -21,11 +21,6 @@ from treadle.toolchain.sass import disassemble
 
 TARGET = "cuda:sm_90a"
 ENGINES = ("HGMMA", "UTMALDG", "UTMASTG")
-
-assembles = pytest.mark.skipif(
-    importlib.util.find_spec("cuda") is None or importlib.util.find_spec("nvidia") is None,
-    reason="the extra treadle[cuda] (NVRTC, nvdisasm) is not installed",
-)
 
 
 def bf(*shape: int, flipped: bool = False) -> Any:
@@ -84,7 +79,7 @@ def planned(name: str) -> Plan:
 
 
 @cache
-def assembled(name: str) -> tuple[EmittedCuda, CompiledCubin]:
+def compiled_plan(name: str) -> tuple[EmittedCuda, CompiledCubin]:
     emitted = emit(planned(name).program)
     return emitted, compile_cuda(emitted.source, arch=emitted.arch, name="kernel")
 
@@ -98,10 +93,10 @@ def test_planned_and_verified(name: str) -> None:
     assert plan.decisions.target == TARGET
 
 
-@assembles
+@assembled
 @pytest.mark.parametrize("name", CASES)
 def test_what_ptxas_made(name: str) -> None:
-    emitted, compiled = assembled(name)
+    emitted, compiled = compiled_plan(name)
     assert [m.text for m in compiled.messages] == []
     for launch in emitted.launches:
         resources = compiled.kernel(launch.kernel)
@@ -109,10 +104,10 @@ def test_what_ptxas_made(name: str) -> None:
         assert (resources.spill_stores, resources.spill_loads) == (0, 0)
 
 
-@assembles
+@assembled
 @pytest.mark.parametrize("name", CASES)
 def test_instructions_are_those_of_the_text(name: str) -> None:
-    emitted, compiled = assembled(name)
+    emitted, compiled = compiled_plan(name)
     found = disassemble(compiled.cubin)
     for launch in emitted.launches:
         counted = {o: found.count(launch.kernel, o) for o in ENGINES}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
 from typing import Any
 
 import pytest
 from tests.differential import test_native as native
 from tests.driver import test_packed as packed
+from tests.marks import assembled
 from tests.reports import test_loops as loops
 from tests.reports import test_meaning as meaning
 
@@ -21,11 +21,6 @@ from treadle.toolchain.sass import disassemble
 
 TARGETS = ("cuda:sm_90a", "cuda:sm_80")
 M, N, K = td.dims("M N K")
-
-assembles = pytest.mark.skipif(
-    importlib.util.find_spec("cuda") is None or importlib.util.find_spec("nvidia") is None,
-    reason="the extra treadle[cuda] (NVRTC, nvdisasm) is not installed",
-)
 
 
 @td.kernel(numerics=td.Numerics(contract=False))
@@ -76,7 +71,7 @@ def test_verified(name: str, target: str) -> None:
     assert planned(name, target).check().status == "verified"
 
 
-@assembles
+@assembled
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_assembled(name: str, target: str) -> None:
@@ -88,7 +83,7 @@ def test_assembled(name: str, target: str) -> None:
         assert [k.spill_stores for k in compiled.kernels] == [0] * len(compiled.kernels)
 
 
-@assembles
+@assembled
 def test_products_rounded_before_they_are_added() -> None:
     emitted = emit(planned("products rounded", TARGETS[0]).program)
     found = disassemble(compile_cuda(emitted.source, arch=emitted.arch, name="kernel").cubin)

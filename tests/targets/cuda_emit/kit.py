@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.marks import assembler
 
 from treadle.machine.form import MachineProgram
 from treadle.machine.parse import parse_machine
 from treadle.targets.cuda.emit import EmittedCuda, emit
-from treadle.toolchain.errors import DisassemblerMissing, NvrtcMissing
 from treadle.toolchain.nvrtc import CompiledCubin, compile_cuda
 from treadle.toolchain.sass import Disassembly, disassemble
 
@@ -32,12 +31,10 @@ class Built:
 
 
 def cubin(program: MachineProgram, name: str = "test") -> CompiledCubin:
-    """The program's cubin; skips where NVRTC is not installed."""
+    """The program's cubin; skips where nothing compiles it."""
+    assembler()
     emitted = emit(program)
-    try:
-        return compile_cuda(emitted.source, arch=emitted.arch, name=name)
-    except NvrtcMissing as error:
-        pytest.skip(f"the extra treadle[cuda] is not installed: {error.found}")
+    return compile_cuda(emitted.source, arch=emitted.arch, name=name)
 
 
 @cache
@@ -47,13 +44,11 @@ def text(name: str) -> MachineProgram:
 
 
 def built(program: MachineProgram, name: str = "test") -> Built:
-    """The program compiled for its target; skips where NVRTC or the disassembler is not installed."""
+    """The program compiled for its target; skips where nothing compiles or disassembles it."""
+    assembler()
     emitted = emit(program)
-    try:
-        cubin = compile_cuda(emitted.source, arch=emitted.arch, name=name)
-        return Built(emitted, cubin, disassemble(cubin.cubin))
-    except (NvrtcMissing, DisassemblerMissing) as error:
-        pytest.skip(f"the extra treadle[cuda] is not installed: {error.found}")
+    cubin = compile_cuda(emitted.source, arch=emitted.arch, name=name)
+    return Built(emitted, cubin, disassemble(cubin.cubin))
 
 
 def small(
