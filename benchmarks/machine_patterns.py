@@ -16,10 +16,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from tests.checker.pattern_files import patterns  # noqa: E402 (the path is set above)
-from tests.checker.test_patterns import on_one_workgroup  # noqa: E402 (the path is set above)
+from tests.checker.pattern_files import patterns
+from tests.checker.test_patterns import on_one_workgroup
 
-from treadle.driver.trial import try_machine  # noqa: E402 (the path is set above)
+from treadle.driver.trial import try_machine
 
 
 def main() -> None:

@@ -24,10 +24,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from tests.checker.machine_study import Finding, study  # noqa: E402 (the path is set above)
-from tests.checker.random_machines import SHAPES  # noqa: E402
+from tests.checker.machine_study import Finding, study
+from tests.checker.random_machines import SHAPES
 
-from treadle.checker.verdict import VERSION  # noqa: E402
+from treadle.checker.verdict import VERSION
 
 
 def main() -> int:

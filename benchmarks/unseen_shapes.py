@@ -103,7 +103,7 @@ def right(case: Case, side: Side, out: Any, want: Any, bound: Any) -> None:
     out[...] = np.nan
     side()
     if hasattr(side, "finish"):
-        side.finish()  # pyright: ignore[reportFunctionMemberAccess]  # of a peer that returns its result
+        side.finish()  # of a peer that returns its result
     if not bool((np.abs(out.astype(np.float64) - want) <= bound).all()):
         raise SystemExit(f"{case.name}: wrong values")
 

@@ -217,28 +217,29 @@ def test_map_names_every_room() -> None:
     assert [room for room in ROOMS if f"`{room}`" not in text and f"`{room.split('/')[0]}" not in text] == []
 
 
-MARK = re.compile(r"(?P<before>.*?)# (?:type: ignore|pyright: ignore|(?:ruff: )?noqa)(?P<rest>.*)$", re.M)
+MARK = re.compile(r"# (?:type: ignore|pyright: ignore|(?:ruff: )?noqa)(?P<rest>.*)$")
 REASON = re.compile(r"^(?:\[[^\]]*\]|: ?[A-Z0-9, ]+)(?:  # \S| \(\S)")
 
 
 def test_what_a_tool_is_told_to_overlook_has_a_reason() -> None:
-    """Beside each mark stands why (`# wrong` on its line is a reason); tests are not type-checked, and need
-    no marks for types."""
+    """Beside each mark stands why (`# wrong` on its line is a reason); what is not type-checked needs no marks for
+    types."""
     found = [
-        (path, mark)
-        for folder in ("src", "tests")
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        if path.name != Path(__file__).name
-        for mark in MARK.finditer(path.read_text())
+        (path, line, mark)
+        for path in tracked()
+        if path.suffix == ".py" and path.name != Path(__file__).name
+        for line in path.read_text().splitlines()
+        if (mark := MARK.search(line))
     ]
     assert found
     bare = [
-        f"{path.relative_to(ROOT)}: {mark.group()}"
-        for path, mark in found
-        if not (REASON.match(mark["rest"]) or "# wrong" in mark["before"])
+        f"{path.relative_to(ROOT)}: {line}"
+        for path, line, mark in found
+        if not (REASON.match(mark["rest"]) or "# wrong" in line[: mark.start()])
     ]
     assert bare == []
-    assert [str(path) for path, mark in found if ": ignore" in mark.group() and "tests" in path.parts] == []
+    typed = [path for path, _, mark in found if ": ignore" in mark.group()]
+    assert [str(path) for path in typed if ROOT / "src" not in path.parents] == []
 
 
 SKIPS = {"pytest.skip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.importorskip"}

@@ -19,17 +19,17 @@ sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 THREADS = int(sys.argv[2]) if len(sys.argv) > 2 else 2
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
 
-import ml_dtypes  # noqa: E402
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from spine_kernels import same  # noqa: E402
+import ml_dtypes
+import numpy as np
+import torch
+from spine_kernels import same
 
-import treadle as td  # noqa: E402
-from treadle.lib.attention import attention  # noqa: E402
-from treadle.lib.linear import gated_linear, linear  # noqa: E402
-from treadle.runtime.host import host_features  # noqa: E402
-from treadle.runtime.memory import empty  # noqa: E402
-from treadle.runtime.timing import interleaved  # noqa: E402
+import treadle as td
+from treadle.lib.attention import attention
+from treadle.lib.linear import gated_linear, linear
+from treadle.runtime.host import host_features
+from treadle.runtime.memory import empty
+from treadle.runtime.timing import interleaved
 
 torch.set_num_threads(THREADS)
 BF = ml_dtypes.bfloat16

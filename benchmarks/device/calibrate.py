@@ -26,17 +26,17 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import torch  # noqa: E402
-from room import DEVICE, clock, interleaved  # noqa: E402
+import torch
+from room import DEVICE, clock, interleaved
 
-from treadle.bench.calibrate import calibrate, cuda_probes  # noqa: E402
-from treadle.bench.held_out import cases  # noqa: E402
-from treadle.bench.regret import Point, Row, again, prepared, regret_of, summary  # noqa: E402
-from treadle.bench.subject import Run, Subject  # noqa: E402
-from treadle.dtype.formats import DType  # noqa: E402
-from treadle.plan.facts import CallFacts  # noqa: E402
-from treadle.runtime.timing import Timing  # noqa: E402
-from treadle.targets.cuda.rates import coefficients  # noqa: E402
+from treadle.bench.calibrate import calibrate, cuda_probes
+from treadle.bench.held_out import cases
+from treadle.bench.regret import Point, Row, again, prepared, regret_of, summary
+from treadle.bench.subject import Run, Subject
+from treadle.dtype.formats import DType
+from treadle.plan.facts import CallFacts
+from treadle.runtime.timing import Timing
+from treadle.targets.cuda.rates import coefficients
 
 FORMATS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 FLUSH: list[torch.Tensor] = []

@@ -17,14 +17,14 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import torch  # noqa: E402
-from room import DEVICE, clock, described, interleaved, median, ran_as  # noqa: E402
+import torch
+from room import DEVICE, clock, described, interleaved, median, ran_as
 
-import treadle as td  # noqa: E402
-from treadle import lib  # noqa: E402
-from treadle.plan.family import Axis  # noqa: E402
-from treadle.targets.cuda.blocks import Blocks  # noqa: E402
-from treadle.targets.cuda.streams import Streams  # noqa: E402
+import treadle as td
+from treadle import lib
+from treadle.plan.family import Axis
+from treadle.targets.cuda.blocks import Blocks
+from treadle.targets.cuda.streams import Streams
 
 Rows = list[dict[str, Any]]
 Points = list[dict[str, Any]]

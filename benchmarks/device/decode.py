@@ -19,13 +19,13 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import torch  # noqa: E402
-from room import DEVICE, clock, described, interleaved, median, ran_as  # noqa: E402
+import torch
+from room import DEVICE, clock, described, interleaved, median, ran_as
 
-import treadle as td  # noqa: E402
-from treadle import lib  # noqa: E402
-from treadle.plan.family import Axis  # noqa: E402
-from treadle.targets.cuda.streams import Streams  # noqa: E402
+import treadle as td
+from treadle import lib
+from treadle.plan.family import Axis
+from treadle.targets.cuda.streams import Streams
 
 BF = torch.bfloat16
 POINTS: tuple[dict[str, Any], ...] = (
@@ -45,11 +45,11 @@ def only(point: dict[str, Any]) -> Generator[None]:
     def fewer(self: Streams, program: Any, facts: Any) -> list[Axis]:
         return [Axis(a.name, (point[a.name],)) if a.name in point else a for a in axes(self, program, facts)]
 
-    Streams.axes = fewer  # type: ignore[method-assign]  # for these calls
+    Streams.axes = fewer  # for these calls
     try:
         yield
     finally:
-        Streams.axes = axes  # type: ignore[method-assign]  # as it was
+        Streams.axes = axes  # as it was
 
 
 def oracle(
@@ -123,7 +123,7 @@ def timed(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
                 about = described(ran_as(kernel, (q, k, v, length, y, lse), {}))
                 if not point or "universal" not in about["plan"]:
                     calls[name], abouts[name] = bound, about
-        peer = lambda q=q, k=k, v=v: torch.nn.functional.scaled_dot_product_attention(  # noqa: E731
+        peer = lambda q=q, k=k, v=v: torch.nn.functional.scaled_dot_product_attention(
             q[:, :, None], k, v, enable_gqa=True
         )
         calls["torch"] = peer

@@ -24,11 +24,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(__file__).parent / "build"
 sys.path[:0] = [str(ROOT / "src")]
 
-from treadle.dtype.formats import BY_NAME  # noqa: E402
-from treadle.machine.parse import parse_machine  # noqa: E402
-from treadle.runtime.cuda import CudaLaunch, load_cubin  # noqa: E402
-from treadle.runtime.driver import device  # noqa: E402
-from treadle.targets.cuda.emit import Call, EmittedCuda, cleared_bytes, emit, prepare, workspace_bytes  # noqa: E402
+from treadle.dtype.formats import BY_NAME
+from treadle.machine.parse import parse_machine
+from treadle.runtime.cuda import CudaLaunch, load_cubin
+from treadle.runtime.driver import device
+from treadle.targets.cuda.emit import Call, EmittedCuda, cleared_bytes, emit, prepare, workspace_bytes
 
 
 class Loaded:

@@ -21,29 +21,29 @@ BUILD = pathlib.Path(__file__).parent / "build"
 TEXTS = ROOT / "tests" / "targets" / "cuda_emit" / "texts"
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
-from tests.realise.oracle import EXTENTS, arguments, expected  # noqa: E402
-from tests.realise.texts import TEXTS as SAMPLES  # noqa: E402
-from tests.realise.texts import program as sample  # noqa: E402
+from tests.realise.oracle import EXTENTS, arguments, expected
+from tests.realise.texts import TEXTS as SAMPLES
+from tests.realise.texts import program as sample
 
-from treadle.analysis.uses import Uses  # noqa: E402
-from treadle.dtype.convert import convert  # noqa: E402
-from treadle.dtype.formats import BY_NAME  # noqa: E402
-from treadle.ir.guard import Guard  # noqa: E402
-from treadle.ir.ops.elementwise import ELEMENTWISE  # noqa: E402
-from treadle.ir.parser import parse_program  # noqa: E402
-from treadle.ir.verifier import verify  # noqa: E402
-from treadle.machine.parse import parse_machine  # noqa: E402
-from treadle.machine.text import print_machine  # noqa: E402
-from treadle.math.table import FUNCTIONS  # noqa: E402
-from treadle.plan.facts import contiguous  # noqa: E402
-from treadle.realise.choices import Choices, NotLowered  # noqa: E402
-from treadle.realise.threads import one_thread_each  # noqa: E402
-from treadle.realise.universal import base_facts, task_regions  # noqa: E402
-from treadle.simulate.arithmetic import elementwise  # noqa: E402
-from treadle.simulate.run import simulate  # noqa: E402
-from treadle.targets.cuda.emit import emit  # noqa: E402
-from treadle.targets.cuda.rows import Rows  # noqa: E402
-from treadle.toolchain.nvrtc import compile_cuda  # noqa: E402
+from treadle.analysis.uses import Uses
+from treadle.dtype.convert import convert
+from treadle.dtype.formats import BY_NAME
+from treadle.ir.guard import Guard
+from treadle.ir.ops.elementwise import ELEMENTWISE
+from treadle.ir.parser import parse_program
+from treadle.ir.verifier import verify
+from treadle.machine.parse import parse_machine
+from treadle.machine.text import print_machine
+from treadle.math.table import FUNCTIONS
+from treadle.plan.facts import contiguous
+from treadle.realise.choices import Choices, NotLowered
+from treadle.realise.threads import one_thread_each
+from treadle.realise.universal import base_facts, task_regions
+from treadle.simulate.arithmetic import elementwise
+from treadle.simulate.run import simulate
+from treadle.targets.cuda.emit import emit
+from treadle.targets.cuda.rows import Rows
+from treadle.toolchain.nvrtc import compile_cuda
 
 HAND = ("k2_product", "k2_gemm", "k3_plain", "k3_plain_fused", "k3_ahead", "k3_ahead_fused")
 ROWS = {

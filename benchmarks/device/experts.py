@@ -19,13 +19,13 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import torch  # noqa: E402
-from room import DEVICE, clock, described, interleaved, median, ran_as  # noqa: E402
+import torch
+from room import DEVICE, clock, described, interleaved, median, ran_as
 
-import treadle as td  # noqa: E402
-from treadle.lib import moe  # noqa: E402
-from treadle.plan.family import Axis  # noqa: E402
-from treadle.targets.cuda.parted import PartedStreams  # noqa: E402
+import treadle as td
+from treadle.lib import moe
+from treadle.plan.family import Axis
+from treadle.targets.cuda.parted import PartedStreams
 
 BF = torch.bfloat16
 TOKENS, EXPERTS, TOP, WIDE, HIDDEN = 8192, 64, 8, 2048, 1024
@@ -52,11 +52,11 @@ def only(point: dict[str, Any]) -> Generator[None]:
     def fewer(self: PartedStreams, program: Any, facts: Any) -> list[Axis]:
         return [Axis(a.name, (point[a.name],)) if a.name in point else a for a in axes(self, program, facts)]
 
-    PartedStreams.axes = fewer  # type: ignore[method-assign]  # for these calls
+    PartedStreams.axes = fewer  # for these calls
     try:
         yield
     finally:
-        PartedStreams.axes = axes  # type: ignore[method-assign]  # as it was
+        PartedStreams.axes = axes  # as it was
 
 
 def fresh(kernel: Any) -> Any:
@@ -160,7 +160,7 @@ def layer(rows: Rows, flush: torch.Tensor) -> None:
     gate, up = ((torch.randn(EXPERTS, WIDE, HIDDEN, device=DEVICE) / WIDE**0.5).to(BF) for _ in range(2))
     down = (torch.randn(EXPERTS, HIDDEN, WIDE, device=DEVICE) / HIDDEN**0.5).to(BF)
     choices = TOKENS * TOP
-    empty: Callable[..., torch.Tensor] = lambda *s, dtype=BF: torch.empty(*s, dtype=dtype, device=DEVICE)  # noqa: E731
+    empty: Callable[..., torch.Tensor] = lambda *s, dtype=BF: torch.empty(*s, dtype=dtype, device=DEVICE)
     logits, expert, weight = empty(TOKENS, EXPERTS, dtype=torch.float32), empty(TOKENS, TOP, dtype=torch.int32), None
     weight = empty(TOKENS, TOP, dtype=torch.float32)
     order, start = empty(choices, dtype=torch.int32), empty(EXPERTS + 1, dtype=torch.int32)
@@ -200,7 +200,7 @@ def layer(rows: Rows, flush: torch.Tensor) -> None:
         ("grouped, weights by columns", column, grouped),
         ("one by one", (gate, up, down), one_by_one),
     ):
-        call = lambda w=weights, p=product: peer_layer(x, router, *w, p)  # noqa: E731
+        call = lambda w=weights, p=product: peer_layer(x, router, *w, p)
         try:
             known[name] = call()[some]
             calls[name] = call

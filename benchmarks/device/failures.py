@@ -20,17 +20,17 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import torch  # noqa: E402
-from host import Row, Rows, scaled  # noqa: E402
-from room import clock, inside  # noqa: E402
+import torch
+from host import Row, Rows, scaled
+from room import clock, inside
 
-import treadle as td  # noqa: E402
-from treadle.driver.cuda_variant import CudaKernel  # noqa: E402
-from treadle.driver.tuning import tune_call  # noqa: E402
-from treadle.lib.linear import linear  # noqa: E402
-from treadle.lib.rows import softmax  # noqa: E402
-from treadle.runtime.device_memory import release  # noqa: E402
-from treadle.toolchain.nvrtc import compile_cuda  # noqa: E402
+import treadle as td
+from treadle.driver.cuda_variant import CudaKernel
+from treadle.driver.tuning import tune_call
+from treadle.lib.linear import linear
+from treadle.lib.rows import softmax
+from treadle.runtime.device_memory import release
+from treadle.toolchain.nvrtc import compile_cuda
 
 BF = torch.bfloat16
 

@@ -19,9 +19,9 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from formats_kernels import (  # noqa: E402
+import numpy as np
+import torch
+from formats_kernels import (
     across,
     changed,
     counted,
@@ -33,7 +33,7 @@ from formats_kernels import (  # noqa: E402
     shifted,
     through,
 )
-from room import (  # noqa: E402
+from room import (
     DEVICE,
     Checks,
     clock,
@@ -46,11 +46,11 @@ from room import (  # noqa: E402
     synchronize,
 )
 
-import treadle as td  # noqa: E402
-from treadle import lib  # noqa: E402
-from treadle.plan.family import Axis  # noqa: E402
-from treadle.runtime.arrays import ArrayView, view  # noqa: E402
-from treadle.targets.cuda.streams import Streams  # noqa: E402
+import treadle as td
+from treadle import lib
+from treadle.plan.family import Axis
+from treadle.runtime.arrays import ArrayView, view
+from treadle.targets.cuda.streams import Streams
 
 FORMATS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "bf16": ("bf16", "bf16", "f32", {}),
@@ -150,11 +150,11 @@ def check_blocks(rows: list[dict[str, Any]]) -> None:
 def check_universal(rows: list[dict[str, Any]]) -> None:
     """Programs of the universal plan: the device's arrays against the same kernel on the CPU's interpreter."""
     rng = np.random.default_rng(3)
-    f32 = lambda *s: rng.integers(-9, 10, s).astype(np.float32)  # noqa: E731  # a shorthand of these lines
+    f32 = lambda *s: rng.integers(-9, 10, s).astype(np.float32)
     wide = rng.standard_normal(4000) * 10.0 ** rng.integers(-12, 12, 4000)
     numbers = np.concatenate([wide, [np.nan, np.inf, -np.inf, 0.0, -0.0]]).astype(np.float32)
-    normal = lambda *s: rng.standard_normal(s).astype(np.float32)  # noqa: E731  # as above
-    u8 = lambda *s: rng.integers(0, 256, s, dtype=np.uint8)  # noqa: E731  # as above
+    normal = lambda *s: rng.standard_normal(s).astype(np.float32)
+    u8 = lambda *s: rng.integers(0, 256, s, dtype=np.uint8)
     zeros = np.zeros
     weights = u8(16, 32), f32(16, 4), f32(16, 4)
     labels = rng.integers(0, 5, 500).astype(np.int32)
@@ -310,7 +310,7 @@ def time_small(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
         y, z = (torch.empty(m, n, dtype=torch.bfloat16, device=DEVICE) for _ in range(2))
         kernel = td.kernel(lib.linear.definition.fn)
         about = described(ran_as(kernel, (x, w, None, y), {}))
-        peer = lambda x=x, w=w, z=z: torch.mm(x, w, out=z)  # noqa: E731
+        peer = lambda x=x, w=w, z=z: torch.mm(x, w, out=z)
         calls = {"ours": kernel.bind(x, w, None, y), "peer": peer}
         timed(rows, f"product {m}x{n}x{k}", calls, flush, about)
     x, w = (torch.randn(32, 512, 64, device=DEVICE).bfloat16(), torch.randn(32, 64, 512, device=DEVICE).bfloat16())
@@ -380,7 +380,7 @@ def time_points(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
         for choice in points:
             point = dict(zip(NAMES, choice))
             whole = {"turns": False, "raster": "panels", "staged": not point["turned"]} | point
-            Streams.axes = lambda self, program, facts, whole=whole: [  # type: ignore[method-assign]  # one point
+            Streams.axes = lambda self, program, facts, whole=whole: [  # one point
                 Axis(a.name, (whole[a.name],)) for a in axes(self, program, facts)
             ]
             kernel = td.kernel(lib.linear.definition.fn)
@@ -392,7 +392,7 @@ def time_points(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
                 rows.append({"case": case, "point": point, "plan": plan, "wrong": wrong})
             except Exception as error:
                 print(case, point, f"{type(error).__name__}: {error}"[:300], flush=True)
-        Streams.axes = axes  # type: ignore[method-assign]  # as it was
+        Streams.axes = axes  # as it was
         timed(rows, case, calls, flush, {})
 
 

@@ -19,14 +19,14 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import torch  # noqa: E402
-from formats import seen  # noqa: E402
-from formats_kernels import rectified, scaled_weights  # noqa: E402
-from room import DEVICE, described, exactly, interleaved, median, ran_as  # noqa: E402
+import torch
+from formats import seen
+from formats_kernels import rectified, scaled_weights
+from room import DEVICE, described, exactly, interleaved, median, ran_as
 
-import treadle as td  # noqa: E402
-from treadle import lib  # noqa: E402
-from treadle.runtime.arrays import ArrayView, view  # noqa: E402
+import treadle as td
+from treadle import lib
+from treadle.runtime.arrays import ArrayView, view
 
 HARDWARE = td.Numerics(fp8_accumulate="hardware")
 GROUP = 128

@@ -18,12 +18,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "benchmarks" / "build" / "functions"
 sys.path[:0] = [str(ROOT / "src")]
 
-from treadle.math import hardware  # noqa: E402
-from treadle.runtime.cuda import CudaLaunch, Geometry, Pointer, load_cubin  # noqa: E402
-from treadle.runtime.driver import device  # noqa: E402
-from treadle.targets.cuda.emit.functions import define  # noqa: E402
-from treadle.targets.cuda.emit.prelude import Prelude  # noqa: E402
-from treadle.toolchain.nvrtc import compile_cuda  # noqa: E402
+from treadle.math import hardware
+from treadle.runtime.cuda import CudaLaunch, Geometry, Pointer, load_cubin
+from treadle.runtime.driver import device
+from treadle.targets.cuda.emit.functions import define
+from treadle.targets.cuda.emit.prelude import Prelude
+from treadle.toolchain.nvrtc import compile_cuda
 
 EXACT = {
     "exp": "exp(x)",

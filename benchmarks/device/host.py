@@ -23,14 +23,14 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import torch  # noqa: E402
-from room import clock, host_us, inside, median  # noqa: E402
+import torch
+from room import clock, host_us, inside, median
 
-import treadle as td  # noqa: E402
-from treadle.lib.attention import attention  # noqa: E402
-from treadle.lib.linear import linear  # noqa: E402
-from treadle.lib.rows import softmax  # noqa: E402
-from treadle.runtime.errors import CaptureRefused  # noqa: E402
+import treadle as td
+from treadle.lib.attention import attention
+from treadle.lib.linear import linear
+from treadle.lib.rows import softmax
+from treadle.runtime.errors import CaptureRefused
 
 M, N = td.dims("M N")
 

@@ -16,15 +16,15 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import torch  # noqa: E402
-from host import Rows, scaled, shifted  # noqa: E402
-from room import clock, described, frame_untouched, inside, interleaved, median, poisoned, ran_as  # noqa: E402
-from spine_kernels import gather, ranges  # noqa: E402
+import torch
+from host import Rows, scaled, shifted
+from room import clock, described, frame_untouched, inside, interleaved, median, poisoned, ran_as
+from spine_kernels import gather, ranges
 
-import treadle as td  # noqa: E402
-from treadle.lib.attention import attention  # noqa: E402
-from treadle.lib.linear import linear  # noqa: E402
-from treadle.lib.rows import softmax  # noqa: E402
+import treadle as td
+from treadle.lib.attention import attention
+from treadle.lib.linear import linear
+from treadle.lib.rows import softmax
 
 BF, F32 = torch.bfloat16, torch.float32
 Row = dict[str, Any]

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "benchmarks" / "build" / "litmus"
 sys.path[:0] = [str(ROOT / "src")]
 
-from treadle.base.errors import TreadleError  # noqa: E402 (the path is set above)
+from treadle.base.errors import TreadleError
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "benchmarks" / "build" / "members"
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
-from tests.checker.counter_text import OWNER, RINGS, counted  # noqa: E402 (the path is set above)
-from tests.checker.peer_text import READ, WRITE  # noqa: E402
+from tests.checker.counter_text import OWNER, RINGS, counted
+from tests.checker.peer_text import READ, WRITE
 
-from treadle.machine.parse import parse_machine  # noqa: E402
-from treadle.targets.cuda.emit import Call, cleared_bytes, emit, prepare, workspace_bytes  # noqa: E402
+from treadle.machine.parse import parse_machine
+from treadle.targets.cuda.emit import Call, cleared_bytes, emit, prepare, workspace_bytes
 
 ARCH = {"arch": "sm_90a"}
 STAY, DRAWN = ({"over": over, "launch": "grid 264 threads 32"} for over in ("persistent", "tickets"))

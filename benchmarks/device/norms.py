@@ -23,8 +23,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "benchmarks" / "build" / "norms"
 sys.path[:0] = [str(ROOT / "src"), str(ROOT), str(pathlib.Path(__file__).parent)]
 
-from treadle.algebra.expr import ceildiv, const, minimum, sym  # noqa: E402
-from treadle.machine.form import (  # noqa: E402
+from treadle.algebra.expr import ceildiv, const, minimum, sym
+from treadle.machine.form import (
     Buffer,
     FragRef,
     Kernel,
@@ -37,7 +37,7 @@ from treadle.machine.form import (  # noqa: E402
     Version,
     walk,
 )
-from treadle.realise.threads import lay_out  # noqa: E402
+from treadle.realise.threads import lay_out
 
 ROWS = 4096
 PROCESSORS = 132

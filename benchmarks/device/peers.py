@@ -28,19 +28,19 @@ os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{_FOLDER}/inductor"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import torch  # noqa: E402
-import triton  # noqa: E402
-import triton.language as tl  # noqa: E402
-from room import clock, described, interleaved, median, ran_as  # noqa: E402
-from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402
-from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
+import torch
+import triton
+import triton.language as tl
+from room import clock, described, interleaved, median, ran_as
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-import treadle as td  # noqa: E402
-from treadle.lib.attention import attention  # noqa: E402
-from treadle.lib.linear import linear  # noqa: E402
-from treadle.lib.norms import layernorm  # noqa: E402
-from treadle.lib.rows import softmax  # noqa: E402
+import treadle as td
+from treadle.lib.attention import attention
+from treadle.lib.linear import linear
+from treadle.lib.norms import layernorm
+from treadle.lib.rows import softmax
 
 BF, F32 = torch.bfloat16, torch.float32
 Call = Callable[[], Any]

@@ -18,7 +18,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "src"))
 
-from treadle.toolchain.sass import disassemble  # noqa: E402
+from treadle.toolchain.sass import disassemble
 
 KINDS = {
     "tensor core": r"(HGMMA|QGMMA|IGMMA|HMMA|IMMA)$",

@@ -21,12 +21,12 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
-from tests.targets.cuda.cuda_kit import clean, tried  # noqa: E402  (after the path is set)
-from tests.targets.cuda.graphs import GRAPHS, draw  # noqa: E402
+from tests.targets.cuda.cuda_kit import clean, tried
+from tests.targets.cuda.graphs import GRAPHS, draw
 
-from treadle.base.errors import TreadleError  # noqa: E402
-from treadle.checker import check  # noqa: E402
-from treadle.targets.cuda.families import families  # noqa: E402
+from treadle.base.errors import TreadleError
+from treadle.checker import check
+from treadle.targets.cuda.families import families
 
 
 def tried_point(family: Any, seed: int) -> dict[str, Any]:

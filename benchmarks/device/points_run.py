@@ -22,13 +22,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "benchmarks" / "build" / "points"
 sys.path[:0] = [str(ROOT / "src"), str(ROOT), str(pathlib.Path(__file__).parent)]
 
-import numpy as np  # noqa: E402
-from tests.targets.cuda.cuda_kit import arguments, expected  # noqa: E402  (after the path is set)
-from tests.targets.cuda.graphs import GRAPHS, draw  # noqa: E402
+import numpy as np
+from tests.targets.cuda.cuda_kit import arguments, expected
+from tests.targets.cuda.graphs import GRAPHS, draw
 
-from treadle.base.errors import TreadleError  # noqa: E402
-from treadle.machine.text import print_machine  # noqa: E402
-from treadle.targets.cuda.families import families  # noqa: E402
+from treadle.base.errors import TreadleError
+from treadle.machine.text import print_machine
+from treadle.targets.cuda.families import families
 
 FAMILIES = {family.name: family for family in families()}
 LAUNCHES = 3

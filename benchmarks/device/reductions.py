@@ -14,10 +14,10 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import torch  # noqa: E402
-from room import clock, described, interleaved, median, ran_as  # noqa: E402
+import torch
+from room import clock, described, interleaved, median, ran_as
 
-from treadle.lib import reductions  # noqa: E402
+from treadle.lib import reductions
 
 PEERS = {"rows_sum": torch.sum, "rows_mean": torch.mean, "rows_logsumexp": torch.logsumexp}
 SHAPES = ((4096, 4096), (4096, 1024), (32768, 512), (8192, 8192))

@@ -20,17 +20,17 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import torch  # noqa: E402
-import triton  # noqa: E402
-import triton.language as tl  # noqa: E402
-from room import clock, interleaved, median  # noqa: E402
+import torch
+import triton
+import triton.language as tl
+from room import clock, interleaved, median
 
-import treadle as td  # noqa: E402
-from treadle import lib  # noqa: E402
-from treadle.driver.cuda_variant import CudaBound  # noqa: E402
-from treadle.driver.variants import load  # noqa: E402
-from treadle.plan.family import Axis  # noqa: E402
-from treadle.targets.cuda.rows import Rows  # noqa: E402
+import treadle as td
+from treadle import lib
+from treadle.driver.cuda_variant import CudaBound
+from treadle.driver.variants import load
+from treadle.plan.family import Axis
+from treadle.targets.cuda.rows import Rows
 
 Job = tuple[str, str, int, int, dict[str, Any], dict[str, Any] | None]
 """Kernel, dtype, rows, columns, staged arguments, settings of the family."""

@@ -18,8 +18,8 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import torch  # noqa: E402
-from room import (  # noqa: E402
+import torch
+from room import (
     DEVICE,
     Checks,
     clock,
@@ -33,13 +33,13 @@ from room import (  # noqa: E402
     ran_as,
     within,
 )
-from spine_kernels import gather, ranges, same  # noqa: E402
+from spine_kernels import gather, ranges, same
 
-import treadle as td  # noqa: E402
-from treadle.lib.attention import attention  # noqa: E402
-from treadle.lib.linear import gated_linear, linear  # noqa: E402
-from treadle.lib.norms import layernorm  # noqa: E402
-from treadle.lib.rows import softmax  # noqa: E402
+import treadle as td
+from treadle.lib.attention import attention
+from treadle.lib.linear import gated_linear, linear
+from treadle.lib.norms import layernorm
+from treadle.lib.rows import softmax
 
 BF, F32 = torch.bfloat16, torch.float32
 EPS = {BF: 2.0**-8, F32: 2.0**-24}

@@ -20,14 +20,14 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import torch  # noqa: E402
-from room import DEVICE, clock, described, exactly, interleaved, median, ran_as  # noqa: E402
+import torch
+from room import DEVICE, clock, described, exactly, interleaved, median, ran_as
 
-import treadle as td  # noqa: E402
-from treadle import lib  # noqa: E402
-from treadle.plan.family import Axis  # noqa: E402
-from treadle.targets.cuda.parted import PartedStreams  # noqa: E402
-from treadle.targets.cuda.rows import Rows  # noqa: E402
+import treadle as td
+from treadle import lib
+from treadle.plan.family import Axis
+from treadle.targets.cuda.parted import PartedStreams
+from treadle.targets.cuda.rows import Rows
 
 CASES: dict[str, tuple[tuple[int, int, int], str, tuple[int, ...]]] = {
     "512x512x8192": ((512, 512, 8192), "bf16", (4, 16)),
@@ -49,7 +49,7 @@ FREE = PartedStreams.counts
 
 def forced(parts: int) -> None:
     """Makes the planner look at so many parts only; 0: at what it likes."""
-    PartedStreams.counts = FREE if parts == 0 else (lambda self, shape: (parts,))  # type: ignore[method-assign]  # an experiment
+    PartedStreams.counts = FREE if parts == 0 else (lambda self, shape: (parts,))  # an experiment
 
 
 def arguments(case: str, integers: bool) -> tuple[Any, tuple[Any, ...], torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -150,15 +150,22 @@ def of_rows(X: td.Tensor[M, K], W: td.Tensor[K, N], Y: td.Out[M, N]):
         Y[m, n] = td.dot(y, W[K, n], over=K)
 
 
+def without_range(x: torch.Tensor) -> torch.Tensor:
+    """The operand of `of_rows`."""
+    return (x.float() - x.amax(1, True).float() + x.amin(1, True).float()).bfloat16()
+
+
 def made_first(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
     """A product whose operand is computed from whole rows, beside torch doing one after the other."""
     for m, n, k in ((4096, 4096, 4096), (1000, 1032, 520)):
         x, w = (torch.randint(-2, 3, s, device=DEVICE).bfloat16() for s in ((m, k), (k, n)))
         y, z = (torch.empty(m, n, dtype=torch.bfloat16, device=DEVICE) for _ in range(2))
         of_rows(x, w, y.fill_(float("nan")))
-        made = lambda x: (x.float() - x.amax(1, True).float() + x.amin(1, True).float()).bfloat16()  # noqa: E731
-        about = {**described(ran_as(of_rows, (x, w, y), {})), **exactly((made(x).double() @ w.double()).bfloat16())(y)}
-        peer = lambda x=x, w=w, z=z: torch.mm(made(x), w, out=z)  # noqa: E731, B023
+        about = {
+            **described(ran_as(of_rows, (x, w, y), {})),
+            **exactly((without_range(x).double() @ w.double()).bfloat16())(y),
+        }
+        peer = lambda x=x, w=w, z=z: torch.mm(without_range(x), w, out=z)
         samples = interleaved({"ours": of_rows.bind(x, w, y), "peer": peer}, 30, flush)
         for name, found in samples.items():
             us, ratio = median(found), median(samples["peer"]) / median(found)

@@ -19,14 +19,14 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
-import torch  # noqa: E402
-from room import DEVICE, clock, described, interleaved, median, ran_as  # noqa: E402
+import torch
+from room import DEVICE, clock, described, interleaved, median, ran_as
 
-import treadle as td  # noqa: E402
-from treadle import lib  # noqa: E402
-from treadle.plan.family import Axis  # noqa: E402
-from treadle.targets.cuda.blocks import Blocks  # noqa: E402
-from treadle.targets.cuda.streams import Streams  # noqa: E402
+import treadle as td
+from treadle import lib
+from treadle.plan.family import Axis
+from treadle.targets.cuda.blocks import Blocks
+from treadle.targets.cuda.streams import Streams
 
 BF = torch.bfloat16
 Rows = list[dict[str, Any]]
@@ -68,7 +68,7 @@ def conv(rows: Rows, flush: torch.Tensor) -> None:
         w.copy_(torch.randn(w.shape, device=DEVICE))
         like = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
         torch.backends.cudnn.benchmark = True
-        peer = lambda like=like, pad=pad: torch.nn.functional.conv2d(*like, padding=pad)  # noqa: E731
+        peer = lambda like=like, pad=pad: torch.nn.functional.conv2d(*like, padding=pad)
         calls = {"ours": kernel.bind(x, w, None, y, pad=pad), "peer": peer}
         timed(rows, case, calls, flush, about, 2.0 * b * size * size * channels * out * taps * taps)
 
@@ -127,7 +127,7 @@ def window(rows: Rows, flush: torch.Tensor) -> None:
         kernel(q, k, v, None, y, lse, **staged)
         rank = torch.arange(length, device=DEVICE)
         mask = (rank[:, None] >= rank[None]) & (rank[:, None] - rank[None] < near)
-        peer = lambda q=q, k=k, v=v, m=mask: torch.nn.functional.scaled_dot_product_attention(  # noqa: E731
+        peer = lambda q=q, k=k, v=v, m=mask: torch.nn.functional.scaled_dot_product_attention(
             q, k, v, attn_mask=m, enable_gqa=True
         )
         off = float((y[:1].double() - peer()[:1].double()).norm() / y[:1].double().norm())
@@ -182,7 +182,7 @@ def packed(rows: Rows, flush: torch.Tensor) -> None:
 def warps(rows: Rows, flush: torch.Tensor) -> None:
     """Products by warps that copy for themselves: the plan where engines are left out."""
     admits = Streams.admits
-    Streams.admits = lambda self, program, facts: ["left out"]  # type: ignore[method-assign]  # for these calls
+    Streams.admits = lambda self, program, facts: ["left out"]  # for these calls
     try:
         for m, n, k in ((2048, 2048, 2048), (4096, 4096, 4096), (1000, 1000, 1000)):
             kernel, case = fresh(lib.linear), f"warps {m}x{n}x{k}"
@@ -197,7 +197,7 @@ def warps(rows: Rows, flush: torch.Tensor) -> None:
             calls = {"ours": kernel.bind(x, w, None, y), "peer": lambda x=x, w=w, z=z: torch.mm(x, w, out=z)}
             timed(rows, case, calls, flush, about, 2.0 * m * n * k)
     finally:
-        Streams.admits = admits  # type: ignore[method-assign]  # as it was
+        Streams.admits = admits  # as it was
 
 
 def chained(rows: Rows, flush: torch.Tensor) -> None:
@@ -248,7 +248,7 @@ def exact(rows: Rows, flush: torch.Tensor) -> None:
         about: dict[str, Any] = {}
         for point in [None, *EXACT]:
             if point is not None:
-                Blocks.axes = lambda self, program, facts, point=point: [  # type: ignore[method-assign]  # one point
+                Blocks.axes = lambda self, program, facts, point=point: [  # one point
                     Axis(a.name, (point[a.name],)) for a in axes(self, program, facts)
                 ]
             kernel, name = fresh(lib.linear), "ours" if point is None else str(point)
@@ -259,7 +259,7 @@ def exact(rows: Rows, flush: torch.Tensor) -> None:
             rows.append({"case": f"exact {m}x{n}x{k}", "point": point, "wrong": wrong, "registers": found["registers"]})
             print(name, "wrong", wrong, found["plan"], found["registers"], flush=True)
             calls[name] = kernel.bind(x, w, None, y)
-        Blocks.axes = axes  # type: ignore[method-assign]  # as it was
+        Blocks.axes = axes  # as it was
         x.copy_(torch.randn(m, k, device=DEVICE))
         w.copy_(torch.randn(k, n, device=DEVICE))
         timed(rows, f"exact {m}x{n}x{k}", calls, flush, about, 2.0 * m * n * k)
@@ -300,7 +300,7 @@ def scans(rows: Rows, flush: torch.Tensor) -> None:
             about = described(ran_as(kernel, (x, y), {})) | {"wrong": wrong}
             print("cumsum", dtype, m, n, "wrong", wrong, about["plan"], flush=True)
             z = torch.empty_like(x)
-            peer = lambda x=x, z=z: torch.cumsum(x, 1, dtype=x.dtype, out=z)  # noqa: E731
+            peer = lambda x=x, z=z: torch.cumsum(x, 1, dtype=x.dtype, out=z)
             calls = {"ours": kernel.bind(x, y), "peer": peer, "copy": lambda x=x, z=z: z.copy_(x)}
             timed(rows, f"cumsum {dtype} {m}x{n}", calls, flush, about, float(m * n))
 

@@ -114,7 +114,7 @@ class Nested(Order):
     parts: tuple[Order, ...]
 
     @property
-    def extents(self) -> Point:  # pyright: ignore[reportIncompatibleVariableOverride]  # computed here, given elsewhere
+    def extents(self) -> Point:  # pyright: ignore[reportIncompatibleVariableOverride]  # a field of the others
         return tuple(e for p in self.parts for e in p.extents)
 
     def apply(self, point: Point) -> int:

@@ -36,7 +36,7 @@ Bind = Callable[[Arrays, Any], Callable[[], Any]]
 
 
 @td.kernel
-def bias_gelu_residual(X: td.Tensor[M, N], bias: td.Tensor[N], R: td.Tensor[M, N], Y: td.Out[M, N]):  # pyright: ignore[reportInvalidTypeForm]  # dims
+def bias_gelu_residual(X: td.Tensor[M, N], bias: td.Tensor[N], R: td.Tensor[M, N], Y: td.Out[M, N]):  # pyright: ignore[reportInvalidTypeForm]  # dimensions are values
     """`Y = gelu(X + bias) + R`, computed in f32."""
     for m, n in td.parallel(M, N):
         Y[m, n] = td.gelu(X[m, n].to(td.f32) + bias[n].to(td.f32)) + R[m, n].to(td.f32)

@@ -103,7 +103,8 @@ class Computing(Reading):
         if stmt.fn in ("copy", "pick"):
             if have and have[0] is not None and have[0] != dtype:
                 raise Refused("J1", f"a copy of {have[0]} into {dtype}", {})
-            return only(Num(stmt.args[0], dtype)) if have[0] is None else lists[0]  # type: ignore[arg-type]  # no dtype: a number
+            first = stmt.args[0]
+            return lists[0] if isinstance(first, (FragRef, MemRef)) else only(Num(first, dtype))
         if stmt.fn in ("cast", "cast.saturate"):
             saturate = stmt.fn == "cast.saturate" or "saturate" in stmt.tags
             return combined(lists, lambda ts: converted(ts[0], known, dtype, saturate))

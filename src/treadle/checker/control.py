@@ -91,7 +91,7 @@ class Walk(Invariants):
         event = StoreEvent(op, place.frames, stored, shape, self.position, not single, isinstance(self.at, Copy))
         self.coverage.add(claim.store, event)
         self.accesses.at = self.at
-        self.accesses.store(event)
+        self.accesses.store(op, event)
 
     def loaded(self, place: Place, op: access.Load, loaded: Loaded) -> None:
         """Notes a load of a tensor that the program stores to."""

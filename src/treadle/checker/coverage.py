@@ -25,11 +25,21 @@ from treadle.ir.infer import sub_axes
 from treadle.ir.ops import access
 
 
+@dataclass(eq=False)
+class Update:
+    """An insert as a store is seen by the rules of coverage."""
+
+    tensor: str
+    subs: tuple[core.AxisSub, ...]
+    value: core.Value
+    where: None = None
+
+
 @dataclass
 class StoreEvent:
     """A store, resolved, with the controls around it and the position in its body; who executes it."""
 
-    op: access.Store
+    op: access.Store | Update
     frames: tuple[Frame, ...]
     stored: Stored
     shape: tuple[int, ...]
@@ -60,14 +70,14 @@ class Coverage:
                     "J1", f"the elements of store {number} have the term {term}", missing="an affine set"
                 ) from None
 
-    def check_update(self, op: access.Store, events: list[StoreEvent]) -> None:
+    def check_update(self, op: access.Store | Update, events: list[StoreEvent]) -> None:
         """That the elements of a scattered update are stored exactly once each. *Errors*: findings of J1."""
         try:
             self._check(-1, op, events)
         except Inexpressible as term:
             raise Unsure("J1", f"the elements of an update have the term {term}", missing="an affine set") from None
 
-    def _check(self, number: int, op: access.Store, events: list[StoreEvent]) -> None:
+    def _check(self, number: int, op: access.Store | Update, events: list[StoreEvent]) -> None:
         prefix = common_prefix([e.frames for e in events]) if events else ()
         mine = frozenset(
             s
@@ -126,7 +136,7 @@ class Coverage:
                 "J1", f"elements that store {number} to {op.tensor} does not store are stored", extra.sample()
             )
 
-    def _branches(self, op: access.Store, e: StoreEvent, number: int) -> None:
+    def _branches(self, op: access.Store | Update, e: StoreEvent, number: int) -> None:
         wanted = {id(s): b for s, b in self.source.scopes[id(op)] if isinstance(s, core.If)}
         have = {f.source_if: f.branch for f in e.frames if f.source_if is not None}
         if wanted != have:
@@ -135,7 +145,7 @@ class Coverage:
             )
 
     def _domain(
-        self, op: access.Store, fixed: set[str], inst: Mapping[str, Expr], number: int, masked: bool
+        self, op: access.Store | Update, fixed: set[str], inst: Mapping[str, Expr], number: int, masked: bool
     ) -> IndexMap:
         """Free coordinates of regions and axes, for fixed bindings of the regions entered above all statements."""
         env: dict[str, Expr] = {s: inst[s] for s in fixed}
@@ -183,7 +193,7 @@ class Coverage:
         return IndexMap(tuple(dims), tuple(map(sym, dims)), tuple(where))
 
     def _relations(
-        self, op: access.Store, e: StoreEvent, params: set[str], fixed: set[str], facts: Facts
+        self, op: access.Store | Update, e: StoreEvent, params: set[str], fixed: set[str], facts: Facts
     ) -> list[Relation]:
         dims: list[str] = []
         base: list[Constraint] = []
@@ -237,7 +247,7 @@ def entering_ranges(frames: Sequence[Frame], symbols: frozenset[str]) -> list[Ra
     return found
 
 
-def _masked(op: access.Store, events: list[StoreEvent]) -> bool:
+def _masked(op: access.Store | Update, events: list[StoreEvent]) -> bool:
     if op.where is None or not events:
         return False
     kinds = {e.stored.masked for e in events}
@@ -246,5 +256,5 @@ def _masked(op: access.Store, events: list[StoreEvent]) -> bool:
     return kinds.pop()
 
 
-def _subs(op: access.Store) -> list[core.Sub]:
+def _subs(op: access.Store | Update) -> list[core.Sub]:
     return [s for axis in op.subs for s in (axis if isinstance(axis, tuple) else (axis,))]

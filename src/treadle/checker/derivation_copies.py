@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 from treadle.algebra.dims import Dim, Part
 from treadle.algebra.expr import Constraint, Expr, ge, lt
@@ -38,8 +39,9 @@ def stored(ops: Sequence[Op]) -> set[str]:
 
 def apart(m: Match, first: str, second: str) -> None:
     """Two tensors share no element: the step says so, and the derivation holds under it."""
-    pairs = m.step.args.get("disjoint", [])
-    given = [sorted(map(str, p)) for p in pairs if isinstance(p, list)] if isinstance(pairs, list) else []  # pyright: ignore[reportUnknownArgumentType]  # JSON
+    said = m.step.args.get("disjoint")
+    pairs: list[Any] = said if isinstance(said, list) else []
+    given = [sorted(map(str, cast("list[Any]", p))) for p in pairs if isinstance(p, list)]
     if sorted((first, second)) not in given:
         wrong(f"{first} and {second} may overlap, and the step does not say disjoint({first}, {second})")
 

@@ -353,6 +353,9 @@ class Match:
 
         return e.rewrite(change) if e.symbols or e.functions else e
 
+    def _each(self, xs: Any, ys: Any) -> bool:
+        return type(xs) is type(ys) and len(xs) == len(ys) and all(map(self.same, xs, ys))
+
     def same(self, x: Any, y: Any) -> bool:
         """What a field holds."""
         match x:
@@ -375,7 +378,7 @@ class Match:
             case Dim() | Tensor():
                 return type(x) is type(y) and x.name == y.name
             case tuple() | list():
-                return type(y) is type(x) and len(x) == len(y) and all(map(self.same, x, y))  # pyright: ignore[reportUnknownArgumentType]  # of any field
+                return self._each(x, y)
             case float():
                 return isinstance(y, float) and repr(x) == repr(y)
             case _:

@@ -40,12 +40,12 @@ class Accesses:
     met: set[int] = field(default_factory=set[int])  # launches whose nests of tasks are apart in time
     at: object = None  # the statement in question
 
-    def store(self, event: StoreEvent) -> None:
+    def store(self, op: access.Store, event: StoreEvent) -> None:
         """A store statement."""
-        s, name = event.stored, event.op.tensor.name
+        s, name = event.stored, op.tensor.name
         self.found.append(
             Access(
-                event.op,
+                op,
                 name,
                 True,
                 s.index,
@@ -56,7 +56,7 @@ class Accesses:
                 event.position,
                 self.role,
                 self.launch,
-                self.source.in_force(event.op, s.inst, s.bindings),
+                self.source.in_force(op, s.inst, s.bindings),
                 s.old,
                 stmt=self.at,
             )

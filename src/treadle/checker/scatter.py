@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from treadle.algebra.expr import Expr, ge, lt
 from treadle.algebra.sets import Facts
 from treadle.checker.compare import Compare, split
-from treadle.checker.coverage import Coverage, StoreEvent
+from treadle.checker.coverage import Coverage, StoreEvent, Update
 from treadle.checker.reading import Stored
 from treadle.checker.scopes import argument_symbols
 from treadle.checker.source import Source
@@ -23,20 +23,10 @@ from treadle.checker.state import Frame, Place
 from treadle.checker.storage import Contents, Layer, read
 from treadle.checker.terms import Elem, Pieces, substituted
 from treadle.checker.verdict import Finding
-from treadle.ir.core import AxisSub, If, Op, Region, Value
+from treadle.ir.core import If, Op, Region, Value
 from treadle.ir.infer import sub_axes
 from treadle.ir.ops.access import Extract, Insert
 from treadle.machine.form import Claim, Load, Store, Tasks, walk
-
-
-@dataclass(eq=False)
-class Update:
-    """An insert as a store is seen by the rules of coverage."""
-
-    tensor: str
-    subs: tuple[AxisSub, ...]
-    value: Value
-    where: None = None
 
 
 @dataclass
@@ -90,7 +80,7 @@ class Scatters:
                 want.coords,
             )
             shape = place.frag(stmt.src.name).shape
-            event = StoreEvent(self._update(op), place.frames, stored, shape, position)  # type: ignore[arg-type]  # has a store's fields
+            event = StoreEvent(self._update(op), place.frames, stored, shape, position)
             self.events.setdefault(layer.origin, []).append((op, event))
         return bool(cases)
 
@@ -226,7 +216,7 @@ class Scatters:
         key = (origin, len(events))
         if key not in self.complete:
             try:
-                self.coverage.check_update(self._update(op), [e for _, e in events])  # type: ignore[arg-type]  # as above
+                self.coverage.check_update(self._update(op), [e for _, e in events])
             except Finding:
                 if computed(op):
                     raise

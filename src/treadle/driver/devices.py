@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from treadle.driver.errors import ListWrong, SeveralDevices
 from treadle.lang.definition import Definition, Parameter
+from treadle.lang.objects import listed
 from treadle.runtime.arrays import ArrayView
 
 Array = NDArray[Any]
@@ -23,7 +24,7 @@ Array = NDArray[Any]
 def one_a_device(definition: Definition, parameter: Parameter, value: Any) -> list[Any]:
     """The arrays of a list or tuple. *Errors*: `call/devices` for anything else, and for none."""
     if isinstance(value, (list, tuple)) and value:
-        return list(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # of anything
+        return listed(value)
     found = "an empty list" if isinstance(value, (list, tuple)) else f"one object of type {type(value).__name__}"
     raise ListWrong(
         doing=f"calling {definition.name}",

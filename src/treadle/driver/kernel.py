@@ -102,7 +102,7 @@ class Kernel:
 
         *Ensures*: `kernel.gradient is other`. *Errors*: `capture/argument` for what is no kernel.
         """
-        if not isinstance(other, Kernel):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
+        if not isinstance(other, Kernel):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers are not type-checked
             raise BadArgument(
                 doing=f"pairing {self.definition.name}.backward",
                 found=f"{other!r}",

@@ -172,7 +172,7 @@ class Promises(Silent):
                 places = view.places(index)
                 for kind, words in (("write", "written by"), ("atomic", "updated by")):
                     self._clash(log, kind, places, tensor, index, op, f"reads what it does not own, {words}")
-                self._touch(log, "read", places, op)
+                self._touch(log, "read", view.space, places, op)
 
     def write(self, tensor: Tensor, index: Index, op: Op, atomic: bool) -> None:
         if atomic:
@@ -187,7 +187,7 @@ class Promises(Silent):
             self._clash(log, "write", places, tensor, index, op, "writes what is written by")
             if not atomic:
                 self._clash(log, "atomic", places, tensor, index, op, "writes what is updated by")
-            self._touch(log, "atomic" if atomic else "write", places, op)
+            self._touch(log, "atomic" if atomic else "write", view.space, places, op)
 
     def report(self, code: str, message: str, op: Op, other: Op | None = None, instances: tuple[str, ...] = ()) -> None:
         self._add(Finding(code, message, op.span, None if other is None else other.span, instances))
@@ -204,17 +204,14 @@ class Promises(Silent):
             log.touched[key] = _Touches(np.zeros(size, np.int64), np.zeros(size, np.int64))
         return log.touched[key]
 
-    def _touch(self, log: _Log, kind: str, places: Places, op: Op) -> None:
-        touches = self._touches(log, kind, self._space(op))
+    def _touch(self, log: _Log, kind: str, space: int, places: Places, op: Op) -> None:
+        touches = self._touches(log, kind, space)
         now = touches.who[places]
         touches.who[places] = np.where((now == 0) | (now == log.number), log.number, -1)
         touches.what[places] = self._number[id(op)]
 
-    def _space(self, op: Op) -> int:
-        return self.spaces.views[getattr(op, "tensor").name].space  # noqa: B009 (every op that touches memory has one; Op does not)
-
     def _clash(self, log: _Log, kind: str, places: Places, tensor: Tensor, index: Index, op: Op, what: str) -> None:
-        touches = log.touched.get((kind, self._space(op)))
+        touches = log.touched.get((kind, self.spaces.views[tensor.name].space))
         if touches is None:
             return
         held = touches.who[places]

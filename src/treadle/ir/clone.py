@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Atom, Expr, Fn, Sym, of
@@ -114,9 +114,9 @@ class Cloner:
             case Sub():
                 return self.sub(item)
             case tuple():
-                return tuple(self.item(x) for x in item)  # pyright: ignore[reportUnknownVariableType]  # of any field
+                return tuple(self.item(x) for x in cast("tuple[Any, ...]", item))
             case list():
-                return [self.item(x) for x in item]  # pyright: ignore[reportUnknownVariableType]  # of any field
+                return [self.item(x) for x in cast("list[Any]", item)]
             case _:
                 return item
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Atom, Constraint, Expr, Fn, of
@@ -83,10 +83,11 @@ def _edit(item: Any, values: ValueChange, exprs: ExprChange) -> Any:
             item.size = None if item.size is None else exprs(item.size)
             return item
         case tuple():
-            return tuple(_edit(x, values, exprs) for x in item)  # type: ignore[misc]  # of any field
+            return tuple(_edit(x, values, exprs) for x in cast("tuple[Any, ...]", item))
         case list():
-            item[:] = [_edit(x, values, exprs) for x in item]  # type: ignore[misc]  # of any field
-            return item  # type: ignore[return-value]  # the same list
+            contents = cast("list[Any]", item)
+            contents[:] = [_edit(x, values, exprs) for x in contents]
+            return contents
         case Op():
             for field in dataclasses.fields(item):
                 if field.name not in NOT_EDITED:

@@ -95,7 +95,7 @@ class Interpreter(Statements):
 
     def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if isinstance(fn, functools.partial):
-            return self.call(fn.func, [*fn.args, *args], {**fn.keywords, **kwargs})  # type: ignore[arg-type]  # of any signature
+            return self.call(fn.func, [*fn.args, *args], {**fn.keywords, **kwargs})
         if fn is breakpoint:
             return self.trail.stop()
         definition = getattr(fn, "__treadle_definition__", None)

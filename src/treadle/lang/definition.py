@@ -32,6 +32,7 @@ from treadle.lang.errors import (
     NoEffect,
 )
 from treadle.lang.inlining import frame_of, inline_kernel, refuse_unstored
+from treadle.lang.objects import listed
 from treadle.lang.permissions import require_repeatable
 from treadle.lang.source import function_node
 from treadle.lang.specs import Numerics, ScalarSpec, Subscripted, TensorSpec
@@ -81,7 +82,7 @@ class Definition:
                 hint="decorate the function itself: @td.kernel above its def, below other decorators",
                 span=span_here(),
             )
-        if not (numerics is None or isinstance(numerics, Numerics)):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
+        if not (numerics is None or isinstance(numerics, Numerics)):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers are not type-checked
             raise BadArgument(
                 doing="making a kernel with td.kernel",
                 found=f"numerics={numerics!r}",
@@ -364,7 +365,7 @@ def staged_text(value: Any) -> str:
     if isinstance(name, str):
         return f"{getattr(value, '__module__', '')}.{name}".lstrip(".")
     if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(staged_text, value))})"  # type: ignore[arg-type]  # of anything
+        return f"({', '.join(map(staged_text, listed(value)))})"
     text = repr(value)
     return type(value).__name__ if " at 0x" in text else text
 

@@ -6,7 +6,7 @@ import ast
 import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from treadle.dtype.formats import bool_
 from treadle.ir.core import Block
@@ -298,7 +298,7 @@ class Expressions(ABC):
         """`item in where`; parts are found by identity, traced values refuse to be compared."""
         if not isinstance(item, (Tile, PartRef)):
             if isinstance(where, (list, tuple, set, dict)):
-                plain = [x for x in where if not isinstance(x, (Tile, PartRef))]  # type: ignore[union-attr]  # Any, narrowed
+                plain = [x for x in cast("list[Any]", where) if not isinstance(x, (Tile, PartRef))]
                 return item in plain
             return item in where
         if isinstance(item, Tile):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.base.source import Span
-from treadle.lang.objects import class_of
+from treadle.lang.objects import class_of, listed, table
 from treadle.lang.source import FunctionNode, assigned_names
 from treadle.lang.storage import Memory
 
@@ -107,9 +107,9 @@ def is_user(x: Any) -> bool:
 def items(x: Any) -> list[tuple[Any, Any]]:
     """The keys and contents of a container."""
     if isinstance(x, dict):
-        return list(x.items())  # type: ignore[arg-type]  # the user's container
+        return list(table(x).items())
     if isinstance(x, (list, tuple)):
-        return list(enumerate(x))  # type: ignore[arg-type]  # the user's container
+        return list(enumerate(listed(x)))
     if isinstance(x, Memory):
         return [(HELD, x.tile)] if hasattr(x, HELD) else []
     return [(f.name, getattr(x, f.name)) for f in dataclasses.fields(x) if hasattr(x, f.name)]
@@ -118,12 +118,12 @@ def items(x: Any) -> list[tuple[Any, Any]]:
 def rebuilt(x: Any, contents: dict[Any, Any]) -> Any:
     """A container like `x` with other contents."""
     if isinstance(x, dict):
-        return {k: contents[k] for k in x}  # type: ignore[misc]  # the user's container
+        return {k: contents[k] for k in table(x)}
     if isinstance(x, list):
-        return [contents[i] for i in range(len(x))]  # type: ignore[arg-type]  # the user's container
+        return [contents[i] for i, _ in items(x)]
     if isinstance(x, tuple):
-        values = [contents[i] for i in range(len(x))]  # type: ignore[arg-type]  # the user's container
-        return type(x)(*values) if hasattr(x, "_fields") else tuple(values)  # type: ignore[return-value]  # the user's container
+        values = [contents[i] for i, _ in items(x)]
+        return class_of(x)(*values) if hasattr(class_of(x), "_fields") else tuple(values)
     made: Any = object.__new__(class_of(x))
     for key, value in (getattr(x, "__dict__", {}) | contents).items():
         object.__setattr__(made, key, value)
@@ -201,9 +201,8 @@ class Snapshot:
             if isinstance(x, list):
                 x[:] = [v for _, v in old]
             elif isinstance(x, dict):
-                table: dict[Any, Any] = x  # pyright: ignore[reportUnknownVariableType]  # the user's container
-                table.clear()
-                table.update(old)
+                table(x).clear()
+                table(x).update(old)
             else:
                 for name, value in old:
                     if getattr(x, name, None) is not value:

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 
 def listed(x: Any) -> list[Any]:
     """The elements of a tuple or list; anything else alone."""
-    return list(x) if isinstance(x, (tuple, list)) else [x]  # pyright: ignore[reportUnknownArgumentType]  # Any, narrowed
+    return list(cast("list[Any]", x)) if isinstance(x, (tuple, list)) else [x]
+
+
+def table(x: Any) -> dict[Any, Any]:
+    """A dictionary, as one of anything to anything."""
+    return x
 
 
 def ends(x: Any) -> tuple[Any, Any, Any] | None:
     """Start, stop and step of a slice; `None` for anything else."""
     if not isinstance(x, slice):
         return None
-    piece: Any = x  # pyright: ignore[reportUnknownVariableType]  # Any, narrowed
+    piece = cast("slice[Any]", x)
     return piece.start, piece.stop, piece.step
 
 
 def class_of(x: Any) -> Any:
     """The class of an object."""
-    return type(x)  # pyright: ignore[reportUnknownVariableType]  # Any, narrowed
+    return cast("Any", type(x))
 
 
 def python_operator(name: str) -> Callable[..., Any]:
@@ -34,7 +39,7 @@ def python_operator(name: str) -> Callable[..., Any]:
 
 def plain_number(x: Any) -> Any:
     """A NumPy scalar as the Python number it holds; anything else as it is."""
-    return x.item() if isinstance(x, np.generic) else x  # pyright: ignore[reportUnknownVariableType]  # Any, narrowed
+    return cast("np.generic[Any]", x).item() if isinstance(x, np.generic) else x
 
 
 def is_word(x: Any, words: Sequence[str]) -> bool:

@@ -90,7 +90,8 @@ def _words(ctx: Context, doing: str, seed: Any, coordinates: tuple[Any, ...]) ->
     groups = [(pairs[0],)] if odd else []
     groups += [(pairs[i], pairs[i + 1]) for i in range(odd, len(pairs), 2)]
     for group in groups[:-1]:
-        key = philox(ctx, _counter(group), key)[:2]  # pyright: ignore[reportAssignmentType]  # the first two of four
+        first, second, *_ = philox(ctx, _counter(group), key)
+        key = first, second
     return philox(ctx, _counter(groups[-1]), key)
 
 

@@ -7,6 +7,8 @@ warp, a barrier, a load of all shares, and their fold.
 
 from __future__ import annotations
 
+from typing import Any
+
 from treadle.algebra.expr import Constraint, Expr, const, lt, sym
 from treadle.ir.core import Region
 from treadle.ir.ops.fold import Reduce, Scan
@@ -23,8 +25,8 @@ from treadle.realise.scans import ScanLowering
 class GroupLowering(ScanLowering):
     """The lowering engine for agents of several warps."""
 
-    def __init__(self, *args: object, **named: object) -> None:
-        super().__init__(*args, **named)  # type: ignore[arg-type]  # handed on as they came
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
         self.met: list[tuple[Frame, bool]] = []
         self.task_frame: Frame | None = None
 

@@ -292,7 +292,7 @@ def _inline(d: Draft, read: Extract) -> None:
                         "keep the tile",
                         load,
                     )
-                assume(d, [*map(tuple, d.args.get("disjoint", [])), *((load.tensor.name, t) for t in stored)])  # pyright: ignore[reportArgumentType]  # pairs
+                assume(d, [(load.tensor.name, t) for t in stored])
     block, place = d.home(read)
     made = [cloner.op(op) for op in wanted]
     for op in Block(made).walk():

@@ -15,7 +15,7 @@ from treadle.algebra.expr_text import parse_expr
 from treadle.algebra.maps import IndexMap
 from treadle.algebra.sets import Facts, Inexpressible, Relation, SetError, before
 from treadle.algebra.sets import Region as Tuples
-from treadle.ir.core import Block, Program, Region, RegionArg
+from treadle.ir.core import Block, Op, Program, Region, RegionArg
 from treadle.ir.ops.access import Insert, Store
 from treadle.ir.ops.debug import Print
 from treadle.ir.rewrite import edit_block, operand_names
@@ -173,9 +173,14 @@ def _joined(d: Draft, region: Region, inner: Region) -> list[RegionArg]:
     return [*region.args, *inner.args]
 
 
-def _every(op: object) -> list[Expr]:
+def _every(op: Op) -> list[Expr]:
     from_op: list[Expr] = []
-    edit_block(Block([op]), lambda v: v, lambda e: from_op.append(e) or e)  # type: ignore[list-item, func-returns-value]  # an Op
+
+    def seen(e: Expr) -> Expr:
+        from_op.append(e)
+        return e
+
+    edit_block(Block([op]), lambda v: v, seen)
     return from_op
 
 

@@ -242,7 +242,7 @@ def _sources(d: Draft, block: Block, wanted: list[Op], kept: Value) -> None:
         if isinstance(op, Load) and op.tensor.name in stored:
             raise d.no(Overwritten, f"{op.tensor} is stored to", "sources that keep their elements", "leave it", op)
         if isinstance(op, Load):
-            assume(d, [*map(tuple, d.args.get("disjoint", [])), *((op.tensor.name, t) for t in stored)])  # pyright: ignore[reportArgumentType]  # pairs
+            assume(d, [(op.tensor.name, t) for t in stored])
 
 
 def _symbols(ops: list[Op], value: Value) -> set[str]:
@@ -268,10 +268,12 @@ def needed(body: Block, value: Value) -> Iterator[Op]:
 
 
 def assume(d: Draft, pairs: Sequence[tuple[str, str]]) -> None:
-    """Records that tensors must be apart."""
-    unlike = sorted({tuple(sorted(p)) for p in pairs if p[0] != p[1]})
+    """Records that tensors must be apart, beside those that must be so far."""
+    known = d.args.get("disjoint")
+    before = known if isinstance(known, list) else []
+    unlike = {tuple(sorted(p)) for p in (*before, *pairs) if p[0] != p[1]}
     if unlike:
-        d.args["disjoint"] = [list(p) for p in unlike]
+        d.args["disjoint"] = [list(p) for p in sorted(unlike)]
 
 
 # ---- a tile that is a copy

@@ -86,7 +86,7 @@ def view(array: Any, *, name: str = "argument") -> ArrayView:
     if isinstance(array, ArrayView):
         return array
     if isinstance(array, np.ndarray):
-        return _numpy_view(array, array, name)  # pyright: ignore[reportUnknownArgumentType]  # Any, narrowed
+        return _numpy_view(array, array, name)  # pyright: ignore[reportUnknownArgumentType]  # of any element type
     if hasattr(array, "__dlpack__"):
         return _dlpack_view(array, name)
     interface = getattr(array, "__cuda_array_interface__", None)

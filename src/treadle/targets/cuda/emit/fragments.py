@@ -159,7 +159,7 @@ def _row_major(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 def part_text(part: Expr) -> str:
     """The C++ text of a thread part: runs of neighbouring bits together. Requires: variables `lane` and `warp`."""
-    bits = sorted((_bit(m[0].name), c) for m, c in part.terms if m != ())  # type: ignore[union-attr]  # bits are symbols
+    bits = sorted((_bit(m[0].name), c) for m, c in part.terms if m != ())  # type: ignore[union-attr]  # a thread part is a sum of bits, which are symbols
     pieces: list[str] = []
     while bits:
         (who, first), weight = bits.pop(0)
