@@ -5,34 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-HEAD = """tdm 1
-target cuda:sm_90a
-program {
-  program rows
-    dim M
-    dim N
-    tensor X: f32[M, N]
-    tensor W: f32[M, N]
-    tensor Y: f32[M, N] out
-    body
-      region R0 parallel (m in M)
-        %x: f32[m, N] = load X[m, N]
-        %w: f32[m, N] = load W[m, N]
-        %y: f32[m, N] = add %x, %w
-        store Y[m, N] = %y
-}
-guard {
-  disjoint(X, Y)
-  disjoint(W, Y)
-  injective(Y)
-  unit(X, 1)
-  pitch(X, 0) % 4 == 0
-  align(X) >= 16
-  unit(W, 1)
-  pitch(W, 0) % 4 == 0
-  align(W) >= 16
-}
-"""
+from tests.checker.text_parts import ROWS_ADDED, boxes, opening
+
+GUARD = "  disjoint(X, Y)\n  disjoint(W, Y)\n  injective(Y)\n" + boxes("X", "W")
 TASKS = "    tasks (t < MT) over persistent enters R0(m = 4 * t .. min(4 * t + 4, M)) {\n"
 AT = "4 * t + $0, 32 * j + $1"
 IN = "4 * t + $0 < M, 32 * j + $1 < N"
@@ -89,14 +64,13 @@ def text(
         f"  barrier full{r} count 1 versions {n} tx @ {at}\n  barrier empty{r} count 32 versions {n} @ {at + 8 * n}\n"
         for r, n, at in (("A", slots, size), ("B", 1, size + 16 * slots))
     )
-    found = f"""{HEAD}host {{
-  let MT = (M + 3) // 4
+    host = f"""  let MT = (M + 3) // 4
   let NT = (N + 31) // 32
   map mX of X f32 box (4, 32) swizzle 0 fill zero promotion 256
   map mW of W f32 box (4, 32) swizzle 0 fill zero promotion 256
   launch main grid max(1, min(MT, {grid})) threads 64 shared {size + 16 * slots + 16}
-}}
-kernel main {{
+"""
+    kernel = f"""kernel main {{
   buffer A f32[4, 32] shared align 128 versions {slots} @ 0
   buffer B f32[4, 32] shared align 128 versions 1 @ {512 * slots}
   frag x f32[4, 32] {dist}
@@ -118,7 +92,7 @@ kernel main {{
   }}
 }}
 """
-    return found
+    return opening("cuda:sm_90a", ROWS_ADDED, GUARD, host) + kernel
 
 
 def ahead_text(draw: Any) -> tuple[str, tuple[dict[str, int], ...]]:

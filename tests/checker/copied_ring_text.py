@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-TEXT = """tdm 1
-target cuda:{arch}
-program {{
-  program rows
-    dim M
-    dim N
-    tensor X: f32[M, N]
-    tensor Y: f32[M, N] out
-    body
-      region R0 parallel (m in M)
-        %x: f32[m, N] = load X[m, N]
-        %y: f32[m, N] = abs %x
-        store Y[m, N] = %y
-}}
-guard {{
-  unit(X, 1)
-  pitch(X, 0) % 4 == 0
-  align(X) >= 16
-  disjoint(X, Y)
-  injective(Y)
-}}
-host {{
-  let MT = (M + 3) // 4
+from tests.checker.text_parts import DISJOINT, ROWS, boxes, opening
+
+HOST = """  let MT = (M + 3) // 4
   let NT = (N + 31) // 32
   launch main grid max(1, min(MT, 2)) threads 128 shared {bytes}
-}}
-kernel main {{
+"""
+KERNEL = """kernel main {{
   buffer A f32[4, 32] shared align 16 versions {V} @ 0
   frag x f32[4, 32] dist (lane 32 axis 1 stride 1, warp 2 axis 0 stride 1, slot 2 axis 0 stride 2)
   frag y f32[4, 32] dist (lane 32 axis 1 stride 1, warp 2 axis 0 stride 1, slot 2 axis 0 stride 2)
@@ -69,4 +49,5 @@ BOTH = "        sync cpasync.arrive full{p} (more = 1)\n        sync mbar.arrive
 
 def ring(slots: int, arrive: str = ALONE, arch: str = "sm_80") -> str:
     """A ring of that many slots."""
-    return TEXT.format(V=slots, arch=arch, at=512 * slots, after=520 * slots, bytes=528 * slots, arrive=arrive)
+    head = opening(f"cuda:{arch}", ROWS, boxes("X") + DISJOINT, HOST.format(bytes=528 * slots))
+    return head + KERNEL.format(V=slots, at=512 * slots, after=520 * slots, arrive=arrive)

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-SUMS = """  program sums
-    dim M
-    dim N
-    tensor X: f32[M, N]
-    tensor Y: f32[M] out
-    body
-      region R0 parallel (m in M)
-        %x: f32[m, N] = load X[m, N]
-        %s: f32[m] = reduce add %x over N
-        store Y[m] = %s
-"""
+from tests.checker.text_parts import DISJOINT, SUMS, boxes, opening
 
+LEDGER = 'numerics "permute %s: sums in lanes, in parts"\n'
 PART = """      x = load X[t, 32*s + $0] where 32*s + $0 < N fill -0.0 ; %x[t, 32*s + $0] where 32*s + $0 < N
       p = fold add x axes (0) ; %s[t] over (n) : 0 <= n, n < N, 32*s <= n, n < 32*s + 32
       store P[t, s] = p by elect
@@ -50,25 +41,13 @@ def counted(
     part: str = PART,
 ) -> str:
     """A launch of tasks (row, part of it) that end with `tail`."""
-    return f"""tdm 1
-target cuda:{arch}
-numerics "permute %s: sums in lanes, in parts"
-program {{
-{SUMS}}}
-guard {{
-  1 <= M
-  1 <= N
-  unit(X, 1)
-  disjoint(X, Y)
-  injective(Y)
-}}
-host {{
-  let S = (N + 31) // 32
+    host = f"""  let S = (N + 31) // 32
   buffer P f32[M, S] workspace align 64
   counter C[M]
   launch main {launch}
-}}
-kernel main {{
+"""
+    guard = "  1 <= M\n  1 <= N\n  unit(X, 1)\n" + DISJOINT
+    return f"""{opening(f"cuda:{arch}", SUMS, guard, host, LEDGER)}kernel main {{
   frag x f32[32] dist (lane 32 axis 0 stride 1)
   frag p f32[]
   frag a f32[]
@@ -118,28 +97,14 @@ def of_two_consumers(text: str) -> str:
     return text[:begin] + PAIR + text[text.index("    }\n  }\n}\n", begin) :]
 
 
-RINGS = f"""tdm 1
-target cuda:sm_90a
-numerics "permute %s: sums in lanes, in parts"
-program {{
-{SUMS}}}
-guard {{
-  1 <= M
-  1 <= N
-  unit(X, 1)
-  pitch(X, 0) % 4 == 0
-  align(X) >= 16
-  disjoint(X, Y)
-  injective(Y)
-}}
-host {{
-  let S = (N + 31) // 32
+HOST = """  let S = (N + 31) // 32
   buffer P f32[M, S] workspace align 64
   map mX of X f32 box (1, 32) swizzle 0 fill zero promotion 256
   counter C[M]
   launch main grid 2 threads 64 shared 288
-}}
-kernel main {{
+"""
+GUARD = "  1 <= M\n  1 <= N\n" + boxes("X") + DISJOINT
+RINGS = f"""{opening("cuda:sm_90a", SUMS, GUARD, HOST, LEDGER)}kernel main {{
   buffer A f32[32] shared align 128 versions 2 @ 0
   frag x f32[32] dist (lane 32 axis 0 stride 1)
   frag z f32[32] dist (lane 32 axis 0 stride 1)

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from tests.checker.counter_text import SUMS
+from tests.checker.text_parts import DISJOINT, SUMS, opening
 
 MEET = "      sync gang.sync\n"
-GANG = f"""tdm 1
-target cpu:avx2
-numerics "permute %s: sums in parts"
-program {{
-{SUMS}}}
-guard {{
-  disjoint(X, Y)
-  injective(Y)
-}}
-host {{
-  launch main grid 1 threads 3 shared 64
-}}
-kernel main {{
+LEDGER, HOST = 'numerics "permute %s: sums in parts"\n', "  launch main grid 1 threads 3 shared 64\n"
+GANG = f"""{opening("cpu:avx2", SUMS, DISJOINT, HOST, LEDGER)}kernel main {{
   buffer S f32[3] shared align 4 @ 0
   frag x f32[]
   frag p f32[]

@@ -3,41 +3,16 @@ its rows to `two`, which takes the second and adds."""
 
 from __future__ import annotations
 
+from tests.checker.ahead_text import GUARD
 from tests.checker.random_handovers import FREE, FULL
+from tests.checker.text_parts import ROWS_ADDED, opening
 
-HEAD = """tdm 1
-target cuda:sm_90a
-program {{
-  program rows
-    dim M
-    dim N
-    tensor X: f32[M, N]
-    tensor W: f32[M, N]
-    tensor Y: f32[M, N] out
-    body
-      region R0 parallel (m in M)
-        %x: f32[m, N] = load X[m, N]
-        %w: f32[m, N] = load W[m, N]
-        %y: f32[m, N] = add %x, %w
-        store Y[m, N] = %y
-}}
-guard {{
-  disjoint(X, Y)
-  disjoint(W, Y)
-  injective(Y)
-  unit(X, 1)
-  pitch(X, 0) % 4 == 0
-  align(X) >= 16
-  unit(W, 1)
-  pitch(W, 0) % 4 == 0
-  align(W) >= 16
-}}
-host {{
-  map mX of X f32 box (1, 64) swizzle 0 fill zero promotion 256
+HOST = """  map mX of X f32 box (1, 64) swizzle 0 fill zero promotion 256
   map mW of W f32 box (1, 64) swizzle 0 fill zero promotion 256
   launch main grid max(1, min(M, 2)) threads 128 shared 1920
-}}
-kernel main {{
+"""
+HEAD = opening("cuda:sm_90a", ROWS_ADDED, GUARD, HOST)
+PRODUCER = """kernel main {{
   buffer A f32[64] shared align 128 versions {V} @ 0
   buffer B f32[64] shared align 128 versions {V} @ 768
   buffer S f32[64] shared align 16 @ 1536
@@ -101,11 +76,11 @@ def text(slots: int, producer: list[str], one: list[str], two: list[str]) -> str
     """The three roles."""
     meet = "    sync barrier.sync (id = 0, threads = 128)\n"
     parts = [
-        nest(HEAD, "v", "h", producer),
+        nest(PRODUCER, "v", "h", producer),
         nest(f"  role one agents 1 threads 32 counters (c) {{{{\n{meet}", "t", "j", one),
         nest(f"  role two agents 1 threads 64 counters (d) {{{{\n{meet}", "u", "i", two),
     ]
-    return ("".join(parts) + "}}\n").format(V=slots)
+    return HEAD + ("".join(parts) + "}}\n").format(V=slots)
 
 
 def right(slots: int) -> str:

@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.checker.counter_text import SUMS
-from tests.checker.peer_text import FOLD, MEET, MINE
+from tests.checker.peer_text import ALL, LAUNCH, MEET, MINE, NEAR, role, sums
+from tests.checker.text_parts import DISJOINT, ROWS, opening
 
-HEAD = f"""tdm 1
-target cuda:sm_90a
-numerics "permute %s: sums in lanes, by workgroups"
-program {{
-{SUMS}}}
-guard {{
-  N <= 64
-  unit(X, 1)
-  disjoint(X, Y)
-  injective(Y)
-}}
-host {{
-  launch main grid 2 * max(1, min(M, 2)) threads 64 cluster 2 shared 192
-}}
-kernel main {{
+HEAD = f"""{sums(LAUNCH.format(192))}kernel main {{
   buffer S f32[2] shared align 16 @ 0
   buffer T f32[32] shared align 16 @ 64
   frag x f32[32] dist (lane 32 axis 0 stride 1)
@@ -30,7 +16,6 @@ kernel main {{
   frag a f32[]
   frag q f32[]
 """
-BEGIN = "    sync cluster.arrive\n    sync cluster.wait\n"
 INSIDE = "32*cta.rank + $0 < N"
 FILL = f"""      x = load X[u, 32*cta.rank + $0] where {INSIDE} fill -0.0 ; %x[u, 32*cta.rank + $0] where {INSIDE}
       version T fill -0.0 ; %x[u, 32*cta.rank + $0] where {INSIDE}
@@ -40,26 +25,17 @@ TAKE = f"""      z = load T[$0] ; %x[t, 32*cta.rank + $0] where {INSIDE}
       z = copy z where {INSIDE} fill -0.0 ; %x[t, 32*cta.rank + $0] where {INSIDE}
       p = fold add z axes (0) ; %s[t] over (n) : {MINE.format("cta.rank")}
 """
-TELL = f"      version S ; %s[t] over (n) : {MINE.format('cta.rank')}\n      store S[0] = p by elect\n"
-READ = FOLD.replace("SLOT", "S@(i)[0]")
 FULL, FREE = "      sync barrier.{} (id = 1, threads = 64)\n", "      sync barrier.{} (id = 2, threads = 64)\n"
 fill, take, free, reuse = FULL.format("arrive"), FULL.format("sync"), FREE.format("arrive"), FREE.format("sync")
 GIVER = [FILL, fill, MEET, reuse, MEET]
-TAKER = [take, TAKE, free, TELL, MEET, READ, MEET]
+TAKER = [take, TAKE, free, NEAR, MEET, ALL, MEET]
 
 
 def text(giver: list[str] | None = None, taker: list[str] | None = None) -> str:
     """What the two roles do in a task."""
-    return f"""{HEAD}  role giver agents 1 threads 32 {{
-{BEGIN}    tasks (u < M) over clusters enters R0(m = u .. u + 1) {{
-{"".join(giver or GIVER)}    }}
-{BEGIN}  }}
-  role taker agents 1 threads 32 {{
-{BEGIN}    tasks (t < M) over clusters enters R0(m = t .. t + 1) {{
-{"".join(taker or TAKER)}    }}
-{BEGIN}  }}
-}}
-"""
+    gives = role("giver agents 1 threads 32", "u", giver or GIVER)
+    takes = role("taker agents 1 threads 32", "t", taker or TAKER)
+    return f"{HEAD}{gives}{takes}}}\n"
 
 
 def handover_cluster_text(draw: Any) -> tuple[str, tuple[dict[str, int], ...]]:
@@ -83,28 +59,8 @@ def handover_cluster_text(draw: Any) -> tuple[str, tuple[dict[str, int], ...]]:
     return text(giver, taker), ({"M": 1, "N": 40}, {"M": 3, "N": 50})
 
 
-BLOCKS = """tdm 1
-target cuda:sm_90a
-program {
-  program rows
-    dim M
-    dim N
-    tensor X: f32[M, N]
-    tensor Y: f32[M, N] out
-    body
-      region R0 parallel (m in M)
-        %x: f32[m, N] = load X[m, N]
-        %y: f32[m, N] = abs %x
-        store Y[m, N] = %y
-}
-guard {
-  disjoint(X, Y)
-  injective(Y)
-}
-host {
-  launch main grid 2 * max(1, min(M, 2)) threads 64 cluster 2 shared 256
-}
-kernel main {
+BLOCKS = opening("cuda:sm_90a", ROWS, DISJOINT, LAUNCH.format(256))
+BLOCKS += """kernel main {
   buffer S f32[32] shared align 16 @ 0
   frag x f32[32] dist (lane 32 axis 0 stride 1)
   frag z f32[32] dist (lane 32 axis 0 stride 1)

@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 from tests.checker.random_handovers import FREE, FULL
+from tests.checker.text_parts import DISJOINT, ROWS, boxes, opening
 
-TEXT = """tdm 1
-target cuda:sm_90a
-program {{
-  program rows
-    dim M
-    dim N
-    tensor X: f32[M, N]
-    tensor Y: f32[M, N] out
-    body
-      region R0 parallel (m in M)
-        %x: f32[m, N] = load X[m, N]
-        %y: f32[m, N] = abs %x
-        store Y[m, N] = %y
-}}
-guard {{
-  disjoint(X, Y)
-  injective(Y)
-  unit(X, 1)
-  pitch(X, 0) % 4 == 0
-  align(X) >= 16
-}}
-host {{
-  map mX of X f32 box (1, 64) swizzle 0 fill zero promotion 256
+HOST = """  map mX of X f32 box (1, 64) swizzle 0 fill zero promotion 256
   launch main grid max(1, min(M, 2)) threads 128 shared 1024
-}}
-kernel main {{
+"""
+HEAD = opening("cuda:sm_90a", ROWS, DISJOINT + boxes("X"), HOST)
+KERNEL = """kernel main {{
   buffer A f32[64] shared align 128 versions 2 @ 0
   buffer S f32[64] shared align 16 @ 512
   frag x f32[64] dist (lane 32 axis 0 stride 1, slot 2 axis 0 stride 32)
@@ -84,7 +64,7 @@ def text(given: list[str], taken: list[str], done: list[str], in_producer: list[
     """The three roles, with synchronisation at these places."""
     parts = (given, taken, done, in_producer or [])
     told = ["".join(f"        sync {line}\n" for line in part) for part in parts]
-    return TEXT.format(given=told[0], taken=told[1], done=told[2], in_producer=told[3])
+    return HEAD + KERNEL.format(given=told[0], taken=told[1], done=told[2], in_producer=told[3])
 
 
 fill, take = FULL.format("arrive"), FULL.format("sync")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.checker.random_handovers import FREE, FULL, TEXT
+from tests.checker.random_handovers import FREE, FULL, HEAD, KERNEL
 
 WHOLE = "64 * {v} + 63 < N"
 STEP = """        x = load X[t, 64 * j + $0] where 64 * j + $0 < N ; %x[t, 64 * j + $0] where 64 * j + $0 < N
@@ -25,12 +25,12 @@ def text(first: str = WHOLE, second: str = WHOLE, rest: str = REST, **lines: lis
         p: "".join(f"        sync {line}\n" for line in lines.get(p, []))
         for p in ("one0", "one1", "one2", "one3", "two0", "two1", "two2", "two3")
     }
-    made = TEXT.replace(STEP, f"        if {first.format(v='j')} {{{{\n{STEP}        }}}}\n")
+    made = KERNEL.replace(STEP, f"        if {first.format(v='j')} {{{{\n{STEP}        }}}}\n")
     taken = (
         f"        if {second.format(v='i')} {{{{\n{{two1}}{READ}{{two2}}        }}}} else {{{{\n{rest}        }}}}\n"
     )
     made = made.replace(f"{{two1}}{READ}{{two2}}", taken)
-    return made.format(**parts)
+    return HEAD + made.format(**parts)
 
 
 def some_text(draw: Any) -> tuple[str, tuple[dict[str, int], ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.checker.text_parts import opening
+
 from treadle.checker import Verdict, check
 from treadle.machine.parse import parse_machine
 from treadle.machine.verify import form_problems
@@ -9,10 +11,8 @@ from treadle.machine.verify import form_problems
 
 def text(target: str, program: str, guard: str, launch: str, kernel: str, ledger: str = "", host: str = "") -> str:
     """A machine text of one kernel."""
-    return (
-        f"tdm 1\ntarget {target}\n{ledger}program {{\n{program.strip(chr(10))}\n}}\nguard {{\n{guard}\n}}\n"
-        f"host {{\n{host}  launch main {launch}\n}}\nkernel main {{\n{kernel.strip(chr(10))}\n}}\n"
-    )
+    head = opening(target, program.strip("\n") + "\n", f"{guard}\n", f"{host}  launch main {launch}\n", ledger)
+    return f"{head}kernel main {{\n{kernel.strip(chr(10))}\n}}\n"
 
 
 def judged(machine: str) -> Verdict:

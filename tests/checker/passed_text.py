@@ -4,48 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.checker.counter_text import SUMS
-from tests.checker.peer_text import FOLD, MEET, MINE, PART
+from tests.checker import peer_text
+from tests.checker.peer_text import FAR, LAUNCH, MEET, NEAR, PART, role, sums
 
-HEAD = f"""tdm 1
-target cuda:sm_90a
-numerics "permute %s: sums in lanes, by workgroups"
-program {{
-{SUMS}}}
-guard {{
-  N <= 64
-  unit(X, 1)
-  disjoint(X, Y)
-  injective(Y)
-}}
-host {{
-  launch main grid 2 * max(1, min(M, 2)) threads 64 cluster 2 shared 64
-}}
-kernel main {{
+HEAD = f"""{sums(LAUNCH.format(64))}kernel main {{
   buffer S f32[2] shared align 16 @ 0
   frag x f32[32] dist (lane 32 axis 0 stride 1)
   frag p f32[]
   frag a f32[]
   frag q f32[]
 """
-BEGIN = "    sync cluster.arrive\n    sync cluster.wait\n"
-NEAR = f"      version S ; %s[t] over (n) : {MINE.format('cta.rank')}\n      store S[0] = p by elect\n"
-FAR = f"      version S ; %s[t] over (n) : {MINE.format('$0')}\n      store S@(0)[cta.rank] = p by elect\n      store S@(1)[cta.rank] = p by elect\n"
-ALL, OWN = (FOLD.replace("SLOT", slot).replace("[t]", "[u]") for slot in ("S@(i)[0]", "S[i]"))
+ALL, OWN = (fold.replace("[t]", "[u]") for fold in (peer_text.ALL, peer_text.OWN))
 
 
 def text(maker: list[str], folder: list[str]) -> str:
     """What the two roles do in a task."""
-    return f"""{HEAD}  role maker agents 1 threads 32 {{
-{BEGIN}    tasks (t < M) over clusters enters R0(m = t .. t + 1) {{
-{"".join(maker)}    }}
-{BEGIN}  }}
-  role folder agents 1 threads 32 {{
-{BEGIN}    tasks (u < M) over clusters enters R0(m = u .. u + 1) {{
-{"".join(folder)}    }}
-{BEGIN}  }}
-}}
-"""
+    two = role("maker agents 1 threads 32", "t", maker) + role("folder agents 1 threads 32", "u", folder)
+    return f"{HEAD}{two}}}\n"
 
 
 RIGHT = {

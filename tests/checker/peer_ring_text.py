@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from tests.checker.counter_text import SUMS
-from tests.checker.peer_text import FOLD, MEET, MINE
+from tests.checker.peer_text import ALL, MEET, MINE, NEAR, role, sums
+from tests.checker.text_parts import boxes
 
-HEAD = f"""tdm 1
-target cuda:sm_90a
-numerics "permute %s: sums in lanes, by workgroups"
-program {{
-{SUMS}}}
-guard {{
-  N <= 64
-  1 <= N
-  unit(X, 1)
-  pitch(X, 0) % 4 == 0
-  align(X) >= 16
-  disjoint(X, Y)
-  injective(Y)
-}}
-host {{
-  map mX of X f32 box (1, 32) swizzle 0 fill zero promotion 256
+HOST = """  map mX of X f32 box (1, 32) swizzle 0 fill zero promotion 256
   launch main grid 2 * max(1, min(M, 2)) threads 96 cluster 2 shared 512
-}}
-kernel main {{
+"""
+GUARD = "  N <= 64\n  1 <= N\n" + boxes("X")
+HEAD = f"""{sums(HOST, GUARD)}kernel main {{
   buffer A f32[32] shared align 128 versions 2 @ 0
   buffer S f32[2] shared align 16 @ 256
   frag x f32[32] dist (lane 32 axis 0 stride 1, warp 2 axis - stride 0)
@@ -34,7 +20,6 @@ kernel main {{
   barrier full count 1 versions 2 tx @ 384
   barrier empty count 64 versions 2 @ 400
 """
-BEGIN = "    sync cluster.arrive\n    sync cluster.wait\n"
 COLUMNS = "32*cta.rank + {0} < N"
 STEP = f"""      sync mbar.wait empty{{r}} (phase = (r // 2 + 1) % 2) by elect
       sync mbar.expect full{{r}} (bytes = 128) by elect
@@ -50,25 +35,13 @@ TAKE = f"""      sync mbar.wait full{{c}} (phase = c // 2 % 2)
       x = copy z where {COLUMNS.format("$0")} fill -0.0 ; %x[t, 32*cta.rank + $0] where {COLUMNS.format("$0")}
       p = fold add x axes (0) ; %s[t] over (n) : {MINE.format("cta.rank")}
 """
-TELL = f"      version S ; %s[t] over (n) : {MINE.format('cta.rank')}\n      store S[0] = p by elect\n"
-READ = FOLD.replace("SLOT", "S@(i)[0]")
+INITS = "    sync mbar.init full by elect\n    sync mbar.init empty by elect\n    sync fence.mbar_init by elect\n"
 
 
 def text(producer: list[str], taker: list[str]) -> str:
     """What the two roles do in a task."""
-    return f"""{HEAD}  role producer agents 1 threads 32 counters (r) {{
-    sync mbar.init full by elect
-    sync mbar.init empty by elect
-    sync fence.mbar_init by elect
-{BEGIN}    tasks (u < M) over clusters enters R0(m = u .. u + 1) {{
-{"".join(producer)}    }}
-{BEGIN}  }}
-  role taker agents 1 threads 64 counters (c) {{
-{BEGIN}    tasks (t < M) over clusters enters R0(m = t .. t + 1) {{
-{"".join(taker)}    }}
-{BEGIN}  }}
-}}
-"""
+    fills = role("producer agents 1 threads 32 counters (r)", "u", producer, INITS)
+    return f"{HEAD}{fills}{role('taker agents 1 threads 64 counters (c)', 't', taker)}}}\n"
 
 
-RIGHT = text([STEP, MEET, MEET], [TAKE, TELL, MEET, READ, MEET])
+RIGHT = text([STEP, MEET, MEET], [TAKE, NEAR, MEET, ALL, MEET])

@@ -9,10 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-HEAD = """  unit(X, 1)
-  pitch(X, 0) % 4 == 0
-  align(X) >= 16
-"""
 AT = "4 * t + $0 < M, 32 * j + $1 < N"
 
 

@@ -4,28 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-TEXT = """tdm 1
-target cuda:sm_80
-program {{
-  program rows
-    dim M
-    dim N
-    tensor X: f32[M, N]
-    tensor Y: f32[M, N] out
-    body
-      region R0 parallel (m in M)
-        %x: f32[m, N] = load X[m, N]
-        %y: f32[m, N] = abs %x
-        store Y[m, N] = %y
-}}
-guard {{
-  disjoint(X, Y)
-  injective(Y)
-}}
-host {{
-  launch main grid max(1, min(M, 2)) threads 96 shared 256
-}}
-kernel main {{
+from tests.checker.text_parts import DISJOINT, ROWS, opening
+
+HOST = "  launch main grid max(1, min(M, 2)) threads 96 shared 256\n"
+HEAD = opening("cuda:sm_80", ROWS, DISJOINT, HOST)
+KERNEL = """kernel main {{
   buffer S f32[64] shared align 16 @ 0
   frag x f32[64] dist (lane 32 axis 0 stride 1, slot 2 axis 0 stride 32)
   frag z f32[64] dist (warp 2 axis 0 stride 1, lane 32 axis 0 stride 2)
@@ -57,7 +40,7 @@ PLACES = ("one0", "one1", "one2", "one3", "two0", "two1", "two2", "two3")
 def text(**lines: list[str]) -> str:
     """Both roles, with synchronisation at these places."""
     parts = {place: "".join(f"        sync {line}\n" for line in lines.get(place, [])) for place in PLACES}
-    return TEXT.format(**parts)
+    return HEAD + KERNEL.format(**parts)
 
 
 fill, take = FULL.format("arrive"), FULL.format("sync")

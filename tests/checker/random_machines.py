@@ -19,7 +19,7 @@ from tests.checker.ahead_text import ahead_text
 from tests.checker.handover_cluster_text import handover_cluster_text
 from tests.checker.handover_some_text import some_text
 from tests.checker.passed_text import passed_text
-from tests.checker.random_copies import HEAD, copies_text
+from tests.checker.random_copies import copies_text
 from tests.checker.random_handovers import handover_text
 from tests.checker.random_later import copied_ring_text, meetings_text, uneven_text
 from tests.checker.random_members import (
@@ -33,6 +33,7 @@ from tests.checker.random_members import (
 )
 from tests.checker.room_text import room_text
 from tests.checker.send_ring_text import sent_ring_text
+from tests.checker.text_parts import DISJOINT, ROWS, ROWS_ADDED, SUMS, boxes, opening
 
 
 @dataclass(frozen=True)
@@ -98,21 +99,6 @@ def random_machine(seed: int, only: tuple[str, ...] = ()) -> Drawn:
     return SHAPES[kind](draw)
 
 
-ROWS = """  program rows
-    dim M
-    dim N
-    tensor X: f32[M, N]
-    tensor Y: f32[M, N] out
-    body
-      region R0 parallel (m in M)
-        %x: f32[m, N] = load X[m, N]
-        %y: f32[m, N] = abs %x
-        store Y[m, N] = %y
-"""
-DISJOINT = "  disjoint(X, Y)\n  injective(Y)\n"
-BOXES = "  unit({0}, 1)\n  pitch({0}, 0) % 4 == 0\n  align({0}) >= 16\n"
-
-
 def lines(text: str) -> str:
     """Without empty lines."""
     return "\n".join(line for line in text.splitlines() if line.strip()) + "\n"
@@ -120,9 +106,7 @@ def lines(text: str) -> str:
 
 def assemble(target: str, program: str, guard: str, host: str, kernels: str, ledger: str = "") -> str:
     """A machine text."""
-    return lines(
-        f"tdm 1\ntarget {target}\n{ledger}program {{\n{program}}}\nguard {{\n{guard}}}\nhost {{\n{host}}}\n{kernels}"
-    )
+    return lines(opening(target, program, guard, host, ledger) + kernels)
 
 
 # ---- an exchange through shared memory
@@ -279,23 +263,8 @@ def ring(draw: Draw, relay: bool = False) -> Drawn:
     most = {"M": rows, "N": 32 * (slots + 2)} if warps * agents <= 2 else {"M": rows, "N": 32 * (slots + 1)}
     sizes = ({"M": 2 * rows + 1, "N": 36}, most, {"M": 1, "N": 4})
     return Drawn(
-        "relay" if relay else "ring", assemble("cuda:sm_90a", ROWS, DISJOINT + BOXES.format("X"), host, kernel), sizes
+        "relay" if relay else "ring", assemble("cuda:sm_90a", ROWS, DISJOINT + boxes("X"), host, kernel), sizes
     )
-
-
-SUM = """  program rows
-    dim M
-    dim N
-    tensor X: f32[M, N]
-    tensor W: f32[M, N]
-    tensor Y: f32[M, N] out
-    body
-      region R0 parallel (m in M)
-        %x: f32[m, N] = load X[m, N]
-        %w: f32[m, N] = load W[m, N]
-        %y: f32[m, N] = add %x, %w
-        store Y[m, N] = %y
-"""
 
 
 def pair(draw: Draw) -> Drawn:
@@ -373,9 +342,9 @@ def pair(draw: Draw) -> Drawn:
     host = f"  let MT = (M + {rows - 1}) // {rows}\n  let NT = (N + 31) // 32\n"
     host += "".join(f"  map m{n} of {n} f32 box ({rows}, 32) swizzle 0 fill zero promotion 256\n" for n in "XW")
     host += f"  launch main grid max(1, min(MT, {draw.one(1, 2)})) threads {threads + 32} shared {place['B'] + 16 * slots['B']}\n"
-    guard = DISJOINT + "  disjoint(W, Y)\n" + BOXES.format("X") + BOXES.format("W") + "  1 <= N\n"
+    guard = DISJOINT + "  disjoint(W, Y)\n" + boxes("X", "W") + "  1 <= N\n"
     sizes = ({"M": 1, "N": 4}, {"M": rows + 1, "N": 68}, {"M": rows, "N": 32 * (max(slots.values()) + 2)})
-    return Drawn("pair", assemble("cuda:sm_90a", SUM, guard, host, kernel), sizes)
+    return Drawn("pair", assemble("cuda:sm_90a", ROWS_ADDED, guard, host, kernel), sizes)
 
 
 # ---- boxes out of staging slots
@@ -429,7 +398,7 @@ def staged(draw: Draw) -> Drawn:
 """
     host = f"  let MT = (M + {rows - 1}) // {rows}\n  let NT = (N + 31) // 32\n  map mY of Y f32 box ({mine}, 32) swizzle 0 fill zero promotion 256\n"
     host += f"  launch main grid max(1, min(MT, 1)) threads {threads * agents + (32 if agents > 1 else 0)} shared {slots * size}\n"
-    guard = DISJOINT + BOXES.format("Y") + "  N % 4 == 0\n"
+    guard = DISJOINT + boxes("Y") + "  N % 4 == 0\n"
     sizes = ({"M": 1, "N": 4}, {"M": rows + 1, "N": 32 * slots + 4}, {"M": rows, "N": 32 * (slots + 2)})
     return Drawn("staged", assemble("cuda:sm_90a", ROWS, guard, host, kernel), sizes)
 
@@ -502,7 +471,7 @@ def channel(draw: Draw) -> Drawn:
 }}
 """
     host = f"  launch main grid max(1, min({draw.one(1, 2)}, M)) threads {threads + 32} shared {out + 16 * slots}\n"
-    guard = DISJOINT + BOXES.format("X") + BOXES.format("Y") + f"  N % 4 == 0\n  1 <= N\n  N <= {width}\n"
+    guard = DISJOINT + boxes("X", "Y") + f"  N % 4 == 0\n  1 <= N\n  N <= {width}\n"
     sizes = ({"M": 1, "N": 4}, {"M": slots + 2, "N": width}, {"M": 2 * slots + 1, "N": width - 8})
     return Drawn("channel", assemble("cuda:sm_90a", ROWS, guard, host, kernel), sizes)
 
@@ -622,17 +591,6 @@ TOTAL = """  program total
       %s: f32[] = reduce add %x over N
       store Y[] = %s
 """
-SUMS = """  program sums
-    dim M
-    dim N
-    tensor X: f32[M, N]
-    tensor Y: f32[M] out
-    body
-      region R0 parallel (m in M)
-        %x: f32[m, N] = load X[m, N]
-        %s: f32[m] = reduce add %x over N
-        store Y[m] = %s
-"""
 PERMUTE = 'numerics "permute %s: a sum in pieces"\n'
 
 
@@ -723,7 +681,7 @@ def launches(draw: Draw) -> Drawn:
 def copies(draw: Draw) -> Drawn:
     """A ring that threads copy into (`random_copies`)."""
     kernel, host, sizes = copies_text(draw)
-    guard = DISJOINT + "  1 <= M\n" + HEAD
+    guard = DISJOINT + "  1 <= M\n" + boxes("X")
     return Drawn("copies", assemble("cuda:sm_80", ROWS, guard, host, kernel), sizes)
 
 

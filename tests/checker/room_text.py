@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.checker.counter_text import SUMS
+from tests.checker.peer_text import BEGIN, MEET, MINE, sums
 
-MINE = "0 <= n, n < N, 32*{0} <= n, n < 32*{0} + 32"
-MEET = "      sync cluster.arrive\n      sync cluster.wait\n"
+HOST = """  buffer P f32[M, 2] workspace align 16
+  launch parts grid 2 * max(1, min(M, 2)) threads 64 cluster 2
+  launch join grid max(1, (M + 31) // 32) threads 32
+"""
 
 
 def text(
@@ -19,34 +21,17 @@ def text(
     more: str = "",
 ) -> str:
     """The program."""
-    ends = "    sync cluster.arrive\n    sync cluster.wait\n"
-    return f"""tdm 1
-target cuda:sm_90a
-numerics "permute %s: sums in lanes, by workgroups"
-program {{
-{SUMS}}}
-guard {{
-  N <= 64
-  unit(X, 1)
-  disjoint(X, Y)
-  injective(Y)
-}}
-host {{
-  buffer P f32[M, 2] workspace align 16
-  launch parts grid 2 * max(1, min(M, 2)) threads 64 cluster 2
-  launch join grid max(1, (M + 31) // 32) threads 32
-}}
-kernel parts {{
+    return f"""{sums(HOST)}kernel parts {{
   frag x f32[32] dist (lane 32 axis 0 stride 1, warp 2 axis - stride 0)
   frag p f32[]
   role all agents 1 threads 64 {{
-{ends}    {version}
+{BEGIN}    {version}
     tasks (t < M) over clusters enters R0(m = t .. t + 1) {{
       x = load X[t, 32*cta.rank + $0] where 32*cta.rank + $0 < N fill -0.0 ; %x[t, 32*cta.rank + $0] where 32*cta.rank + $0 < N
       p = fold add x axes (0) ; %s[t] over (n) : {part}
       {store} ; %s[t] over (n) : {part}
 {more}{meet}    }}
-{ends}  }}
+{BEGIN}  }}
 }}
 kernel join {{
   frag a f32[]

@@ -6,14 +6,13 @@ from typing import Any
 
 from tests.checker.peer_ring_text import STEP, TAKE
 from tests.checker.peer_ring_text import text as both
-from tests.checker.peer_text import FOLD, MEET
+from tests.checker.peer_text import MEET, OWN
 from tests.checker.send_text import TO_BOTH, VERSION
 
 EXPECT = "      sync mbar.expect got{g} (bytes = 8) by elect\n"
 WAIT = "      sync mbar.wait got{g} (phase = g // VV % 2, cluster = 1)\n"
 SEND = TO_BOTH.replace("full@", "got@").replace("{c}", "{g}")
-READ = FOLD.replace("SLOT", "S[i]")
-TAKER = [TAKE, EXPECT, VERSION, SEND, WAIT, READ, MEET, "      advance g\n"]
+TAKER = [TAKE, EXPECT, VERSION, SEND, WAIT, OWN, MEET, "      advance g\n"]
 
 
 def text(producer: list[str] | None = None, taker: list[str] | None = None, slots: int = 1) -> str:
@@ -36,7 +35,7 @@ def sent_ring_text(draw: Any) -> tuple[str, tuple[dict[str, int], ...]]:
         VERSION,
         draw.pick(SEND, SEND.replace("@(1)", "@(0)"), SEND.splitlines(keepends=True)[0]),
         draw.pick(WAIT, "", WAIT.replace(", cluster = 1", ""), WAIT.replace("g // VV", "(g // VV + 1)")),
-        READ,
+        OWN,
         draw.pick(MEET, ""),
         draw.pick("      advance g\n", ""),
     ]

@@ -7,6 +7,7 @@ import pytest
 from tests.checker import ahead_text, random_handovers
 from tests.checker.machine_study import truth_of
 from tests.checker.random_machines import Drawn
+from tests.checker.text_parts import ROWS_ADDED, opening
 
 from treadle.checker import check
 from treadle.machine.parse import parse_machine
@@ -57,18 +58,21 @@ def said(text: str) -> tuple[str, str]:
     return check(parse_machine(text)).status, truth_of(parse_machine(text), Drawn("roles", text, SIZES))[0]
 
 
-def two_rings(empty: str = "emptyB", host: str = "") -> str:
+def two_rings(empty: str = "emptyB", divides: str = "") -> str:
     """A producer fills two rings, each of which has a taker of its own, who gives the second one back at `empty`."""
     at = "4 * t + $0, 32 * j + $1"
     inside = "4 * t + $0 < M, 32 * j + $1 < N"
-    head = ahead_text.HEAD.replace("tensor Y: f32[M, N] out", "tensor Y: f32[M, N] out\n    tensor Z: f32[M, N] out")
-    head = changed(
-        head,
+    source = changed(
+        ROWS_ADDED,
+        ("tensor Y: f32[M, N] out", "tensor Y: f32[M, N] out\n    tensor Z: f32[M, N] out"),
         ("add %x, %w", "abs %x"),
         (
             "        store Y[m, N] = %y",
             "        %z: f32[m, N] = abs %w\n        store Y[m, N] = %y\n        store Z[m, N] = %z",
         ),
+    )
+    guard = changed(
+        ahead_text.GUARD,
         ("injective(Y)", "disjoint(X, Z)\n  disjoint(W, Z)\n  disjoint(Y, Z)\n  injective(Z)\n  injective(Y)"),
     )
     around = f"    sync barrier.sync (id = 0, threads = 96)\n{ahead_text.TASKS}      loop j = 0 .. NT step 1 {{\n"
@@ -96,14 +100,13 @@ def two_rings(empty: str = "emptyB", host: str = "") -> str:
         for i, (n, k) in enumerate(barriers.items())
     ]
     frags = [f"  frag {n} f32[4, 32] dist (lane 32 axis 1 stride 1, slot 4 axis 0 stride 1)\n" for n in "xwyz"]
-    return f"""{head}host {{
-  let MT = (M + 3) // 4
+    host = f"""  let MT = (M + 3) // 4
   let NT = (N + 31) // 32
-{host}  map mX of X f32 box (4, 32) swizzle 0 fill zero promotion 256
+{divides}  map mX of X f32 box (4, 32) swizzle 0 fill zero promotion 256
   map mW of W f32 box (4, 32) swizzle 0 fill zero promotion 256
   launch main grid max(1, min(MT, 2)) threads 96 shared 2112
-}}
-kernel main {{
+"""
+    kernel = f"""kernel main {{
   buffer A f32[4, 32] shared align 128 versions 2 @ 0
   buffer B f32[4, 32] shared align 128 versions 2 @ 1024
 {"".join(frags)}{"".join(words)}  role producer agents 1 threads 32 counters (p, q) {{
@@ -113,11 +116,12 @@ kernel main {{
   }}
 {takers}}}
 """
+    return opening("cuda:sm_90a", source, guard, host) + kernel
 
 
 RIGHT = {
     "a ring for each of two": two_rings(),
-    "the host divides by a positive number": two_rings(host="  let Q = M // max(1, N)\n"),
+    "the host divides by a positive number": two_rings(divides="  let Q = M // max(1, N)\n"),
     "a wait in a loop of one iteration": looped(WAIT, 1),
     "halves": two_takers(),
     "halves, each agent with a barrier of its own": two_takers("w + 3"),
@@ -222,7 +226,7 @@ def test_wrong_twins(name: str) -> None:
 
 
 def test_the_host_does_not_divide_by_zero() -> None:
-    text = two_rings(host="  let Q = M // N\n")
+    text = two_rings(divides="  let Q = M // N\n")
     verdict = check(parse_machine(text))
     assert (verdict.status, verdict.judgement) == ("rejected", "J7"), str(verdict)
     assert truth_of(parse_machine(text), Drawn("host", text, ({"M": 3, "N": 0},)))[0] == "unsafe"

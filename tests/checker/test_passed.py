@@ -6,8 +6,9 @@ from __future__ import annotations
 import pytest
 from tests.checker import send_ring_text as ring
 from tests.checker.machine_study import truth_of
-from tests.checker.passed_text import ALL, FAR, MEET, NEAR, OWN, PART, RIGHT, text
+from tests.checker.passed_text import ALL, OWN, RIGHT, text
 from tests.checker.peer_ring_text import STEP
+from tests.checker.peer_text import FAR, MEET, NEAR, PART
 from tests.checker.random_machines import Drawn
 
 from treadle.checker import Verdict, check
@@ -81,7 +82,7 @@ SENT: dict[str, tuple[str, str]] = {
     "half of the bytes": (ring.text().replace("(bytes = 8)", "(bytes = 4)"), "J3"),
     "the phase of the turn before": (ring.text().replace("g // 1 % 2", "(g // 1 + 1) % 2"), "J3"),
     "at the scope of the workgroup": (ring.text().replace(", cluster = 1", ""), "J2"),
-    "folded before they come": (ring.text(taker=[*ring.TAKER[:4], ring.READ, ring.WAIT, *ring.TAKER[6:]]), "J2"),
+    "folded before they come": (ring.text(taker=[*ring.TAKER[:4], ring.OWN, ring.WAIT, *ring.TAKER[6:]]), "J2"),
     "another role arrives, too": (ring.text([STEP, "      sync mbar.arrive got{r} by elect\n", MEET]), "J3"),
 }
 

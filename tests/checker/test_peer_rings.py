@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.checker.peer_ring_text import BEGIN, MEET, READ, RIGHT, STEP, TAKE, TELL, text
+from tests.checker.peer_ring_text import RIGHT, STEP, TAKE, text
+from tests.checker.peer_text import ALL, BEGIN, MEET, NEAR
 from tests.marks import assembled
 
 from treadle.checker import check
@@ -16,7 +17,7 @@ from treadle.targets.cuda.emit import emit
 from treadle.toolchain.nvrtc import compile_cuda
 
 BACK = "      sync fence.proxy.async\n      sync mbar.arrive empty{c}\n      advance c\n"
-LATE = text([STEP, MEET, MEET], [TAKE.replace(BACK, ""), TELL, MEET, BACK, READ, MEET])
+LATE = text([STEP, MEET, MEET], [TAKE.replace(BACK, ""), NEAR, MEET, BACK, ALL, MEET])
 
 
 def clean(machine_text: str, m: int, n: int, count: int) -> bool:
@@ -34,15 +35,15 @@ def test_takers_of_a_ring_read_other_workgroups(right: str) -> None:
 
 OWN = "      sync barrier.sync (id = 1, threads = 64)\n"
 WRONG = {
-    "the other role does not meet": (text([STEP], [TAKE, TELL, MEET, READ, MEET]), True),
-    "the other role meets once": (text([STEP, MEET], [TAKE, TELL, MEET, READ, MEET]), None),
-    "met before it is filled": (text([MEET, STEP, MEET], [TAKE, TELL, MEET, READ, MEET]), True),
-    "not met before": (text([STEP, MEET], [TAKE, TELL, READ, MEET]), True),
-    "not met behind": (text([STEP, MEET], [TAKE, TELL, MEET, READ]), True),
-    "own threads met": (text([STEP, MEET], [TAKE, TELL, OWN, READ, MEET]), True),
-    "half a meeting": (text([STEP, MEET, MEET], [TAKE, TELL, MEET.splitlines()[0] + "\n", READ, MEET]), None),
+    "the other role does not meet": (text([STEP], [TAKE, NEAR, MEET, ALL, MEET]), True),
+    "the other role meets once": (text([STEP, MEET], [TAKE, NEAR, MEET, ALL, MEET]), None),
+    "met before it is filled": (text([MEET, STEP, MEET], [TAKE, NEAR, MEET, ALL, MEET]), True),
+    "not met before": (text([STEP, MEET], [TAKE, NEAR, ALL, MEET]), True),
+    "not met behind": (text([STEP, MEET], [TAKE, NEAR, MEET, ALL]), True),
+    "own threads met": (text([STEP, MEET], [TAKE, NEAR, OWN, ALL, MEET]), True),
+    "half a meeting": (text([STEP, MEET, MEET], [TAKE, NEAR, MEET.splitlines()[0] + "\n", ALL, MEET]), None),
     "in another loop": (
-        text([STEP, f"      loop g = 0 .. 2 step 1 {{\n{MEET}      }}\n"], [TAKE, TELL, MEET, READ, MEET]),
+        text([STEP, f"      loop g = 0 .. 2 step 1 {{\n{MEET}      }}\n"], [TAKE, NEAR, MEET, ALL, MEET]),
         None,
     ),
     "no goodbye": (RIGHT[: RIGHT.rindex(BEGIN)] + "  }\n}\n", None),

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from tests.checker.text_parts import DISJOINT, ROWS, boxes, opening
 
 from treadle.checker import check
 from treadle.driver.trial import try_machine
 from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
 
-TEXT = """tdm 1
-target cuda:sm_80
-program {{
-  program rows
-    dim M
-    dim N
-    tensor X: f32[M, N]
-    tensor Y: f32[M, N] out
-    body
-      region R0 parallel (m in M)
-        %x: f32[m, N] = load X[m, N]
-        %y: f32[m, N] = abs %x
-        store Y[m, N] = %y
-}}
-guard {{
-  unit(X, 1)
-  pitch(X, 0) % 4 == 0
-  align(X) >= 16
-  disjoint(X, Y)
-  injective(Y)
-}}
-host {{
-  let MT = (M + 3) // 4
+HOST = """  let MT = (M + 3) // 4
   let NT = (N + 31) // 32
   launch main grid max(1, min(MT, 2)) threads 64 shared {bytes}
-}}
-kernel main {{
+"""
+KERNEL = """kernel main {{
   buffer A f32[{V}, 4, 32] shared align 16 @ 0
   frag x f32[4, 32] dist (lane 32 axis 1 stride 1, warp 2 axis 0 stride 1, slot 2 axis 0 stride 2)
   frag y f32[4, 32] dist (lane 32 axis 1 stride 1, warp 2 axis 0 stride 1, slot 2 axis 0 stride 2)
@@ -71,7 +50,8 @@ def ring(slots: int, ahead: int | None = None, depth: int | None = None) -> str:
     """A ring of that many slots, filled `ahead` blocks early; each wait leaves `depth` groups."""
     early = slots - 1 if ahead is None else ahead
     left = early - 1 if depth is None else depth
-    return TEXT.format(V=slots, ahead=early, depth=left, bytes=slots * 512)
+    head = opening("cuda:sm_80", ROWS, boxes("X") + DISJOINT, HOST.format(bytes=slots * 512))
+    return head + KERNEL.format(V=slots, ahead=early, depth=left)
 
 
 @pytest.mark.parametrize("slots", [2, 3, 4])

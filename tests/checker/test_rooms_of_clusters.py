@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tests.checker.machine_study import truth_of
+from tests.checker.peer_text import MINE
 from tests.checker.random_machines import Drawn
-from tests.checker.room_text import MINE, text
+from tests.checker.room_text import text
 
 from treadle.checker import check
 from treadle.machine.parse import parse_machine

@@ -3,7 +3,8 @@ arrives last of those folds them (machine text)."""
 
 from __future__ import annotations
 
-from tests.checker.counter_text import SUMS
+from tests.checker.counter_text import LEDGER
+from tests.checker.text_parts import DISJOINT, SUMS, opening
 
 COUNT = "(3*t + 2) // 4 - 3*t // 4 + 1"
 """Three blocks a row, four a part: how many parts touch row `t`, the first of which is `3*t // 4`."""
@@ -48,24 +49,9 @@ def uneven(
 ) -> str:
     """Tasks (row, part of it) of which those that exist arrive."""
     tail = f"      if {some.replace('COUNT', COUNT)} scope workgroup {{\n{part}{last.replace('OF', of)}      }}\n"
-    return f"""tdm 1
-target cuda:sm_80
-numerics "permute %s: sums in lanes, in parts"
-program {{
-{SUMS}}}
-guard {{
-  1 <= M
-  N <= 96
-  unit(X, 1)
-  disjoint(X, Y)
-  injective(Y)
-}}
-host {{
-  buffer P f32[M, {most}] workspace align 64
-  counter C[M]
-  launch main {launch}
-}}
-kernel main {{
+    guard = "  1 <= M\n  N <= 96\n  unit(X, 1)\n" + DISJOINT
+    host = f"  buffer P f32[M, {most}] workspace align 64\n  counter C[M]\n  launch main {launch}\n"
+    return f"""{opening("cuda:sm_80", SUMS, guard, host, LEDGER)}kernel main {{
   frag x f32[32] dist (lane 32 axis 0 stride 1)
   frag p f32[]
   frag q f32[]
