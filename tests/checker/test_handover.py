@@ -52,14 +52,14 @@ def test_roles_that_go_through_other_steps_are_refused() -> None:
 
 SIZES = ({"M": 1, "N": 40}, {"M": 2, "N": 130}, {"M": 3, "N": 64}, {"M": 2, "N": 192})
 CONDITIONS = {
-    "the other fills more": (some.text("64 * {v} < N", some.WHOLE), "unsafe"),
-    "the other fills fewer": (some.text("64 * {v} + 127 < N", some.WHOLE), "unsafe"),
-    "only one of the two asks": (some.text("0 <= {v}", some.WHOLE), "unsafe"),
-    "told before it is filled": (some.text(one1=[some.fill], one2=[some.reuse], two1=[some.take], two2=[some.free]), "unsafe"),
-    "never given back": (some.text(one2=[some.fill], two1=[some.take]), "unsafe"),
-    "free at first, and only then": (some.text(two0=[some.free], one1=[some.reuse], one2=[some.fill], two1=[some.take]), "unsafe"),
-    "taken before it is there": (some.text(one2=[some.fill, some.reuse], two2=[some.take, some.free]), "unsafe"),
-    "read where nothing was handed over": (some.text(rest=some.READ), "unsafe"),
+    "the other fills more": (some.text("64 * {v} < N", some.WHOLE), "J3", "only one of producer and consumer asks"),
+    "the other fills fewer": (some.text("64 * {v} + 127 < N", some.WHOLE), "J3", "only one of producer and consumer asks"),
+    "only one of the two asks": (some.text("0 <= {v}", some.WHOLE), "J3", "only one of producer and consumer asks"),
+    "told before it is filled": (some.text(one1=[some.fill], one2=[some.reuse], two1=[some.take], two2=[some.free]), "J2", "not stored before"),
+    "never given back": (some.text(one2=[some.fill], two1=[some.take]), "J3", "may arrive at barrier 1 twice"),
+    "free at first, and only then": (some.text(two0=[some.free], one1=[some.reuse], one2=[some.fill], two1=[some.take]), "J3", "beside its steps"),
+    "taken before it is there": (some.text(one2=[some.fill, some.reuse], two2=[some.take, some.free]), "J2", "not stored before"),
+    "read where nothing was handed over": (some.text(rest=some.READ), "J2", "outside its step"),
 }  # fmt: skip
 
 
@@ -80,10 +80,10 @@ def test_free_from_the_start_under_a_condition() -> None:
 
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_other_conditions_and_orders_are_refused(name: str) -> None:
-    made, truth = CONDITIONS[name]
+    made, judgement, reason = CONDITIONS[name]
     verdict = check(parse_machine(made))
-    assert verdict.status != "verified", str(verdict)
-    assert truth_of(parse_machine(made), Drawn("some", made, SIZES))[0] == truth
+    assert (verdict.status, verdict.judgement) == ("rejected", judgement) and reason in verdict.reason, str(verdict)
+    assert truth_of(parse_machine(made), Drawn("some", made, SIZES))[0] == "unsafe"
 
 
 def test_a_condition_on_the_agent_is_no_condition_of_a_step() -> None:

@@ -23,7 +23,7 @@ RIGHT = {
     "a part each": text(),
     "no meeting between tasks": text(meet=""),
     "the other one's place": text("store P[t, 1 - cta.rank] = p by elect", TURNED, load="P[u, 1 - i]"),
-    "both by one": text("store P[t, cta.rank] = p by elect").replace("by elect", "where 0 <= t by elect"),
+    "under a condition that holds": text("store P[t, cta.rank] = p where 0 <= t by elect"),
 }
 WRONG = {
     "one place for both": (text("store P[t, 0] = p by elect"), "J2", "two tasks"),
@@ -52,4 +52,5 @@ def test_wrong_twins(name: str) -> None:
 
 def test_what_a_launch_in_clusters_stores_it_does_not_load() -> None:
     told = text(more="      p = load P[t, cta.rank]\n")
-    assert check(parse_machine(told)).status == "unknown"
+    verdict = check(parse_machine(told))
+    assert (verdict.status, verdict.reason) == ("unknown", "P is written in clusters"), str(verdict)
