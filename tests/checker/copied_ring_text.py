@@ -51,3 +51,16 @@ def ring(slots: int, arrive: str = ALONE, arch: str = "sm_80") -> str:
     """A ring of that many slots."""
     head = opening(f"cuda:{arch}", ROWS, boxes("X") + DISJOINT, HOST.format(bytes=528 * slots))
     return head + KERNEL.format(V=slots, at=512 * slots, after=520 * slots, arrive=arrive)
+
+
+def of_one_warp(text: str) -> str:
+    """The ring whose two roles have a warp each."""
+    for old, new in (
+        ("warp 2 axis 0 stride 1, slot 2 axis 0 stride 2", "slot 4 axis 0 stride 1"),
+        ("threads 64", "threads 32"),
+        ("threads = 128", "threads = 64"),
+        ("threads 128 shared", "threads 64 shared"),
+        ("count 64", "count 32"),
+    ):
+        text = text.replace(old, new)
+    return text

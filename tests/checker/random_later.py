@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.checker.copied_ring_text import ALONE, BOTH, ring
+from tests.checker.copied_ring_text import ALONE, BOTH, of_one_warp, ring
 from tests.checker.meeting_text import MEET, STORES, WAIT, copied, text
 from tests.checker.uneven_text import COUNT, LAST, uneven
 
@@ -30,10 +30,7 @@ def copied_ring_text(draw: Any) -> tuple[str, Sizes]:
     arrive = draw.pick(arrive, "", alone, "        sync cpasync.commit\n" + alone, ALONE + alone)
     made = ring(slots, arrive)
     if warps == 1:
-        lanes = "lane 32 axis 1 stride 1, slot 4 axis 0 stride 1"
-        made = made.replace("lane 32 axis 1 stride 1, warp 2 axis 0 stride 1, slot 2 axis 0 stride 2", lanes)
-        made = made.replace("threads 64", "threads 32").replace("threads = 128", "threads = 64")
-        made = made.replace("threads 128 shared", "threads 64 shared").replace("count 64", "count 32")
+        made = of_one_warp(made)
     made = made.replace("grid max(1, min(MT, 2))", "grid 1")
     take = "        sync mbar.arrive empty{c}\n"
     order = draw.pick("late", "late", "early")

@@ -4,6 +4,7 @@ none does. The whole study is `benchmarks/machine_programs.py`."""
 from __future__ import annotations
 
 import pytest
+from tests.checker import copied_ring_text, meeting_text
 from tests.checker.interleavings import explore
 from tests.checker.machine_study import Finding, study
 from tests.checker.random_machines import SHAPES, Draw, random_machine
@@ -94,3 +95,37 @@ def test_the_oracle_sees_what_the_clocks_of_the_simulator_see(meet: str, wrong: 
     assert replayer is not None
     found = explore(replayer)
     assert found.wrong.split(":")[0] == wrong and bool(run.findings) == bool(wrong)
+
+
+COPIED = copied_ring_text.of_one_warp(copied_ring_text.ring(2))
+BOTH, ALONE = copied_ring_text.BOTH, copied_ring_text.ALONE
+MET = meeting_text.text().replace("over threads", "over persistent")
+COPIES, TWO = {"M": 4, "N": 68}, {"M": 2, "N": 4}
+
+
+@pytest.mark.parametrize(
+    ("told", "extents", "wrong"),
+    [
+        (COPIED, COPIES, ""),
+        (COPIED.replace(ALONE, BOTH), COPIES, ""),
+        (COPIED.replace(ALONE, BOTH.splitlines(keepends=True)[1]), COPIES, "race"),
+        (MET, TWO, ""),
+        (meeting_text.text(middle="").replace("over threads", "over persistent"), TWO, "race"),
+        (meeting_text.text(last="").replace("over threads", "over persistent"), TWO, "race"),
+    ],
+    ids=[
+        "copies arrive",
+        "copies arrive beside threads",
+        "threads arrive alone",
+        "all meet",
+        "not met",
+        "not met last",
+    ],
+)
+def test_the_oracle_sees_copies_that_arrive_and_meetings_of_all(told: str, extents: dict[str, int], wrong: str) -> None:
+    program = parse_machine(told)
+    arrays, scalars = arguments(program.program, extents, 0)
+    run, replayer = record(program, {**arrays, **scalars}, seed=1)
+    assert replayer is not None and bool(run.findings) == bool(wrong)
+    found = explore(replayer)
+    assert found.wrong.split(":")[0] == wrong, found.wrong
