@@ -66,7 +66,8 @@ def test_a_producer_that_is_ahead_too() -> None:
     assert verdict.status == "verified", str(verdict)
     assert truth(told) == "safe"
     apart = told.replace("if j + 1 < NT", "if j + 2 < NT", 1)  # the producer's
-    assert (judge(apart).status, judge(apart).judgement) == ("rejected", "J5") and truth(apart) == "unsafe"
+    verdict = judge(apart)
+    assert (verdict.status, verdict.judgement) == ("rejected", "J5") and truth(apart) == "unsafe"
 
 
 SECOND = """        sync mbar.arrive emptyB{d}
