@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from treadle.algebra.expr import const
 from treadle.checker.judge import check
 from treadle.driver.candidates import families
 from treadle.ir.expand import expand
 from treadle.ir.parser import parse_program
-from treadle.machine.form import Loop, MachineProgram, Sync, Tasks
+from treadle.machine.form import Body, Load, Loop, MachineProgram, Sync, Tasks
 from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
 from treadle.plan.facts import CallFacts, contiguous
@@ -120,3 +123,49 @@ def test_a_pass_that_stores_asks_only_when_its_stores_go_past_the_caches() -> No
     assert not asked(first)
     assert asked(second) == [f"X[m_1 + 16*t_m + 1, 64*n_1{f' + {32 * k}' if k else ''}]" for k in range(2)]
     assert check(far).status == "verified"
+
+
+PRODUCT = """
+program product
+  dim M
+  dim N
+  dim K
+  tensor X: f32[M, K]
+  tensor W: f32[N, K]
+  tensor Y: f32[M, N] out
+  body
+    region R0 parallel (m in M, n in N)
+      %acc: f32[m, n] = full 0.0
+      region R1 reduce (k in K) carry (%acc.1: f32[m, n] = %acc) -> (%acc.2)
+        %0: f32[m, k] = load X[m, k]
+        %1: f32[n, k] = load W[n, k]
+        %acc.3: f32[m, n] = mma %0, %1, %acc.1
+        yield %acc.3
+      store Y[m, n] = %acc.2
+"""
+
+
+def innermost(body: Body) -> Iterator[Loop]:
+    for item in body:
+        if isinstance(item, Loop | Tasks):
+            inside = list(innermost(item.body))
+            yield from inside or ([item] if isinstance(item, Loop) else [])
+
+
+@pytest.mark.parametrize(("m", "n", "tensor"), [(12, 384, "W"), (384, 3, "X")])
+def test_a_block_asks_for_the_lines_of_the_rows_of_the_next_one(m: int, n: int, tensor: str) -> None:
+    """Of the operand whose rows come once: the other one's are read again in every block."""
+    program = expand(parse_program(PRODUCT))
+    facts = contiguous(program, "cpu:avx512", {"M": m, "N": n, "K": 384}, features=frozenset({"avx512f"}))
+    family = next(f for f in families("cpu:avx512") if f.name == "sums in lanes")
+    point = {a.name: a.values[0] for a in family.axes(program, facts)}
+    machine = family.build(program, facts, point, family.guard(program, facts, point))
+    (inner,) = [one for one in innermost(machine.kernels[0].roles[0].body) if asked(one)]
+    load = next(i for i in inner.body if isinstance(i, Load) and i.src.name == tensor)
+    shape = next(f.shape for f in machine.kernels[0].frags if f.name == load.dst)
+    rows = range(shape[0]) if len(shape) > 1 else range(1)
+    first = [str(e.substitute({"$0": const(0), "$1": const(0)})) for e in load.src.index]
+    assert len(asked(inner)) == len(rows)
+    assert all(line.startswith(f"{tensor}[") and line.endswith(f", {first[-1]}]") for line in asked(inner))
+    assert first[0] not in {line.partition("[")[2].partition(",")[0] for line in asked(inner)}
+    assert check(machine).status == "verified"

@@ -3,6 +3,9 @@
 A row that several passes go over comes from memory in the first of them; the others find it in a cache and leave memory
 idle. So a later pass asks for the next row, line by line, into the second cache: nothing is read, nothing changes what
 is computed, and a program without these requests is the same program, slower.
+
+A block of rows of an operand that a register block reads in place is short: what a processor reads ahead by itself ends
+with each row. So a block asks for the rows of the next one, each step for the line that it reads of its own.
 """
 
 from __future__ import annotations
@@ -34,6 +37,54 @@ def read_ahead(machine: MachineProgram) -> MachineProgram:
             for rows in _loops(role.body):
                 _ask(machine, kernel, rows)
     return machine
+
+
+def blocks_ahead(machine: MachineProgram, tensors: frozenset[str]) -> MachineProgram:
+    """The program with requests into the second cache for the next block of what innermost loops read of these tensors.
+
+    (Requests into the first one hold a place there until the line comes: blocks of rows of 1.5 KB that came from memory
+    took 71 us with those, 106 with none, and 55 with these.)
+
+    *Ensures*: only `sync prefetch` statements are added.
+    """
+    for kernel in machine.kernels:
+        for role in kernel.roles:
+            for around, inner in _innermost(role.body, ()):
+                loads = [i for i in inner.body if isinstance(i, Load) and i.src.name in tensors]
+                for load in reversed(loads):
+                    _ask_block(machine, kernel, (around, inner), load)
+    return machine
+
+
+def _innermost(body: Body, around: tuple[Loop, ...]) -> Iterator[tuple[tuple[Loop, ...], Loop]]:
+    """The loops without loops in them, each with those around it, the outermost first."""
+    for item in body:
+        if isinstance(item, If):
+            yield from (*_innermost(item.then, around), *_innermost(item.orelse, around))
+        elif isinstance(item, Tasks):
+            yield from _innermost(item.body, ())
+        elif isinstance(item, Loop):
+            inside = tuple(_innermost(item.body, (*around, item)))
+            yield from inside or ((around, item),)
+
+
+def _ask_block(machine: MachineProgram, kernel: Kernel, nest: tuple[tuple[Loop, ...], Loop], load: Load) -> None:
+    """Puts requests before a load along the last axis for what it reads in the next iteration of the loop over rows."""
+    around, inner = nest
+    *rows, along = load.src.index
+    over = [one for one in around if any(one.var in e.symbols for e in rows)]
+    if not over or inner.var not in along.symbols or any(inner.var in e.symbols for e in rows):
+        return
+    ahead: dict[str, ExprLike] = {over[-1].var: sym(over[-1].var) + over[-1].step}
+    inner.body[:0] = [
+        Sync(
+            kind="prefetch",
+            object=MemRef(load.src.name, tuple(e.substitute(ahead) for e in index)),
+            args=LEVEL,
+            origin=load.origin,
+        )
+        for index in _lines(machine, kernel, load)
+    ]
 
 
 def _loops(body: Body) -> Iterator[Loop]:

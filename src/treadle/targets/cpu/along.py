@@ -27,6 +27,7 @@ from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
 from treadle.plan.grain import Grain, blocks, evenness
 from treadle.plan.pins import Pin
+from treadle.realise.ahead import blocks_ahead
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices, Digit, Pack
 from treadle.rules.derivation import Derivation
@@ -175,6 +176,19 @@ class Along:
             slots[-2] = (way.deep.name, self.rate.lanes)
         level, whole = self.blocking.level(value, way.role), ((way.deep.name, width),)
         return Pack(value.name, level, layout, tuple(slots), way.atom == "fma", whole)
+
+    def ahead(self) -> frozenset[str]:
+        """The tensors that are read in place and whose rows come once, block by block."""
+        found: set[str] = set()
+        for way in self.ways:
+            role, columns = way.role, self.tile[way.role.lane.name]
+            once = role.lane_operand if self.shape.extent(role.lane) > columns else role.row_operand
+            made = self.shape.uses.definition.get(once.name)
+            while isinstance(made, Cast):
+                made = self.shape.uses.definition.get(made.source.name)
+            if once not in way.copied and isinstance(made, Load):
+                found.add(made.tensor.name)
+        return frozenset(found)
 
     # ---- what it takes
 
@@ -355,7 +369,9 @@ class SumsInLanes:
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = self._shape(program, facts)
-        return realise(shape.program, Along(shape, point).choices(), guard, facts.target, shape.uses)
+        along = Along(shape, point)
+        made = realise(shape.program, along.choices(), guard, facts.target, shape.uses)
+        return blocks_ahead(made, along.ahead())
 
 
 @dataclass(frozen=True)
