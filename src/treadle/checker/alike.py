@@ -20,12 +20,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from treadle.algebra.expr import Atom, Constraint, Expr, Fn, ge, lt, sym
+from treadle.algebra.expr import Atom, Constraint, Expr, Fn, lt, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.gpu import BY_WORKGROUPS
-from treadle.checker.steps import kind
+from treadle.checker.steps import kind, lets_of, ranged
 from treadle.checker.verdict import Refused, Unsure
-from treadle.machine.form import Body, Claim, Compute, Control, If, Let, Load, Loop, Role, Stmt, Sync, Tasks, walk
+from treadle.machine.form import Body, Claim, Compute, Control, If, Load, Loop, Role, Stmt, Sync, Tasks, walk
 from treadle.machine.vocabulary import RANK
 
 CLUSTER = "the cluster"
@@ -279,24 +279,3 @@ def values_at(role: Role) -> dict[int, dict[str, Claim]]:
 
     visit(role.body, {})
     return found
-
-
-def lets_of(role: Role) -> dict[str, Expr]:
-    """What a role's names stand for: names are unique in a role, not among roles."""
-    found: dict[str, Expr] = {}
-    for s in walk(role.body):
-        if isinstance(s, Let):
-            found[s.name] = s.expr.substitute(found)
-    return found
-
-
-def ranged(control: Control, lets: Mapping[str, Expr] | None = None) -> list[Constraint]:
-    """What the variables of a task nest or loop are inside it."""
-    if isinstance(control, Tasks):
-        pairs = zip(control.vars, control.counts, strict=True)
-        found = [c for name, count in pairs for c in (ge(sym(name), 0), lt(sym(name), count))]
-    elif isinstance(control, Loop):
-        found = [ge(sym(control.var), control.lo), lt(sym(control.var), control.hi)]
-    else:
-        found = []
-    return [c.substitute(lets) for c in found] if lets else found

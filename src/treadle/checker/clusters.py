@@ -25,7 +25,7 @@ from treadle.algebra.expr import Expr, const, eq, lt, sym
 from treadle.algebra.sets import Facts, is_opaque
 from treadle.checker.gpu import accesses
 from treadle.checker.source import Source
-from treadle.checker.steps import kind
+from treadle.checker.steps import kind, lets_of
 from treadle.checker.verdict import Refused, Unsure
 from treadle.hardware.targets import Target
 from treadle.machine.form import (
@@ -35,7 +35,6 @@ from treadle.machine.form import (
     If,
     Kernel,
     Launch,
-    Let,
     Loop,
     MemRef,
     Role,
@@ -192,10 +191,7 @@ class Clusters:
 
     def _alike(self, role: Role) -> None:
         """Controls around what concerns the whole cluster are the same in all of its workgroups."""
-        lets: dict[str, Expr] = {}
-        for s in walk(role.body):
-            if isinstance(s, Let):
-                lets[s.name] = s.expr.substitute(lets)
+        lets = lets_of(role)
         for s in walk(role.body):
             bounds: Iterable[Expr] = ()
             if isinstance(s, Loop):

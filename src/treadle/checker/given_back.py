@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from treadle.algebra.expr import Constraint, Expr, ge, gt, lt, sym
 from treadle.algebra.sets import Facts
-from treadle.checker.alike import lets_of, ranged
 from treadle.checker.gpu import accesses
 from treadle.checker.pairs import named
-from treadle.checker.steps import Ring, Step, at_barrier, bodies, flat
+from treadle.checker.steps import Ring, Step, at_barrier, bodies, flat, lets_of, ranged
 from treadle.checker.verdict import Refused
 from treadle.machine.form import Body, Control, If, Loop, Role, Sync
 

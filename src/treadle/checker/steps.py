@@ -1,11 +1,11 @@
-"""Steps of rings: where roles move their counters on, and what stands in a step."""
+"""Steps of rings: where roles move their counters on, and what stands in a step; what holds inside controls."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from treadle.algebra.expr import Expr, const, sym
+from treadle.algebra.expr import Constraint, Expr, const, ge, lt, sym
 from treadle.machine.form import (
     Advance,
     Barrier,
@@ -13,6 +13,7 @@ from treadle.machine.form import (
     Control,
     Copy,
     If,
+    Let,
     Loop,
     MemRef,
     Role,
@@ -133,3 +134,24 @@ def flat(body: Body, times: int = 1, everything: bool = False) -> Iterator[tuple
             yield from flat(s.orelse, times, everything)
         elif isinstance(s, Stmt):
             yield s, times
+
+
+def lets_of(role: Role) -> dict[str, Expr]:
+    """What a role's names stand for: names are unique in a role, not among roles."""
+    found: dict[str, Expr] = {}
+    for s in walk(role.body):
+        if isinstance(s, Let):
+            found[s.name] = s.expr.substitute(found)
+    return found
+
+
+def ranged(control: Control, lets: Mapping[str, Expr] | None = None) -> list[Constraint]:
+    """What the variables of a task nest or loop are inside it."""
+    if isinstance(control, Tasks):
+        pairs = zip(control.vars, control.counts, strict=True)
+        found = [c for name, count in pairs for c in (ge(sym(name), 0), lt(sym(name), count))]
+    elif isinstance(control, Loop):
+        found = [ge(sym(control.var), control.lo), lt(sym(control.var), control.hi)]
+    else:
+        found = []
+    return [c.substitute(lets) for c in found] if lets else found

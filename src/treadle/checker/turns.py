@@ -27,9 +27,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from treadle.algebra.expr import Expr, sym
-from treadle.checker.alike import lets_of
 from treadle.checker.gpu import handed
 from treadle.checker.rings import Rings
+from treadle.checker.steps import lets_of
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import Body, Control, If, Kernel, Loop, MachineProgram, Role, Stmt, Sync, Tasks, walk
 
