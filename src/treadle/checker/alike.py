@@ -47,8 +47,11 @@ class Node:
 Tree = tuple[Node, ...]
 
 
-def tree(body: Body, words: Sequence[str], only: set[str]) -> Tree:
-    """The controls of a body around what `words` say of barriers of `only`, and around meetings of the cluster."""
+def tree(body: Body, words: Sequence[str], only: set[str], step: Body | None = None) -> Tree:
+    """The controls of a body around what `words` say of barriers of `only`, and around meetings of the cluster; `step`
+    is one step, whatever is in it."""
+    if body is step:
+        return (Node("step", ((None, {}),)),)
     found: list[Node] = []
     for s in body:
         if kind(s) in words and isinstance(s, Sync) and s.object is not None and s.object.name in only:
@@ -56,13 +59,13 @@ def tree(body: Body, words: Sequence[str], only: set[str]) -> Tree:
         elif isinstance(s, Sync) and s.kind == "cluster.wait":
             found.append(Node(CLUSTER, ((s, {}),)))
         elif isinstance(s, Loop | Tasks):
-            inner = tree(s.body, words, only)
+            inner = tree(s.body, words, only, step)
             if inner:
                 found.append(Node(control=s, inner=inner))
         elif isinstance(s, If):
-            ways = tree(s.then, words, only), tree(s.orelse, words, only)
-            if ways != ((), ()):
-                found.append(Node(control=s, inner=ways[0], orelse=ways[1]))
+            then, orelse = (tree(way, words, only, step) for way in (s.then, s.orelse))
+            if then or orelse:
+                found.append(Node(control=s, inner=then, orelse=orelse))
     return tuple(found)
 
 

@@ -23,13 +23,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from treadle.checker import alike
+from treadle.checker.alike import Alike, tree
 from treadle.checker.gpu import accesses, handed, own_base
 from treadle.checker.handover_rings import BesideRings, Waits, joins_rings
 from treadle.checker.rings import Rings
 from treadle.checker.steps import bodies
 from treadle.checker.verdict import Finding, Refused, Unsure
-from treadle.machine.form import Body, Control, If, Kernel, Load, Loop, Role, Stmt, Store, Sync, Tasks, walk
+from treadle.machine.form import Body, Control, Kernel, Load, Role, Stmt, Store, Sync, walk
 
 Node = tuple[str, int]  # role, position in its step
 AROUND = -1000
@@ -92,7 +92,7 @@ class Handover:
         parts = list(self.parts.values())
         for a, b in zip(parts, parts[1:]):
             self.at = b.body[min(b.uses.values())]
-            alike.Alike(a.role, b.role, self.rings.facts).check(_tree(a, a.role.body), _tree(b, b.role.body))
+            Alike(a.role, b.role, self.rings.facts).check(*(tree(p.role.body, (), set(), p.body) for p in (a, b)))
         self._progress()
         self._beside_rings()
         self._phases()
@@ -375,20 +375,3 @@ def _within(role: Role) -> Iterator[Stmt | Control]:
     """Meetings of the cluster inside the controls of a role."""
     for path, body in bodies(role.body, ()):
         yield from (s for s in body if path and _meets(s))
-
-
-def _tree(part: Part, body: Body) -> alike.Tree:
-    """The controls around a role's step, and meetings of the cluster outside it."""
-    if body is part.body:
-        return (alike.Node("step", ((None, {}),)),)
-    found: list[alike.Node] = []
-    for s in body:
-        if _meets(s):
-            found.append(alike.Node(alike.CLUSTER, ((None, {}),)))
-        elif isinstance(s, If):
-            ways = _tree(part, s.then), _tree(part, s.orelse)
-            found += [alike.Node(control=s, inner=ways[0], orelse=ways[1])] if ways != ((), ()) else []
-        elif isinstance(s, Loop | Tasks):
-            inner = _tree(part, s.body)
-            found += [alike.Node(control=s, inner=inner)] if inner else []
-    return tuple(found)
