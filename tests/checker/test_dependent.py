@@ -72,12 +72,12 @@ def test_it_waits_before_it_reads() -> None:
 
 
 def test_a_wait_inside_the_tasks_is_none() -> None:
-    """A workgroup without tasks would be over before the launch before it."""
+    """A workgroup without tasks would be over before the launch before it, for a launch behind both to see."""
     machine = chained(plain())
     body = [
         replace(s, body=[Sync(kind="grid.wait"), *s.body]) if isinstance(s, Tasks) else s for s in plain_body(machine)
     ]
-    assert check(second(machine, body)).status == "rejected"
+    assert check(second(machine, body)).status == "unknown"
 
 
 def plain_body(machine: MachineProgram) -> Body:

@@ -19,11 +19,12 @@ read or write another workgroup's memory themselves: `peers`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from itertools import permutations
 
-from treadle.algebra.expr import Expr, const, eq, lt, sym
+from treadle.algebra.expr import Constraint, Expr, const, eq, lt, sym
 from treadle.algebra.sets import Facts, is_opaque
 from treadle.checker.gpu import accesses
+from treadle.checker.pairs import executed
 from treadle.checker.source import Source
 from treadle.checker.steps import kind, lets_of
 from treadle.checker.verdict import Refused, Unsure
@@ -163,31 +164,65 @@ class Clusters:
         here = next((s for s in mine if all(r.index[0] == sym(RANK) for r, _ in reached(s) if r.name in names)), None)
         return init or here or next(iter(mine), None)
 
-    def _ways(self, role: Role, s: Loop | Tasks | If, told: list[Expr]) -> dict[str, int] | None:
-        """A case in which two workgroups of the cluster go different ways, where only the sizes tell it."""
-        controls = [x for x in walk(role.body) if isinstance(x, Loop | Tasks)]
-        local = {role.index, *role.counters}
-        local |= {v for x in controls for v in ((x.var,) if isinstance(x, Loop) else x.vars)}
+    def _ways(self, role: Role, s: Loop | Tasks | If) -> dict[str, int] | None:
+        """A case in which two workgroups of the cluster go different ways, and one of them alone comes to what reaches
+        all of them, or comes there more often."""
         if not isinstance(s, Loop | If) or getattr(s, "cond", None) or getattr(s, "last", None):
             return None
-        bounds = told[:2] if isinstance(s, Loop) else told
-        if any(e.functions or e.symbols & local for e in bounds):
+        if isinstance(s, If) and any(self._concerns(x) for x in walk(s.orelse)):
             return None
-        ways = [[e.substitute({RANK: const(rank)}) for e in bounds] for rank in range(self.size)]
-        for rank, way in enumerate(ways[1:], 1):
-            if isinstance(s, Loop):
-                runs, same = self.facts.also(lt(way[0], way[1])), [eq(a, b) for a, b in zip(ways[0], way)]
-            else:
-                first = [replace(c, expr=e) for c, e in zip(s.conds, ways[0])]
-                other = [replace(c, expr=e) for c, e in zip(s.conds, way)]
-                runs, same = self.facts.also(*first), other
-                if runs.contradictory:
-                    runs, same = self.facts.also(*other), first
-            for fact in same:
-                case = None if runs.contradictory or runs.implies(fact) else runs.against(fact)
-                if case is not None and not is_opaque(case):
-                    return {**case, RANK: rank}
+        lets, local = lets_of(role), self._local(role)
+        bounds = [e.substitute(lets) for e in ((s.lo, s.hi) if isinstance(s, Loop) else (c.expr for c in s.conds))]
+        if any(e.symbols & local for e in bounds) or self._elsewhere(role, s):
+            return None
+        body = s.body if isinstance(s, Loop) else s.then
+        for common in (x for x in (body if isinstance(s, Loop) else walk(body)) if _for_all(x)):
+            for rank, other in permutations(range(self.size), 2):
+                here = executed(role, common, {RANK: const(rank)})
+                if here is None:
+                    continue
+                known = self.facts.also(*here)
+                if isinstance(s, If):
+                    tried = [(known, c.substitute(lets).substitute({RANK: const(other)})) for c in s.conds]
+                else:
+                    tried = self._as_often(role, s, known, rank, other)
+                for facts, fact in tried:
+                    case = None if fact.expr.functions or "cta" in fact.expr.symbols else facts.against(fact)
+                    if case is not None and not is_opaque(case):
+                        return {**case, RANK: rank}
         return None
+
+    def _local(self, role: Role) -> set[str | None]:
+        """What has another value in another agent or iteration."""
+        controls = [x for x in walk(role.body) if isinstance(x, Loop | Tasks)]
+        inside = {v for x in controls for v in ((x.var,) if isinstance(x, Loop) else x.vars)}
+        return {role.index, *role.counters, *inside}
+
+    def _elsewhere(self, role: Role, s: Loop | If) -> bool:
+        """Whether what reaches all workgroups also stands in other controls that tell them apart: another workgroup may
+        come to it there instead."""
+        inside = {id(x) for x in walk([s])}
+        others = (x for x in walk(role.body) if isinstance(x, Loop | Tasks | If) and id(x) not in inside)
+        lets = lets_of(role)
+        for x in others:
+            common = any(_for_all(y) and id(y) not in inside for y in walk([x]))
+            told = [] if not isinstance(x, If) else [c.expr for c in x.conds]
+            told += [x.lo, x.hi, x.step] if isinstance(x, Loop) else []
+            told += x.counts if isinstance(x, Tasks) else []
+            apart = any({RANK, "cta"} & e.substitute(lets).symbols or e.functions for e in told)
+            if common and (apart or getattr(x, "cond", None)):
+                return True
+        return False
+
+    def _as_often(self, role: Role, loop: Loop, known: Facts, rank: int, other: int) -> list[tuple[Facts, Constraint]]:
+        """What is so if one workgroup goes through a loop that it comes to as often as another one, all in all."""
+        lo, hi = (e.substitute(lets_of(role)) for e in (loop.lo, loop.hi))
+        if not loop.step.constant:
+            return []
+        mine, yours = ([e.substitute({RANK: const(n)}) for e in (lo, hi)] for n in (rank, other))
+        some = lt(yours[0], yours[1])
+        trips = ((b - a + (loop.step - 1)) // loop.step for a, b in (mine, yours))
+        return [(known, some), (known.also(some), eq(*trips))]
 
     def _alike(self, role: Role) -> None:
         """Controls around what concerns the whole cluster are the same in all of its workgroups."""
@@ -208,7 +243,7 @@ class Clusters:
             told = [e.substitute(lets) for e in bounds]
             if any(RANK in e.symbols or "cta" in e.symbols or e.functions for e in told) or getattr(s, "cond", None):
                 concerned = next(x for x in walk([s]) if isinstance(x, Stmt) and self._concerns(x))
-                reason, case = "what concerns the cluster hangs on one workgroup", self._ways(role, s, told)
+                reason, case = "what concerns the cluster hangs on one workgroup", self._ways(role, s)
                 if case is not None:
                     raise Refused("J5", reason, case, partner=concerned)
                 raise Unsure("J5", reason, missing="controls that are the same in all", partner=concerned)
@@ -220,6 +255,13 @@ class Clusters:
         if isinstance(s, Copy):
             return s.signal is not None
         return isinstance(s, Stmt) and any(ref.name in self.far or ref.rank is not None for ref, _ in reached(s))
+
+
+def _for_all(s: object) -> bool:
+    """Whether all workgroups of the cluster have to do with a statement, wherever it is executed."""
+    if isinstance(s, Sync):
+        return s.kind in FAREWELL or (s.object is not None and s.object.rank == "all")
+    return isinstance(s, Copy) and bool(s.multicast)
 
 
 def neighbours(body: Body) -> Iterable[tuple[object, object, object]]:

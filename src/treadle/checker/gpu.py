@@ -3,12 +3,12 @@ J5), and which of its parts an agent keeps to (J2). What its threads do to share
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from treadle.algebra.expr import Atom, Expr, Floor, Fn, Max, Min, Sym, const, ge, of, sym
 from treadle.algebra.sets import Facts
-from treadle.checker.meetings import meets_within
-from treadle.checker.pairs import conflict, named
+from treadle.checker.meetings import check_unmet, meets_within
+from treadle.checker.pairs import named
 from treadle.checker.registers import check_registers
 from treadle.checker.threads import expressions
 from treadle.checker.verdict import Finding, Refused, Unsure, require
@@ -65,7 +65,7 @@ def check_kernel(program: MachineProgram, kernel: Kernel, launch: Launch, target
                 grid = launch.grid.substitute(program.host.lets)
                 if not facts.equal(grid, total):
                     raise Refused("J7", f"a grid of {grid} for {total} tasks, one each", facts.sample() or {})
-        _role(kernel, role, launch, target)
+        _role(kernel, role, launch, target, facts, program.host.lets)
         _grains(role)
 
 
@@ -126,14 +126,14 @@ def _never(facts: Facts, a: Sym) -> bool:
     return Facts(c.substitute({a.name: const(0)}) for c in told).contradictory
 
 
-def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
+def _role(kernel: Kernel, role: Role, launch: Launch, target: Target, facts: Facts, lets: Mapping[str, Expr]) -> None:
     tasks = [s for s in role.body if isinstance(s, Tasks)]
     nested = [s for s in walk(role.body) if isinstance(s, Tasks)]
     if launch.cooperative and meets_within(kernel):
         tasks = nested  # apart in time (`meetings`)
     elif len(nested) != len(tasks) or len(tasks) > 1:
         reason = f"{kernel.name}: several task nests in one launch are not ordered"
-        _nests(kernel, tasks, reason)
+        check_unmet(kernel, role, launch, tasks, facts, lets, reason)
         raise Unsure("J2", reason, missing="one launch each")
     if not tasks:
         if launch.grid.constant != 1 or launch.threads != 1:
@@ -176,17 +176,6 @@ def _role(kernel: Kernel, role: Role, launch: Launch, target: Target) -> None:
             raise Unsure("J2", f"{b.name} is shared by the tasks of a workgroup", missing="a rule for several agents")
         if b.place == "local" and not thread_agents:
             raise Unsure("J4", f"{b.name} is local to an agent of several threads", missing="shared memory for it")
-
-
-def _nests(kernel: Kernel, tasks: list[Tasks], reason: str) -> None:
-    """*Errors*: refused where a nest of tasks stores what another one touches, and they are dealt differently: some
-    workgroup comes to it before another one has stored."""
-    own = frozenset(b.name for b in (*kernel.buffers, *kernel.barriers))
-    for i, first in enumerate(tasks):
-        for second in tasks[i + 1 :]:
-            pair = conflict(second.body, [first.body], own)
-            if pair is not None and (first.over, list(first.counts)) != (second.over, list(second.counts)):
-                raise Refused("J2", reason, {}, at=pair[0][0], partner=pair[1][0])
 
 
 def _outside(role: Role) -> None:

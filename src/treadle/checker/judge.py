@@ -254,13 +254,16 @@ class Judge:
     def _launches(self, target: Target) -> None:
         """Dependent launches wait; those whose workgroups count or meet are taken apart."""
         kernels = {k.name: k for k in self.program.kernels}
-        phases, dependent = Phases(self.program, self.facts), Dependent(target)
+        phases = Phases(self.program, self.facts)
+        dependent = Dependent(target, self.facts, self.program.host.lets)
         counters = Counters(self.program, self.source, self.facts)
         try:
-            for at, launch in enumerate(self.program.host.launches):
-                if launch.kernel in kernels:
-                    before = [kernels[x.kernel] for x in self.program.host.launches[:at] if x.kernel in kernels]
-                    dependent.check(launch, kernels[launch.kernel], before)
+            before: Kernel | None = None
+            for launch in self.program.host.launches:
+                kernel = kernels.get(launch.kernel)
+                if kernel is not None:
+                    dependent.check(launch, kernel, before)
+                before = kernel
             if target.kind == "cuda":
                 self.program = phases.program = counters.unfolded()
                 self.whole = Counters(self.whole, self.source, self.facts).unfolded()

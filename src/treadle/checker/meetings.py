@@ -12,11 +12,13 @@ are undefined at the start of a task, as ever. Nothing is on its way when all me
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from treadle.algebra.expr import Expr, const, eq
+from treadle.algebra.expr import Expr, const, eq, ge, lt, sym
 from treadle.algebra.sets import Facts, is_opaque
-from treadle.checker.pairs import conflict
+from treadle.checker.pairs import Reach, conflict, conflicts, meeting, reach
+from treadle.checker.steps import lets_of
 from treadle.checker.verdict import Refused, Unsure
 from treadle.machine.form import (
     Body,
@@ -142,3 +144,61 @@ class Meetings:
             if isinstance(s, Tasks):
                 self.at = s
                 raise Unsure("J2", "tasks inside tasks", missing="one nest")
+
+
+def check_unmet(
+    kernel: Kernel, role: Role, launch: Launch, tasks: list[Tasks], facts: Facts, lets: Mapping[str, Expr], reason: str
+) -> None:
+    """Nests of one launch between which workgroups do not meet.
+
+    *Errors*: refused where tasks of two of them, of different workgroups, touch one element that one of them stores to.
+    """
+    own = frozenset(b.name for b in (*kernel.buffers, *kernel.barriers))
+    every = (s for other in kernel.roles for s in walk(other.body) if isinstance(s, Sync))
+    ordered = any(meets(s) or s.kind.startswith("counter.") for s in every)
+    if launch.cluster > 1 or ordered:
+        return
+    for i, first in enumerate(tasks):
+        for second in tasks[i + 1 :]:
+            for mine, yours in conflicts(second.body, [first.body], own):
+                one, other = (reach(kernel, role, touch, lets) for touch in (mine, yours))
+                if one is not None and other is not None:
+                    case = _apart(role, launch, (second, first), (one, other), facts, lets)
+                    if case is not None:
+                        raise Refused("J2", reason, case, at=mine[0], partner=yours[0])
+
+
+def _apart(
+    role: Role,
+    launch: Launch,
+    tasks: tuple[Tasks, Tasks],
+    reached: tuple[Reach, Reach],
+    facts: Facts,
+    lets: Mapping[str, Expr],
+) -> dict[str, int] | None:
+    """A case in which accesses of two tasks touch one element, and one workgroup has the one, another the other."""
+    each = {"threads": role.agents * role.threads, "warps": role.agents, "persistent": 1}
+    if any(t.over not in each or t.raster != ("row",) for t in tasks):
+        return None
+    mine, yours = reached[0], reached[1].renamed()
+    where, grid = meeting(mine, yours), launch.grid.substitute(lets)
+    places: list[Expr] = []
+    for nest, names in zip(tasks, ({}, reached[1].names), strict=True):
+        number = const(0)
+        for v, count in zip(nest.vars, nest.counts, strict=True):
+            number = number * count.substitute(lets_of(role)).substitute(lets) + sym(v)
+        places.append(number.substitute(names) // each[nest.over] % grid)
+    sizes = {s for e in (*places, *(c.expr for c in where)) for s in e.symbols} - mine.own - yours.own
+    for least in (2, 2 * max(each.values())):  # of sizes, for tasks of several workgroups
+        case = facts.also(*where).sample(*(ge(sym(s), least) for s in sizes))
+        if case is None or is_opaque(case):
+            continue
+        env = {s: const(case[s]) for s in sizes}
+        if (grid.substitute(env).constant or 0) < 2:
+            continue
+        here, (one, other) = Facts(c.substitute(env) for c in where), (e.substitute(env) for e in places)
+        for apart in (lt(one, other), lt(other, one)):
+            found = here.sample(apart)
+            if found is not None and not is_opaque(found):
+                return {**{s: case[s] for s in sizes}, **found}
+    return None

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from treadle.algebra.expr import Expr, ge, sym
+from treadle.algebra.expr import Expr, eq, ge, sym
 from treadle.algebra.sets import Facts
 from treadle.checker.alike import Alike, tree
 from treadle.checker.clusters import everyone
@@ -286,7 +286,7 @@ class Rings:
         want = (number // slots + ahead) % 2
         counting = self.facts.also(*(ge(sym(n), 0) for n in number.symbols))
         if not counting.equal(have, want):
-            case = counting.sample()
+            case = counting.against(eq(have, want))
             name = "" if s.object is None else f" of {s.object.name}"
             raise Refused("J3", f"waits for the phase {have}{name}, its turn has {want}", case or {}, partner=partner)
 
