@@ -3,8 +3,11 @@ named barriers, and names that two roles give to different things."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.checker import ahead_text, random_handovers
+from tests.checker.lengths_text import LENGTHS
 from tests.checker.machine_study import truth_of
 from tests.checker.random_machines import Drawn
 from tests.checker.text_parts import ROWS_ADDED, opening
@@ -141,72 +144,16 @@ WRONG = {
 }
 
 
-LENGTHS = """tdm 1
-target cuda:sm_80
-program {
-  program rows
-    dim M
-    tensor L: i32[M]
-    tensor Y: i32[M] out
-    body
-      region R0 parallel (m in M)
-        %l: i32[m] = load L[m]
-        %y: i32[m] = abs %l
-        store Y[m] = %y
-}
-guard {
-  M % 2 == 0
-  disjoint(L, Y)
-  injective(Y)
-}
-host {
-  let MT = M // 2
-  launch main grid max(1, min(MT, 2)) threads 96 shared 256
-}
-kernel main {
-  buffer S i32[32] shared align 16 @ 0
-  frag n i32[]
-  frag k i32[]
-  frag x i32[32] dist (lane 32 axis 0 stride 1)
-  frag z i32[32] dist (lane 32 axis 0 stride 1)
-  frag v i32[]
-  frag y i32[]
-  role one agents 1 threads 32 index w {
-    tasks (t < MT) over persistent enters R0(m = 2 * t .. 2 * t + 2) {
-      let q = ONE
-      n = load L[q] ; %l[q]
-      loop j = 0 .. n() step 1 {
-        x = copy 0
-        version S
-        store S[$0] = x
-        sync barrier.arrive (id = 1, threads = 96)
-        sync barrier.sync (id = 2, threads = 96)
-      }
-    }
-  }
-  role two agents 2 threads 32 index w {
-    tasks (u < MT) over persistent enters R0(m = 2 * u .. 2 * u + 2) {
-      let q = TWO
-      k = load L[q] ; %l[q]
-      loop i = 0 .. k() step 1 {
-        sync barrier.sync (id = 1, threads = 96)
-        z = load S[$0]
-        sync barrier.arrive (id = 2, threads = 96)
-      }
-      v = load L[2 * u + w] ; %l[2 * u + w]
-      y = abs v ; %y[2 * u + w]
-      store Y[2 * u + w] = y by elect ; store 0 [2 * u + w]
-    }
-  }
-}
-"""
 LOOPS = (("2 * t", "2 * u", "verified"), ("2 * t", "2 * u + 1", "rejected"), ("2 * t + w", "2 * u + w", "unknown"))
 
 
 @pytest.mark.parametrize(("one", "two", "status"), LOOPS)
-def test_loops_that_loaded_numbers_bound(one: str, two: str, status: str) -> None:
-    """Of elements that names of one role, or the numbers of its agents, tell."""
-    text = LENGTHS.replace("ONE", one).replace("TWO", two)
+@pytest.mark.parametrize(("mine", "theirs"), [("w", "w"), ("u", "t")])
+def test_loops_that_loaded_numbers_bound(one: str, two: str, status: str, mine: str, theirs: str) -> None:
+    """Of elements that names of one role, or the numbers of its agents, tell: whatever the other role calls so."""
+    head, first, second = LENGTHS.replace("ONE", one).replace("TWO", two).split("  role ")
+    first, second = (re.sub(r"\bw\b", name, role) for name, role in ((mine, first), (theirs, second)))
+    text = "  role ".join((head, first, second))
     verdict = check(parse_machine(text))
     assert verdict.status == status and verdict.judgement in (None, "J3", "J5"), str(verdict)
     truth = truth_of(parse_machine(text), Drawn("lengths", text, ({"M": 2}, {"M": 4})))[0]

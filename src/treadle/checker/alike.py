@@ -197,10 +197,11 @@ class Alike:
         if len(a.enters) != len(b.enters) or [e.region for e in a.enters] != [e.region for e in b.enters]:
             raise Refused("J3", "producer and consumer enter different regions", {}, partner=a)
         for x, y in pairs:
-            x, y = self._value(x.substitute(self.lets[0]), a, env), self._value(y.substitute(self.lets[1]), b, {})
+            x, y = self._value(x, a, 0, env), self._value(y, b, 1, {})
             if x.functions or y.functions:
                 raise Unsure("J3", f"the controls of two roles hang on {x}", missing="the same value in both")
-            self._for_all(x, y)
+            self._for_all(0, x)
+            self._for_all(1, y)
             if not self.facts.equal(x.substitute(env), y):
                 raise Refused("J3", f"producer and consumer differ: {x} against {y}", {}, partner=a)
         return env
@@ -211,12 +212,12 @@ class Alike:
             raise Refused("J3", "producer and consumer go through different controls", {}, partner=a)
         if any(s.cond is not None or s.last is not None or s.enters for s in (a, b)):
             raise Unsure("J3", "a ring is used under a condition on a fragment", missing="a condition on sizes")
-        mine = [c.substitute(self.lets[0]).substitute(names) for c in a.conds]
-        theirs = [c.substitute(self.lets[1]) for c in b.conds]
-        for c in (*mine, *theirs):
+        mine, theirs = ([c.substitute(self.lets[side]) for c in s.conds] for side, s in enumerate((a, b)))
+        for side, c in ((side, c) for side, conds in enumerate((mine, theirs)) for c in conds):
             if c.expr.functions:
                 raise Unsure("J3", f"a ring is used where {c}", missing="a condition on sizes")
-            self._for_all(c.expr)
+            self._for_all(side, c.expr)
+        mine = [c.substitute(names) for c in mine]
         for have, want in ((mine, theirs), (theirs, mine)):
             here = known.also(*have)
             wrong = next((c for c in want if not here.implies(c)), None)
@@ -225,25 +226,26 @@ class Alike:
                 raise Refused("J3", reason, here.against(wrong) or {}, partner=a)
         return known.also(*theirs)
 
-    def _for_all(self, *told: Expr) -> None:
-        """*Errors*: unsure, J5, if an expression hangs on the number of an agent or workgroup."""
-        names = {self.first.index, self.second.index, RANK} - {None}
+    def _for_all(self, side: int, *told: Expr) -> None:
+        """*Errors*: unsure, J5, if an expression of a role hangs on the number of its agent or workgroup."""
+        names = {(self.first, self.second)[side].index, RANK} - {None}
         for e in told:
             if e.symbols & names:
                 raise Unsure("J5", f"the steps of a ring hang on {e}", missing="the same controls in all agents")
 
-    def _value(self, e: Expr, control: object, env: dict[str, Expr]) -> Expr:
-        """An expression of a control, each fragment in it by the value of the program that it holds there: of one
-        instance, the one in which both roles are, there is one such value."""
+    def _value(self, e: Expr, control: object, side: int, env: dict[str, Expr]) -> Expr:
+        """An expression of a role's control, each fragment in it by the value of the program that it holds there: of
+        one instance, the one in which both roles are, there is one such value."""
         known = self.told.get(id(control), {})
 
         def change(atom: Atom) -> Expr | None:
             claim = known.get(atom.name) if isinstance(atom, Fn) and not atom.args else None
             if claim is None:
                 return None
-            self._for_all(*claim.coords)  # of what tells the agents apart each has another element
+            self._for_all(side, *claim.coords)  # of what tells the agents apart each has another element
             return sym(f"{claim.value}{[str(c.substitute(env)) for c in claim.coords]}")
 
+        e = e.substitute(self.lets[side])
         return e.rewrite(change) if e.functions else e
 
 
