@@ -31,6 +31,7 @@ from tests.checker.random_members import (
     peers_text,
     sent_text,
 )
+from tests.checker.random_names import OF_ROLES, lengths_text, named
 from tests.checker.room_text import room_text
 from tests.checker.send_ring_text import sent_ring_text
 from tests.checker.text_parts import DISJOINT, ROWS, ROWS_ADDED, SUMS, boxes, opening
@@ -93,6 +94,15 @@ def random_machine(seed: int, only: tuple[str, ...] = ()) -> Drawn:
         "uneven",
         "cleared",
         "sent",
+        "named",
+        "named",
+        "lengths",
+        "ahead",
+        "handover some",
+        "room",
+        "handover cluster",
+        "passed",
+        "sent ring",
     )
     kind = chooser.choice(only or kinds)
     draw = Draw(seed, chooser.choice((0.8, 0.9, 0.95, 1.0)))
@@ -696,7 +706,16 @@ def members(text: Callable[[Any], tuple[str, tuple[dict[str, int], ...]]], kind:
     return lambda draw: Drawn(kind, *text(draw))
 
 
-SHAPES = {
+def renamed(draw: Draw) -> Drawn:
+    """Another shape, in which names stand for several things (`random_names`)."""
+    kind = draw.random.choice(OF_ROLES)
+    drawn = SHAPES[kind](draw)
+    return Drawn("named", named(draw, kind, drawn.text), drawn.sizes)
+
+
+SHAPES: dict[str, Callable[[Draw], Drawn]] = {
+    "named": renamed,
+    "lengths": members(lengths_text, "lengths"),
     "copied ring": members(copied_ring_text, "copied ring"),
     "meetings": members(meetings_text, "meetings"),
     "uneven": members(uneven_text, "uneven"),
