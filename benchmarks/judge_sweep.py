@@ -179,6 +179,13 @@ def summary(rows: dict[str, Row], cases: int) -> dict[str, Any]:
     }
 
 
+def keep(file: Path, table: dict[str, Any]) -> None:
+    """Writes what is known, whole even if the run is broken off here."""
+    beside = file.with_suffix(".new")
+    beside.write_text(json.dumps(table, indent=1) + "\n")
+    beside.replace(file)
+
+
 def main(argv: list[str]) -> int:
     """Prints what is not verified, and the table; writes everything to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -213,10 +220,12 @@ def main(argv: list[str]) -> int:
                 for answer in row["not verified"][len(rows.get(name, FRESH)["not verified"]) :]:
                     print(f"{name}: {answer}", flush=True)
                 rows[name] = row
+                table[target] = {"summary": summary(rows, options.cases), "kernels": rows}
+                keep(options.out, table)
         table[target] = {"summary": summary(rows, options.cases), "kernels": rows}
         wrong += table[target]["summary"]["not verified"]
         print(target, json.dumps(table[target]["summary"]), flush=True)
-        options.out.write_text(json.dumps(table, indent=1) + "\n")
+        keep(options.out, table)
         if time.monotonic() > end:
             break
     return min(1, wrong)

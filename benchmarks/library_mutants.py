@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from judge_sweep import captured, kernels
+from judge_sweep import captured, keep, kernels
 
 from treadle.base.errors import LimitError, TreadleError
 from treadle.checker import check
@@ -286,12 +286,13 @@ def main(argv: list[str]) -> int:
             parser.error(f"{options.out} is of another study: {known['about']}")
         rows = known["parts"]
     names = [n for n, _ in kernels() if not options.only or n in options.only or n.split(".")[0] in options.only]
+    left = 0
     with multiprocessing.get_context("fork").Pool(options.jobs, maxtasksperchild=20) as pool:
         tasks = parts_to_do(pool, names, options, {(r["text"], r["target"], r["part"]) for r in rows})
-        left = examined(pool, tasks, options.jobs, end, rows)
+        for left in examined(pool, tasks, options.jobs, end, rows):
+            keep(options.out, {"about": about, "left": left, "summary": summary(rows), "parts": rows})
         pool.terminate()
     table = summary(rows)
-    options.out.write_text(json.dumps({"about": about, "left": left, "summary": table, "parts": rows}, indent=1) + "\n")
     print(json.dumps(table, indent=1))
     print(f"{left} parts left")
     return int(any(r["holes"] for r in rows))
@@ -318,10 +319,14 @@ def parts_to_do(
     return tasks
 
 
-def examined(pool: Pool, tasks: list[tuple[Any, ...]], jobs: int, end: float, rows: list[dict[str, Any]]) -> int:
-    """Adds a row for each part, one at a time for each process, and says how many are left when the time is over."""
+def examined(
+    pool: Pool, tasks: list[tuple[Any, ...]], jobs: int, end: float, rows: list[dict[str, Any]]
+) -> Iterator[int]:
+    """Adds a row for each part, one at a time for each process; says how many are left, every ten seconds and when the
+    time is over."""
     waiting = iter(tasks)
     running = []
+    before, said = len(rows), time.monotonic()
     while True:
         while len(running) < jobs and time.monotonic() < end and (task := next(waiting, None)) is not None:
             running.append(pool.apply_async(examine, (task,)))
@@ -336,8 +341,11 @@ def examined(pool: Pool, tasks: list[tuple[Any, ...]], jobs: int, end: float, ro
                 print(f"HOLE {row['text']} on {row['target']}: {hole}", flush=True)
         if time.monotonic() > end + 60:
             break
+        if time.monotonic() > said + 10:
+            yield len(tasks) - (len(rows) - before)
+            said = time.monotonic()
         time.sleep(0.02)
-    return sum(1 for _ in waiting) + len(running)
+    yield len(tasks) - (len(rows) - before)
 
 
 if __name__ == "__main__":
