@@ -1,9 +1,9 @@
 """Points of chained contractions beside one another: consumers, turns, orders of uneven tasks, tiles on their way.
 
-`python benchmarks/device/chains.py OUT.json [PART ...]` with TREADLE_CACHE=off; parts are causal, full, long, exact,
-small (none: all). *Method*: kernels are called as a user does, their axes limited to a point, and compared with the
-peer (cuDNN, cuBLAS) or exactly; times by events, interleaved, the L2 overwritten before each sample, random data,
-medians, raw samples kept.
+`python benchmarks/device/chains.py OUT.json [PART ...]` with TREADLE_CACHE=off; parts are causal, full, long, ends,
+exact, small (none: all). `ends`: the same rows with fewer and fewer keys: what a task takes beside its iterations.
+*Method*: kernels are called as a user does, their axes limited to a point, and compared with the peer (cuDNN, cuBLAS)
+or exactly; times by events, interleaved, the L2 overwritten before each sample, random data, medians, raw samples kept.
 """
 
 from __future__ import annotations
@@ -30,13 +30,30 @@ Rows = list[dict[str, Any]]
 Points = list[dict[str, Any]]
 BF = torch.bfloat16
 THREE = {"consumers": 3, "step": 128, "turns": False, "held": 2}
+TURNS = {"consumers": 2, "step": 128, "turns": True}
+PAIR = {"consumers": 1, "step": 128, "turns": False, "resident": 2}
 UNEVEN: Points = [
     {},
-    *({**THREE, "raster": f"heavy first{which}"} for which in ("", " 16", " all")),
-    {"consumers": 2, "turns": True, "step": 128, "held": 1},
-    {"consumers": 2, "turns": True, "step": 128, "held": 1, "ahead": True},
-    {"consumers": 2, "turns": True, "step": 128, "versions": 3, "held": 1, "ahead": True},
+    {**THREE, "raster": "heavy first all"},
+    {**THREE, "raster": "drawn 16"},
+    {**THREE, "raster": "drawn 16", "staged": False},
+    {**THREE, "raster": "drawn 16", "step": 64},
+    {**THREE, "raster": "drawn 16", "step": 64, "ahead": True},
+    {**TURNS, "raster": "heavy first all", "held": 1},
+    {**TURNS, "raster": "heavy first all", "held": 2},
+    {**TURNS, "raster": "heavy first all", "held": 2, "ahead": True},
+    {**TURNS, "raster": "drawn 8", "held": 2},
+    {**TURNS, "raster": "drawn 16", "held": 2},
+    {**TURNS, "raster": "drawn 8", "held": 2, "ahead": True},
+    {**TURNS, "raster": "drawn 8", "held": 2, "ahead": True, "versions": 3},
+    {**TURNS, "raster": "drawn 8", "held": 2, "staged": False},
+    {**TURNS, "raster": "drawn 8", "held": 2, "turns": False},
+    {**TURNS, "raster": "drawn 8", "held": 2, "turns": False, "ahead": True},
+    {**PAIR, "raster": "drawn 8"},
+    {**PAIR, "raster": "drawn 8", "held": 2},
+    {**PAIR, "raster": "drawn 8", "ahead": True},
 ]
+"""Points for tasks that take longer and longer: whether a point is drawn, takes turns, is a step ahead, and so on."""
 
 
 class Limited:
@@ -67,9 +84,12 @@ def timed(rows: Rows, case: str, calls: dict[str, Callable[[], Any]], about: dic
         print(case, name, round(us, 1), round(ratio, 3), flush=True)
 
 
-def chain(rows: Rows, shape: tuple[int, int, int, int], causal: bool, points: Points, rounds: int = 16) -> None:
-    """Attention forward at points of `streams`."""
-    q = [torch.randn(shape, device=DEVICE).to(BF) for _ in range(3)]
+def chain(
+    rows: Rows, shape: tuple[int, int, int, int], causal: bool, points: Points, rounds: int = 16, keys: int = 0
+) -> None:
+    """Attention forward at points of `streams`; with another number of keys than rows, if one is given."""
+    b, h, s, d = shape
+    q = [torch.randn((b, h, n, d), device=DEVICE).to(BF) for n in (s, keys or s, keys or s)]
     sdpa = torch.nn.functional.scaled_dot_product_attention
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
         want = sdpa(*q, is_causal=causal).double()
@@ -84,8 +104,8 @@ def chain(rows: Rows, shape: tuple[int, int, int, int], causal: bool, points: Po
                 calls[name] = kernel.bind(*q, y, causal=causal)
             about[name]["off"] = float((y.double() - want).norm() / want.norm())
             print(name, about[name]["plan"], about[name]["off"], flush=True)
-        b, h, s, d = shape
-        timed(rows, f"attention{'-causal' if causal else ''}/bf16/b{b}-h{h}-s{s}-d{d}", calls, about, rounds)
+        case = f"attention{'-causal' if causal else ''}/bf16/b{b}-h{h}-s{s}{f'-k{keys}' if keys else ''}-d{d}"
+        timed(rows, case, calls, about, rounds)
 
 
 def product(rows: Rows, family: Any, size: int, dtype: torch.dtype, points: Points, rounds: int) -> None:
@@ -109,16 +129,24 @@ def product(rows: Rows, family: Any, size: int, dtype: torch.dtype, points: Poin
 
 def causal(rows: Rows) -> None:
     chain(rows, (4, 16, 4096, 64), True, UNEVEN)
-    chain(rows, (4, 16, 4096, 128), True, [{}, {"held": 2}, {"ahead": True}, {"ahead": True, "held": 2}])
+    wide: Points = [{}, {"held": 2}, {"ahead": True}, {"ahead": True, "versions": 3}, {"ahead": True, "held": 2}]
+    wide += [{"ahead": True, "raster": f"drawn{which}"} for which in ("", " 8", " 16")]
+    chain(rows, (4, 16, 4096, 128), True, wide)
 
 
 def full(rows: Rows) -> None:
-    chain(rows, (4, 16, 4096, 64), False, [{}, {**THREE, "held": 1}, {**THREE, "ahead": True}])
-    chain(rows, (4, 16, 4096, 128), False, [{}, {"held": 2}, {"ahead": True}])
+    chain(rows, (4, 16, 4096, 64), False, [{}, {**THREE, "held": 1}, {**TURNS, "held": 2}, {**TURNS, "ahead": True}])
+    chain(rows, (4, 16, 4096, 128), False, [{}, {"held": 2}, {"ahead": True}, {"ahead": True, "versions": 3}])
 
 
 def long(rows: Rows) -> None:
-    chain(rows, (1, 16, 16384, 64), True, UNEVEN, 8)
+    few = [UNEVEN[i] for i in (0, 2, 8, 9, 11)]
+    chain(rows, (1, 16, 16384, 64), True, few, 8)
+
+
+def ends(rows: Rows) -> None:
+    for keys in (128, 512, 1024, 2048, 4096):
+        chain(rows, (4, 16, 4096, 64), False, [{}, {**TURNS, "held": 2}], 8, keys)
 
 
 def exact(rows: Rows) -> None:
@@ -134,6 +162,7 @@ PARTS: dict[str, Callable[[Rows], None]] = {
     "causal": causal,
     "full": full,
     "long": long,
+    "ends": ends,
     "exact": exact,
     "small": small,
 }

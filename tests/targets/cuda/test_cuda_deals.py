@@ -69,6 +69,8 @@ def test_the_heaviest_hand() -> None:
     assert max(work for work, _ in hands(list(range(1, 33)), 64, 132, "heavy first")) == 264
     assert max(work for work, _ in hands(list(range(1, 33)), 64, 132, "heavy first all")) == 256
     assert sum(work for work, _ in hands([5], 3, 8, "drawn")) == 5
+    assert set(hands([1, 2, 3, 4], 2, 2, "drawn 8")) == {(10, 4)}
+    assert max(work for work, _ in hands(list(range(1, 33)), 64, 132, "drawn 8")) <= 260
     source, machine = causal()
     facts = contiguous(source, "cuda:sm_90a", {**SIZES, "Q": 4096, "S": 4096})
     shape = shape_of(source, facts)

@@ -29,7 +29,7 @@ from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape
 from treadle.targets.cuda.stream_boxes import box_of
 from treadle.targets.cuda.stream_clusters import MEETINGS, SPARED, cluster_of, later
-from treadle.targets.cuda.stream_deals import Hands, hands, spread, weights
+from treadle.targets.cuda.stream_deals import Hands, drawn, hands, spread, weights
 from treadle.targets.cuda.stream_facts import (
     atom_of,
     chained,
@@ -52,6 +52,7 @@ from treadle.targets.cuda.stream_rates import (
     CLEARING,
     COMPANY,
     DRAWN,
+    DRAWN_TOGETHER,
     FETCHED,
     FIRST,
     GATHERED,
@@ -322,6 +323,8 @@ class StreamCost:
             whole *= self.plain_order
         elif order == "drawn":
             whole *= DRAWN
+        if drawn(order) and order != "drawn":
+            whole *= DRAWN_TOGETHER
         if point.get("ahead", False):
             whole += UNTIMED
         if int(point["flight"]):

@@ -22,9 +22,12 @@ RASTERS: dict[str, tuple[str | int, ...]] = {
     "heavy first 32": ("slow", 32, "reverse", "snake"),
     "heavy first all": ("slow", ALL, "reverse", "snake"),
     "drawn": ("row", "reverse"),
+    "drawn 8": ("slow", 8, "reverse"),
+    "drawn 16": ("slow", 16, "reverse"),
 }
 """Orders of uneven tasks: the last first, every second round dealt in reverse, the heaviest of each combination of the
-other arguments, of 16 or 32 of them, or of all together; the last first, each drawn by the workgroup that is ready."""
+other arguments, of 16 or 32 of them, or of all together; the last first, each drawn by the workgroup that is ready, of
+one combination, of 8 or 16 of them."""
 
 MOST = 1 << 15
 """Tasks that are dealt one by one here; more of them even out."""
@@ -37,6 +40,11 @@ SPREAD = 0.8e-9
 
 Hands = list[tuple[float, int]]
 """Iterations and tasks of workgroups, each pair once."""
+
+
+def drawn(order: str) -> bool:
+    """Whether workgroups draw their tasks in this order."""
+    return order.startswith("drawn")
 
 
 def weights(shape: Shape, stream: Stream, rows: int, step: int) -> list[int] | None:
@@ -62,14 +70,14 @@ def hands(loads: list[int], others: int, executors: int, order: str) -> Hands:
     """What workgroups get of `others` times these tasks."""
     if len(loads) * others > MOST:
         return [(sum(loads) * others / executors, ceil(len(loads) * others / executors))]
-    if order == "drawn":
-        return _drawn([*reversed(loads)] * others, executors)
     words = RASTERS.get(order, ("row",))
     together = min(int(words[1]), others) if words[0] == "slow" else 1
     tasks: list[int] = []
     for first in range(0, others, together):
         for load in reversed(loads) if "reverse" in words else loads:
             tasks += [load] * min(together, others - first)
+    if drawn(order):
+        return _drawn(tasks, executors)
     work, count = [0] * executors, [0] * executors
     for number, first in enumerate(range(0, len(tasks), executors)):
         dealt = tasks[first : first + executors]

@@ -35,6 +35,7 @@ from treadle.targets.cuda.stream_boxes import box_of, boxes
 from treadle.targets.cuda.stream_clusters import cluster_of, clusters
 from treadle.targets.cuda.stream_cost import StreamCost
 from treadle.targets.cuda.stream_deals import RASTERS as UNEVEN
+from treadle.targets.cuda.stream_deals import drawn
 from treadle.targets.cuda.stream_facts import (
     chained,
     copied,
@@ -288,7 +289,7 @@ class Streams:
             workgroups=resident * rates(facts).processors,
             turns=bool(point["turns"]),
             cluster=cluster_of(point),
-            tickets=point["raster"] == "drawn",
+            tickets=drawn(str(point["raster"])),
             resident=resident,
             held=int(point.get("held", 1)),
             box=box_of(point),
