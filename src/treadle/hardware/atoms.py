@@ -7,9 +7,10 @@ Emission and simulation use the same rows under the same `emit` key. `refuses` i
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
-from treadle.hardware.orderings import Status
+from treadle.hardware.orderings import PTX, Status
 
 Shape = tuple[int, ...]
 
@@ -67,224 +68,169 @@ class Atom:
 KEPT = "that subnormal operands keep their values: the document says nothing of them"
 
 _AMX = "Intel SDM volume 2, {}; flushing and rounding: volume 1, chapter on AMX"
+_ARM_MANUAL = "Arm Architecture Reference Manual (DDI 0487), C7.2, {}"
+_PTX = PTX.format("instruction {}")
 _FLOATS = (("f32", "f32", "f32"), ("f64", "f64", "f64"))
 _INTS = (("i32", "i32", "i32"), ("i64", "i64", "i64"), ("u32", "u32", "u32"), ("u64", "u64", "u64"))
 _CPU = ("cpu:avx2", "cpu:avx512", "cpu:amx")
 _ARM = ("cpu:neon", "cpu:neon_dot", "cpu:sve")
-_AMX_FORMATS = (("f32", "bf16", "bf16"),)
+_CUDA = ("cuda:sm_80", "cuda:sm_90a")
+
+# What the rows of a kind have in common; a row states the rest.
+_scalar = partial(
+    Atom, tile=(0, 0, 0), order="one contribution after another", flushes=False, place="register", status="documented"
+)
+_bytes = partial(Atom, operands=(("i32", "i8", "i8"),), order="exact", fused=False, flushes=False, status="documented")
+_halves = partial(Atom, operands=(("f32", "bf16", "bf16"),), fused=True, flushes=True, status="documented")
+_tensor = partial(
+    Atom, order="unspecified", fused=True, flushes=False, place="register", status="assumed", assumes=KEPT
+)
 
 ATOMS: tuple[Atom, ...] = (
-    Atom(
-        "fma",
-        _CPU,
-        _FLOATS + _INTS,
-        (0, 0, 0),
-        "one contribution after another",
-        True,
-        False,
-        "register",
-        "fma",
-        "Intel SDM volume 2, VFMADD132PS: one rounding of a*b+c",
-        "documented",
+    _scalar(
+        name="fma",
+        targets=_CPU,
+        operands=_FLOATS + _INTS,
+        fused=True,
+        emit="fma",
+        source="Intel SDM volume 2, VFMADD132PS: one rounding of a*b+c",
     ),
-    Atom(
-        "fma",
-        _ARM,
-        _FLOATS + _INTS,
-        (0, 0, 0),
-        "one contribution after another",
-        True,
-        False,
-        "register",
-        "fmla",
-        "Arm Architecture Reference Manual (DDI 0487), C7.2, FMLA (vector): one rounding of a*b+c",
-        "documented",
+    _scalar(
+        name="fma",
+        targets=_ARM,
+        operands=_FLOATS + _INTS,
+        fused=True,
+        emit="fmla",
+        source=_ARM_MANUAL.format("FMLA (vector): one rounding of a*b+c"),
     ),
-    Atom(
-        "muladd",
-        _ARM,
-        _FLOATS,
-        (0, 0, 0),
-        "one contribution after another",
-        False,
-        False,
-        "register",
-        "fmul, fadd",
-        "Arm Architecture Reference Manual (DDI 0487), C7.2, FMUL, FADD (vector): the product is rounded, then the sum",
-        "documented",
+    _scalar(
+        name="muladd",
+        targets=_ARM,
+        operands=_FLOATS,
+        fused=False,
+        emit="fmul, fadd",
+        source=_ARM_MANUAL.format("FMUL, FADD (vector): the product is rounded, then the sum"),
     ),
-    Atom(
-        "dpbssd",
-        ("cpu:neon_dot", "cpu:sve"),
-        (("i32", "i8", "i8"),),
-        (1, 4, 4),
-        "exact",
-        False,
-        False,
-        "register",
-        "sdot",
-        "Arm Architecture Reference Manual (DDI 0487), C7.2, SDOT (vector): four signed products a sum, modulo 2^32",
-        "documented",
+    _bytes(
+        name="dpbssd",
+        targets=("cpu:neon_dot", "cpu:sve"),
+        tile=(1, 4, 4),
+        place="register",
+        emit="sdot",
+        source=_ARM_MANUAL.format("SDOT (vector): four signed products a sum, modulo 2^32"),
     ),
-    Atom(
-        "muladd",
-        (*_CPU, "cuda:sm_80", "cuda:sm_90a"),
-        _FLOATS,
-        (0, 0, 0),
-        "one contribution after another",
-        False,
-        False,
-        "register",
-        "mul, add",
-        "Intel SDM volume 2, MULPS and ADDPS; PTX ISA 9.0, mul.rn and add.rn: the product is rounded, then the sum",
-        "documented",
+    _scalar(
+        name="muladd",
+        targets=_CPU + _CUDA,
+        operands=_FLOATS,
+        fused=False,
+        emit="mul, add",
+        source="Intel SDM volume 2, MULPS and ADDPS; PTX ISA 9.0, mul.rn and add.rn: "
+        "the product is rounded, then the sum",
     ),
-    Atom(
-        "amx.tdpbf16ps",
-        ("cpu:amx",),
-        _AMX_FORMATS,
-        (16, 16, 32),
-        "pairs of the depth, ascending",
-        True,
-        True,
-        "tile",
-        "amx.tdpbf16ps",
-        _AMX.format("TDPBF16PS"),
-        "documented",
+    _halves(
+        name="amx.tdpbf16ps",
+        targets=("cpu:amx",),
+        tile=(16, 16, 32),
+        order="pairs of the depth, ascending",
+        place="tile",
+        emit="amx.tdpbf16ps",
+        source=_AMX.format("TDPBF16PS"),
     ),
-    Atom(
-        "amx.tdpbssd",
-        ("cpu:amx",),
-        (("i32", "i8", "i8"),),
-        (16, 16, 64),
-        "exact",
-        False,
-        False,
-        "tile",
-        "amx.tdpbssd",
-        _AMX.format("TDPBSSD/TDPBSUD/TDPBUSD/TDPBUUD"),
-        "documented",
+    _bytes(
+        name="amx.tdpbssd",
+        targets=("cpu:amx",),
+        tile=(16, 16, 64),
+        place="tile",
+        emit="amx.tdpbssd",
+        source=_AMX.format("TDPBSSD/TDPBSUD/TDPBUSD/TDPBUUD"),
     ),
-    Atom(
-        "dpbf16",
-        ("cpu:avx512", "cpu:amx"),
-        (("f32", "bf16", "bf16"),),
-        (1, 16, 2),
-        "the odd member of a pair, then the even one",
-        True,
-        True,
-        "register",
-        "vdpbf16ps",
-        "Intel SDM volume 2, VDPBF16PS",
-        "documented",
+    _halves(
+        name="dpbf16",
+        targets=("cpu:avx512", "cpu:amx"),
+        tile=(1, 16, 2),
+        order="the odd member of a pair, then the even one",
+        place="register",
+        emit="vdpbf16ps",
+        source="Intel SDM volume 2, VDPBF16PS",
     ),
-    Atom(
-        "dpbssd",
-        ("cpu:avx512", "cpu:amx"),
-        (("i32", "i8", "i8"),),
-        (1, 16, 4),
-        "exact",
-        False,
-        False,
-        "register",
-        "vpdpbusd",
-        "Intel SDM volume 2, VPDPBUSD: a b = (a + 128) b - 128 b, the first factor unsigned, all of it modulo 2^32",
-        "documented",
+    _bytes(
+        name="dpbssd",
+        targets=("cpu:avx512", "cpu:amx"),
+        tile=(1, 16, 4),
+        place="register",
+        emit="vpdpbusd",
+        source="Intel SDM volume 2, VPDPBUSD: a b = (a + 128) b - 128 b, "
+        "the first factor unsigned, all of it modulo 2^32",
     ),
-    Atom(
-        "ffma",
-        ("cuda:sm_80", "cuda:sm_90a"),
-        _FLOATS + _INTS,
-        (0, 0, 0),
-        "one contribution after another",
-        True,
-        False,
-        "register",
-        "fma.rn",
-        "PTX ISA 9.0, instruction fma",
-        "documented",
+    _scalar(
+        name="ffma",
+        targets=_CUDA,
+        operands=_FLOATS + _INTS,
+        fused=True,
+        emit="fma.rn",
+        source=_PTX.format("fma"),
     ),
-    Atom(
-        "mma.sync.m16n8k16.bf16",
-        ("cuda:sm_80", "cuda:sm_90a"),
-        (("f32", "bf16", "bf16"), ("f32", "f16", "f16")),
-        (16, 8, 16),
-        "unspecified",
-        True,
-        False,
-        "register",
-        "mma.sync.aligned.m16n8k16",
-        "PTX ISA 9.0, instruction mma.sync",
-        "assumed",
-        KEPT,
+    _tensor(
+        name="mma.sync.m16n8k16.bf16",
+        targets=_CUDA,
+        operands=(("f32", "bf16", "bf16"), ("f32", "f16", "f16")),
+        tile=(16, 8, 16),
+        emit="mma.sync.aligned.m16n8k16",
+        source=_PTX.format("mma.sync"),
     ),
-    Atom(
-        "mma.sync.m16n8k8.tf32",
-        ("cuda:sm_80", "cuda:sm_90a"),
-        (("f32", "f32", "f32"),),
-        (16, 8, 8),
-        "unspecified",
-        True,
-        False,
-        "register",
-        "mma.sync.aligned.m16n8k8",
-        "PTX ISA 9.0, instruction mma.sync; .tf32: of f32 operands the 13 lowest bits are ignored",
-        "assumed",
-        KEPT,
-        "tf32",
+    _tensor(
+        name="mma.sync.m16n8k8.tf32",
+        targets=_CUDA,
+        operands=(("f32", "f32", "f32"),),
+        tile=(16, 8, 8),
+        emit="mma.sync.aligned.m16n8k8",
+        source=_PTX.format("mma.sync; .tf32: of f32 operands the 13 lowest bits are ignored"),
+        spends="tf32",
     ),
-    Atom(
-        "mma.sync.m16n8k8.f64",
-        ("cuda:sm_80", "cuda:sm_90a"),
-        (("f64", "f64", "f64"),),
-        (16, 8, 8),
-        "unspecified",
-        True,
-        False,
-        "register",
-        "mma.sync.aligned.m8n8k4",
-        "PTX ISA 9.0, instruction mma.sync; four of m8n8k4: both halves of the rows, both halves of the depth",
-        "documented",
+    _tensor(
+        name="mma.sync.m16n8k8.f64",
+        targets=_CUDA,
+        operands=(("f64", "f64", "f64"),),
+        tile=(16, 8, 8),
+        emit="mma.sync.aligned.m8n8k4",
+        source=_PTX.format("mma.sync; four of m8n8k4: both halves of the rows, both halves of the depth"),
+        status="documented",
+        assumes="",
     ),
 )
 """Rows without a free number in the name."""
 
 _ALIASES = {"amx.bf16": "amx.tdpbf16ps", "amx.i8": "amx.tdpbssd"}
 _WGMMA = re.compile(r"wgmma\.m64n(\d+)k(\d+)(?:\.(bf16|f16|tf32|i8|fp8))?$")
-_PTX_WGMMA = "PTX ISA 9.0, instruction wgmma.mma_async"
+_PTX_WGMMA = _PTX.format("wgmma.mma_async")
 
 
 def _wgmma(columns: int, depth: int, kind: str) -> Atom | None:
     """The contraction of a warpgroup: 32 bytes of the depth an instruction."""
     if kind == "i8" and columns > 32 and columns % 16:
         return None
-    row = Atom(
+    row = partial(
+        _tensor,
         name=f"wgmma.m64n{columns}k{depth}" + (f".{kind}" if kind else ""),
         targets=("cuda:sm_90a",),
-        operands=(),
         tile=(64, columns, depth),
-        order="unspecified",
-        fused=True,
-        flushes=False,
-        place="register",
         emit="wgmma.mma_async.sync.aligned",
         source=_PTX_WGMMA,
-        status="assumed",
-        assumes=KEPT,
     )
     match depth, kind:
         case 16, ("" | "bf16" | "f16"):
-            return replace(row, operands=tuple(("f32", k, k) for k in ("bf16", "f16") if kind in ("", k)))
+            return row(operands=tuple(("f32", k, k) for k in ("bf16", "f16") if kind in ("", k)))
         case 8, "tf32":
             source = f"{_PTX_WGMMA}; .tf32: of f32 operands the 13 lowest bits are ignored"
-            return replace(row, operands=(("f32", "f32", "f32"),), source=source, spends="tf32")
+            return row(operands=(("f32", "f32", "f32"),), source=source, spends="tf32")
         case 32, "i8":
             pairs = tuple(("i32", a, b) for a in ("i8", "u8") for b in ("i8", "u8"))
-            return replace(row, operands=pairs, order="exact", fused=False, status="documented", assumes="")
+            return row(operands=pairs, order="exact", fused=False, status="documented", assumes="")
         case 32, "fp8":
             pairs = tuple(("f32", a, b) for a in ("f8e4m3", "f8e5m2") for b in ("f8e4m3", "f8e5m2"))
             source = f"{_PTX_WGMMA}; sums of .e4m3 and .e5m2 products: precision not stated"
-            return replace(row, operands=pairs, source=source, spends="fp8_accumulate")
+            return row(operands=pairs, source=source, spends="fp8_accumulate")
         case _:
             return None
 
