@@ -12,7 +12,7 @@ from tests.algebra.distributions import pair
 from treadle.algebra.bits import BitLayout, pack, width
 from treadle.algebra.conversions import convert, images_of
 from treadle.algebra.layouts import LayoutUndefined
-from treadle.algebra.spans import Span, avoiding, extending, meeting, rank
+from treadle.algebra.spans import Span, avoiding, extending, meeting, rank, sums, total, zeros
 from treadle.algebra.staging import ROW, Access, Staging, bank_rows, conflicts, lines, memory_layout, pieces, stage
 
 
@@ -175,6 +175,16 @@ def test_spaces_that_avoid_two_others_are_as_large_as_can_be() -> None:
         assert len(found) == n - max(rank([*a, *base]), rank([*b, *base]))
         both = Span(meeting(a, b))
         assert all((x in both) == (x in Span(a) and x in Span(b)) for x in range(1 << n))
+
+
+def test_sums_whose_images_add_up_to_nothing() -> None:
+    dice = random.Random(5)
+    for _ in range(200):
+        vectors, images = ([dice.randrange(16) for _ in range(dice.randint(0, 4))] for _ in range(2))
+        vectors = (vectors + [0] * 4)[: len(images)]
+        both = list(zip(sums(vectors), sums(images), strict=True))
+        assert all(x == total(v for i, v in enumerate(vectors) if k >> i & 1) for k, (x, _) in enumerate(both))
+        assert set(sums(zeros(vectors, images))) == {x for x, y in both if y == 0}
 
 
 def test_rounds_through_less_memory() -> None:

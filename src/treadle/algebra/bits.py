@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.algebra.layouts import LayoutUndefined
+from treadle.algebra.spans import eliminate, rank
 
 Space = tuple[tuple[str, int], ...]  # (label, bits), lowest bits first
 
@@ -68,7 +69,7 @@ class BitLayout:
         images: list[int] = []
         for label, _ in ins:
             for part, low in ((self, {}), (other, dict(self.outs))):
-                for i in _bits_of(part.ins, label):
+                for i in bits_of(part.ins, label):
                     image = unpack(part.outs, part.images[i])
                     images.append(pack(outs, {k: v << low.get(k, 0) for k, v in image.items()}))
         return BitLayout(ins, outs, tuple(images))
@@ -81,7 +82,7 @@ class BitLayout:
         if all(n >= 0 for _, n in ins + outs) and dict(inner.ins).keys() <= have.keys():
             images: list[int] = []
             for label, _ in self.ins:
-                for i in _bits_of(self.ins, label)[dict(inner.ins).get(label, 0) :]:
+                for i in bits_of(self.ins, label)[dict(inner.ins).get(label, 0) :]:
                     image = unpack(self.outs, self.images[i])
                     images.append(pack(outs, {k: v >> low_outs.get(k, 0) for k, v in image.items()}))
             quotient = BitLayout(ins, outs, tuple(images))
@@ -95,13 +96,13 @@ class BitLayout:
             raise _undefined("ordering labels", f"{tuple(ins)} -> {tuple(outs)}", "each label once")
         new_in = tuple((k, dict(self.ins)[k]) for k in ins)
         new_out = tuple((k, dict(self.outs)[k]) for k in outs)
-        images = [pack(new_out, unpack(self.outs, self.images[i])) for k, _ in new_in for i in _bits_of(self.ins, k)]
+        images = [pack(new_out, unpack(self.outs, self.images[i])) for k, _ in new_in for i in bits_of(self.ins, k)]
         return BitLayout(new_in, new_out, tuple(images))
 
     @property
     def rank(self) -> int:
         """The dimension of the image."""
-        return len(_echelon(self.images))
+        return rank(self.images)
 
     @property
     def injective(self) -> bool:
@@ -115,12 +116,12 @@ class BitLayout:
 
     def kernel(self) -> tuple[int, ...]:
         """A basis of the inputs with output 0: the replicas of each element. *Ensures*: `apply(k) == 0`."""
-        return tuple(_eliminate(self.images)[1])
+        return tuple(eliminate(self.images)[1])
 
     def solve(self, y: int) -> int | None:
         """Some x with `apply(x) == y`, or None."""
         x = 0
-        for image, combination in _eliminate(self.images)[0]:
+        for image, combination in eliminate(self.images)[0]:
             if y ^ image < y:
                 y ^= image
                 x ^= combination
@@ -163,29 +164,8 @@ def unpack(space: Space, packed: int) -> dict[str, int]:
     return out
 
 
-def _eliminate(images: Sequence[int]) -> tuple[list[tuple[int, int]], list[int]]:
-    """((vector, combination of inputs) with distinct leading bits, largest first; combinations that give 0)."""
-    rows: list[tuple[int, int]] = []
-    kernel: list[int] = []
-    for i, image in enumerate(images):
-        vector, combination = image, 1 << i
-        for row, made in rows:
-            if vector ^ row < vector:
-                vector ^= row
-                combination ^= made
-        if vector:
-            rows.append((vector, combination))
-            rows.sort(reverse=True)
-        else:
-            kernel.append(combination)
-    return rows, kernel
-
-
-def _echelon(vectors: Sequence[int]) -> list[int]:
-    return [vector for vector, _ in _eliminate(vectors)[0]]
-
-
-def _bits_of(space: Space, label: str) -> range:
+def bits_of(space: Space, label: str) -> range:
+    """Where the bits of a label are."""
     at = 0
     for name, bits in space:
         if name == label:

@@ -14,13 +14,13 @@ by linear algebra, `C = source^-1 . destination`, where replicas leave a choice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from treadle.algebra.bits import BitLayout, Space, pack, width
+from treadle.algebra.bits import BitLayout, Space, bits_of, pack, width
 from treadle.algebra.layouts import LayoutUndefined
-from treadle.algebra.spans import avoiding, extending, meeting
+from treadle.algebra.spans import avoiding, extending, meeting, sums, total, zeros
 
 LABELS = ("slot", "lane", "warp")
 Way = Literal["rename", "shuffle", "shared"]
@@ -65,9 +65,7 @@ class Shuffles:
     def round(self, k: int, warp: int) -> Round:
         """Round k of a warp."""
         slots = width_of(self.puts.outs, "slot")
-        at = 0
-        for i, x in enumerate(self.apart):
-            at ^= x if k >> i & 1 else 0
+        at = total(x for i, x in enumerate(self.apart) if k >> i & 1)
         put, shift = at & ((1 << slots) - 1), at >> slots
         source = self.holder(slot=put, lane=shift, warp=warp)
         return Round(source["slot"] ^ self.gives.apply(source["lane"]), source["lane"], shift, put)
@@ -75,17 +73,14 @@ class Shuffles:
     def moved(self, k: int, warp: int) -> Iterator[tuple[int, int, int, int]]:
         """What round k does in a warp: the lanes that get, into which slot, the lane that gives, out of which slot."""
         one = self.round(k, warp)
-        among: list[int] = [0]
-        for t in self.takers:
-            among += [x ^ t for x in among]
-        for at in among:
+        for at in sums(self.takers):
             giver = one.source ^ self.takes.apply(at)
             yield at ^ one.shift, one.put ^ self.puts.apply(at), giver, one.give ^ self.gives.apply(giver)
 
     def stays(self, k: int) -> bool:
         """Whether round k moves nothing between lanes, in any warp."""
         still = self._still()
-        return still is not None and not _sum(x for i, x in enumerate(still) if k >> i & 1)
+        return still is not None and not total(x for i, x in enumerate(still) if k >> i & 1)
 
     @property
     def moving(self) -> int:
@@ -134,12 +129,7 @@ def width_of(space: Space, label: str) -> int:
 
 def images_of(layout: BitLayout, label: str) -> list[int]:
     """Where the bits of a label go."""
-    at = 0
-    for name, count in layout.ins:
-        if name == label:
-            return list(layout.images[at : at + count])
-        at += count
-    return []
+    return [layout.images[i] for i in bits_of(layout.ins, label)]
 
 
 def convert(source: BitLayout, destination: BitLayout) -> Conversion:
@@ -205,7 +195,7 @@ def _in_warp(source: BitLayout, destination: BitLayout) -> list[BitLayout]:
     for i, image in enumerate(wanted[: width_of(destination.ins, "slot")]):
         before = BitLayout((("k", len(kept)),), destination.outs, tuple(wanted[k] for k in kept)).solve(image)
         if before is not None:
-            near.append(_sum(near[k] for j, k in enumerate(kept) if before >> j & 1))
+            near.append(total(near[k] for j, k in enumerate(kept) if before >> j & 1))
             continue
         kept.append(i)
         found = own.solve(image)
@@ -277,8 +267,8 @@ def _shuffles(holder: BitLayout) -> Shuffles:
     kept = _kept(holder, slots)
     space = [*kept, *(1 << slots + i for i in range(lanes))]
     given = {x: holder.apply(x) & (1 << theirs + lanes) - 1 for x in space}
-    same = _zeros(space, [given[x] for x in space])  # lanes that get one and the same
-    giver = _zeros(space, [given[x] >> theirs for x in space])  # what comes out of one lane
+    same = zeros(space, [given[x] for x in space])  # lanes that get one and the same
+    giver = zeros(space, [given[x] >> theirs for x in space])  # what comes out of one lane
     together = [*same, *avoiding(space, kept, giver, same)]
     takers = [x >> slots for x in together]
     member = linear(takers, together, lane, holder.ins)
@@ -301,20 +291,6 @@ def _kept(holder: BitLayout, slots: int) -> list[int]:
         if extending([holder.images[k.bit_length() - 1] for k in found], [holder.images[i]]):
             found.append(1 << i)
     return found
-
-
-def _zeros(vectors: Sequence[int], images: Sequence[int]) -> list[int]:
-    """A basis of the sums of vectors whose images add up to 0."""
-    bits = max((x.bit_length() for x in images), default=0)
-    found = BitLayout((("k", len(images)),), (("x", bits),), tuple(images)).kernel()
-    return [_sum(v for i, v in enumerate(vectors) if k >> i & 1) for k in found]
-
-
-def _sum(vectors: Iterable[int]) -> int:
-    total = 0
-    for v in vectors:
-        total ^= v
-    return total
 
 
 def _undefined(found: str, expected: str) -> LayoutUndefined:

@@ -64,22 +64,52 @@ def extending(base: Iterable[int], vectors: Iterable[int]) -> list[int]:
     return [v for v in vectors if span.add(v)]
 
 
+def eliminate(vectors: Sequence[int]) -> tuple[list[tuple[int, int]], list[int]]:
+    """((vector, which of the given ones add up to it) with distinct leading bits, largest first; which of them add up
+    to 0)."""
+    rows: list[tuple[int, int]] = []
+    kernel: list[int] = []
+    for i, vector in enumerate(vectors):
+        combination = 1 << i
+        for row, made in rows:
+            if vector ^ row < vector:
+                vector ^= row
+                combination ^= made
+        if vector:
+            rows.append((vector, combination))
+            rows.sort(reverse=True)
+        else:
+            kernel.append(combination)
+    return rows, kernel
+
+
+def total(vectors: Iterable[int]) -> int:
+    """The sum of all."""
+    found = 0
+    for v in vectors:
+        found ^= v
+    return found
+
+
+def sums(vectors: Iterable[int]) -> list[int]:
+    """All sums of some: entry k is that of the vectors at the bits of k."""
+    found = [0]
+    for v in vectors:
+        found += [x ^ v for x in found]
+    return found
+
+
+def zeros(vectors: Sequence[int], images: Sequence[int]) -> list[int]:
+    """What spans the sums of vectors whose images, the same ones, add up to 0.
+
+    *Ensures*: x is in its span exactly when some vectors add up to x and their images to 0."""
+    return [total(v for i, v in enumerate(vectors) if k >> i & 1) for k in eliminate(images)[1]]
+
+
 def meeting(a: Sequence[int], b: Sequence[int]) -> list[int]:
     """A basis of what two spans have in common. *Ensures*: x is in its span exactly when it is in both."""
     left, right = extending([], a), extending([], b)
-    found: list[int] = []
-    rows: list[tuple[int, int]] = [(v, v) for v in left] + [(v, 0) for v in right]
-    reduced: list[tuple[int, int]] = []
-    for vector, mine in rows:
-        for row, part in reduced:
-            if vector ^ row < vector:
-                vector, mine = vector ^ row, mine ^ part
-        if vector:
-            reduced.append((vector, mine))
-            reduced.sort(reverse=True)
-        else:
-            found.append(mine)
-    return found
+    return zeros([*left, *(0 for _ in right)], [*left, *right])
 
 
 def avoiding(space: Sequence[int], a: Sequence[int], b: Sequence[int], besides: Sequence[int] = ()) -> list[int]:

@@ -19,7 +19,7 @@ from typing import Literal
 from treadle.algebra.bits import BitLayout, Space, width
 from treadle.algebra.conversions import images_of, linear
 from treadle.algebra.layouts import LayoutUndefined
-from treadle.algebra.spans import Span, avoiding, extending, meeting, rank
+from treadle.algebra.spans import Span, avoiding, extending, meeting, rank, sums
 
 WIDEST = 16
 """Bytes of the widest access of a thread, and of a line of a matrix."""
@@ -284,9 +284,9 @@ def bank_rows(staging: Staging, side: BitLayout, access: Access, bytes: int) -> 
     others = extending([*line, *phase], [*slots, *lanes, *images_of(side, "warp")])
     place = staging.place
     worst = 1
-    for start in _sums(others):
+    for start in sums(others):
         words: dict[int, set[int]] = {}
-        for x in _sums(phase):
+        for x in sums(phase):
             first = (place.apply(start ^ x) & -reached) * bytes // WORD
             for word in range(first, first + max(1, reached * bytes // WORD)):
                 words.setdefault(word % (ROW // WORD), set()).add(word)
@@ -336,13 +336,6 @@ def _shifts(forms: Sequence[int], bits: int) -> tuple[int, ...]:
         others = [f for k, f in enumerate(forms) if k != i]
         found.append(next(x for x in _zeros_of(others, [1 << k for k in range(bits)]) if _odd(form, x)))
     return tuple(found)
-
-
-def _sums(vectors: Sequence[int]) -> list[int]:
-    found = [0]
-    for v in vectors:
-        found += [x ^ v for x in found]
-    return found
 
 
 def _undefined(found: str, expected: str) -> LayoutUndefined:
