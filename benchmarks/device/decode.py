@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,6 +33,7 @@ POINTS: tuple[dict[str, Any], ...] = (
     {"resident": 1},
     {"resident": 2, "versions": 2},
     {"resident": 2, "versions": 3},
+    {"resident": 2, "held": 1},
 )
 """Settings of the family beside the planner's choice."""
 
@@ -104,6 +105,29 @@ def checked(rows: list[dict[str, Any]]) -> None:
         print(row["check"], row["right"], worst, off, about["plan"], flush=True)
 
 
+def split(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, length: torch.Tensor, splits: int, abouts: dict[str, Any]
+) -> Callable[[], None]:
+    """The same in stretches of keys by one call, merged by another."""
+    batch, heads, depth = q.shape
+    some = torch.empty(splits, batch, heads, depth, device=DEVICE)
+    sums = torch.empty(splits, batch, heads, device=DEVICE)
+    y, lse = torch.full_like(q, float("nan")), torch.empty(batch, heads, device=DEVICE)
+    first = lib.split_decode.bind(q, k, v, length, some, sums, splits=splits)
+    last = lib.merge_attention.bind(some, sums, y, lse)
+    about = described(ran_as(lib.split_decode, (q, k, v, length, some, sums), {"splits": splits}))
+
+    def both() -> None:
+        first()
+        last()
+
+    both()
+    want, _ = oracle(q, k, v, length)
+    about["worst"] = float((y.double() - want).abs().max().nan_to_num(1e9))
+    abouts[f"split in {splits}, merged"] = about
+    return both
+
+
 def timed(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
     """The share of a copy."""
     for batch, keys, depth in ((64, 8192, 128), (8, 8192, 128), (64, 8192, 64)):
@@ -123,6 +147,8 @@ def timed(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
                 about = described(ran_as(kernel, (q, k, v, length, y, lse), {}))
                 if not point or "universal" not in about["plan"]:
                     calls[name], abouts[name] = bound, about
+        for splits in (2, 4, 8) if batch < 64 else ():
+            calls[f"split in {splits}, merged"] = split(q, k, v, length, splits, abouts)
         peer = lambda q=q, k=k, v=v: torch.nn.functional.scaled_dot_product_attention(
             q[:, :, None], k, v, enable_gqa=True
         )
