@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from itertools import product
 from math import ceil, inf
 from typing import Any
@@ -93,6 +95,18 @@ def test_the_planner_is_asked_once_for_a_plan(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(build, "make", noted)
     call(kernel, 300, 300, 300)
     assert len(given) == 1 and given[0].plan.cost is not None
+
+
+def test_calls_that_are_remembered_keep_no_arrays_alive() -> None:
+    kernel = td.kernel(k.linear_gelu.definition.fn)
+    gone: list[weakref.ref[Any]] = []
+    for size in (64, 65, 100, 33):
+        x, w, b = np.ones((size, size), np.float32), np.ones((size, size), np.float32), np.zeros(size, np.float32)
+        gone += map(weakref.ref, (x, w, b, kernel(x, w, b)))
+        special = kernel.prepare((x, w, b), {})[0]
+    del x, w, b
+    gc.collect()
+    assert len(special._ledger.met) > 1 and all(ref() is None for ref in gone)
 
 
 def test_later_processes_decide_by_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,7 +213,8 @@ class Specialisation(Settling):
 
     def facts(self, call: Call) -> CallFacts:
         """The facts of a call. *Errors*: `call/overlap` for two outputs that share elements."""
-        views = call.views
+        # Facts outlive their call, in which plans are weighed: they say where arrays lay and keep no memory alive.
+        views = {name: replace(seen, owner=None) for name, seen in call.views.items()}
         apart: dict[tuple[str, str], bool] = {}
 
         def are_apart(a: str, b: str) -> bool:
