@@ -13,9 +13,9 @@ from treadle.checker.derivation_plans import validate_plan
 from treadle.driver.rewriting import redecide, rewrite
 from treadle.ir.guard import Bound
 from treadle.ir.printer import print_program
-from treadle.plan.steps import Step
+from treadle.plan.steps import Step, decided_by
 from treadle.rules import Derivation, fuse_siblings, inline, narrow, split_k, stage, tile
-from treadle.rules.plans import AxisUnknown, decided_by
+from treadle.rules.plans import AxisUnknown
 
 from . import kernels
 

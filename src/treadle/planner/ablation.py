@@ -27,7 +27,7 @@ from treadle.ir.ops.fold import Fold, Reduce, Scan
 from treadle.ir.rewrite import has_effect, operand_names
 from treadle.plan.cost import CostVector
 from treadle.plan.family import Axis, Point, Setting, points
-from treadle.rules.plans import decided_by
+from treadle.plan.steps import decided_by
 
 ABLATIONS = ("place-early", "greedy-atoms", "no-interface", "no-permission")
 """The names that `--ablate` takes."""

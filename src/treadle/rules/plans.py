@@ -16,8 +16,6 @@ from treadle.plan.family import Setting
 from treadle.plan.plan import Plan
 from treadle.plan.steps import PLAN_KINDS, Step, decided_by
 
-__all__ = ["AxisUnknown", "decided_by", "narrow", "replan"]
-
 
 class AxisUnknown(UserError):
     """A plan has no such decision, or the step is of another kind."""
