@@ -64,22 +64,22 @@ def judge_derivation(text: str) -> Derived:
             verdicts = validate_derivation(programs, steps)
             return Derived(programs[0], programs[-1], tuple(steps), tuple(verdicts))
         case "plans":
-            return _plans(read_plans(text))
+            record = read_plans(text)
+            return _plans(record, [_text(one) for one in record.texts])
         case _:
             return _history(read_history(text))
 
 
-def _plans(record: PlanRecord) -> Derived:
-    """The first plan's text, then each step."""
+def _plans(record: PlanRecord, read: Sequence[MachineProgram | Verdict]) -> Derived:
+    """The first plan's text, then each step; `read`: the record's texts."""
     about = ("the first plan", *record.steps)
     wrong = [validate_decisions(a, s, b) for a, s, b in zip(record.plans, record.steps, record.plans[1:])]
-    read = [_text(text) for text in record.texts]
     machines = [m for m in read if isinstance(m, MachineProgram)]
     told = None if len(machines) < len(record.plans) else machines
     opening = read[0] if read and isinstance(read[0], Verdict) else _first(record, told)
     verdicts = [opening]
     for number, (step, why) in enumerate(zip(record.steps, wrong), 1):
-        broken = read[number] if record.texts else None
+        broken = read[number] if read else None
         if why:
             verdicts.append(Verdict("rejected", "step", reason=why))
         elif isinstance(broken, Verdict):
@@ -131,11 +131,11 @@ def _history(history: History) -> Derived:
             about += part.steps
             verdicts += validate_derivation(part.programs, part.steps)
     on_programs = tuple(verdicts)
-    plans = _plans(history.decisions)
+    read = [_text(one) for one in history.decisions.texts]
+    plans = _plans(history.decisions, read)
     about += plans.about
     verdicts += plans.verdicts
-    machines = [m for m in map(_text, history.decisions.texts) if isinstance(m, MachineProgram)]
-    for machine in machines:
+    for machine in (m for m in read if isinstance(m, MachineProgram)):
         why = _apart(history.schedule, history.family, machine)
         missing = _unstated(on_programs, machine.guard)
         if why or missing:
