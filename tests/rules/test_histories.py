@@ -80,8 +80,14 @@ def test_it_is_saved_and_replays(plan: Plan, tmp_path: Path) -> None:
     for text in ("{", "[]", '{"format": [1, 0]}', '{"format": [9, 0], "decisions": 1}'):
         with pytest.raises(StepUnreadable):
             History.from_json(text)
-    with pytest.raises(StepUnreadable):
-        History.load(tmp_path / "nothing.json")
+    data = json.loads(history.to_json())
+    for part in ("schedule", "decisions"):
+        with pytest.raises(StepUnreadable, match="format 9"):
+            History.from_json(json.dumps({**data, part: {**data[part], "format": [9, 0]}}))
+    (tmp_path / "bytes.json").write_bytes(b"\xff")
+    for name, found in (("nothing.json", "No such file"), ("bytes.json", "no text")):
+        with pytest.raises(StepUnreadable, match=found):
+            History.load(tmp_path / name)
 
 
 def test_references_go_through_all_steps(plan: Plan, parted: Plan) -> None:

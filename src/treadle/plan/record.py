@@ -8,14 +8,12 @@ the steps on plans.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from treadle.base.errors import TreadleError
 from treadle.ir.core import Program
 from treadle.plan.plan import Plan
-from treadle.plan.steps import FORMAT, Step, StepUnreadable, read_record, unreadable
+from treadle.plan.steps import Step, loaded, of_this_version, reading, record_of, unreadable
 
 
 @dataclass(frozen=True)
@@ -46,56 +44,38 @@ class History:
 
 def form_of(text: str) -> str:
     """Which form a text has: "program", "plans" or "history". *Errors*: `rules/unreadable`."""
-    data = _loaded(text)
+    data = loaded(text)
     return "history" if "decisions" in data else "plans" if "plan" in data else "program"
 
 
 def read_plans(text: str) -> PlanRecord:
     """The steps on a plan that were saved; nothing is replayed. *Errors*: `rules/unreadable`."""
-    data = _loaded(text)
-    try:
-        steps = tuple(Step.of(s) for s in data["steps"])
-        whole = [data, *data["steps"]]
-        plans = tuple(_plan(one["plan"]) for one in whole)
-        texts = tuple(str(one["machine"]) for one in whole if "machine" in one)
-        if texts and len(texts) != len(plans):
-            raise unreadable(f"{len(texts)} machine texts for {len(plans)} plans")
-        return PlanRecord(plans, steps, texts)
-    except StepUnreadable:
-        raise
-    except (AttributeError, LookupError, ValueError, TypeError, RecursionError, TreadleError) as error:
-        raise unreadable(str(error).splitlines()[0]) from error
+    return _plans(loaded(text))
 
 
 def read_history(text: str) -> History:
     """The whole way of a plan that was saved; nothing is replayed. *Errors*: `rules/unreadable`."""
-    data = _loaded(text)
+    data = loaded(text)
     if "decisions" not in data:
         raise unreadable("no decisions")
     family = data.get("family")
     return History(
-        _programs(data.get("schedule")),
-        None if family is None else _programs(family),
-        read_plans(json.dumps(data["decisions"])),
+        _programs(data.get("schedule")), None if family is None else _programs(family), _plans(data["decisions"])
     )
 
 
-def _programs(data: object) -> ProgramRecord:
-    programs, steps = read_record(json.dumps(data))
+def _plans(data: Any) -> PlanRecord:
+    with reading():
+        told = of_this_version(data)
+        steps = tuple(Step.of(s) for s in told["steps"])
+        whole = [told, *told["steps"]]
+        plans = tuple(Plan.from_json(json.dumps(one["plan"])) for one in whole)
+        texts = tuple(str(one["machine"]) for one in whole if "machine" in one)
+        if texts and len(texts) != len(plans):
+            raise unreadable(f"{len(texts)} machine texts for {len(plans)} plans")
+        return PlanRecord(plans, steps, texts)
+
+
+def _programs(data: Any) -> ProgramRecord:
+    programs, steps = record_of(data)
     return ProgramRecord(tuple(programs), tuple(steps))
-
-
-def _loaded(text: str) -> dict[str, Any]:
-    try:
-        data = cast("dict[str, Any]", json.loads(text))
-        if data["format"][0] != FORMAT[0]:
-            raise unreadable(f"format {'.'.join(map(str, data['format']))}")
-        return data
-    except StepUnreadable:
-        raise
-    except (LookupError, ValueError, TypeError, RecursionError) as error:
-        raise unreadable(str(error).splitlines()[0]) from error
-
-
-def _plan(data: Mapping[str, Any]) -> Plan:
-    return Plan.from_json(json.dumps(data))

@@ -7,9 +7,12 @@ before has in the program after, or nothing where it is gone. Operations that th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Self, cast
 
 from treadle.base.errors import TreadleError, UserError
 from treadle.ir.core import Program
@@ -99,20 +102,70 @@ class StepUnreadable(UserError):
     code = "rules/unreadable"
 
 
+class Saved(ABC):
+    """What is saved as text."""
+
+    @abstractmethod
+    def to_json(self) -> str:
+        """The saved form."""
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, text: str) -> Self:
+        """What was saved. *Errors*: `rules/unreadable`."""
+
+    def save(self, path: str | Path) -> None:
+        """Writes the saved form."""
+        Path(path).write_text(self.to_json())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """What was saved at `path`. *Errors*: `rules/unreadable`."""
+        try:
+            return cls.from_json(Path(path).read_text())
+        except OSError as error:
+            raise unreadable(f"{path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise unreadable(f"{path}: no text") from error
+
+
 def read_record(text: str) -> tuple[list[Program], list[Step]]:
     """The programs and steps of a saved derivation, one program more than steps; nothing is replayed.
 
     *Errors*: `rules/unreadable`.
     """
+    return record_of(loaded(text))
+
+
+def record_of(data: Any) -> tuple[list[Program], list[Step]]:
+    """`read_record` of what is loaded. *Errors*: `rules/unreadable`."""
+    with reading():
+        told = of_this_version(data)
+        texts = [told["program"], *(s["program"] for s in told["steps"])]
+        return [parse_program(t, "the derivation") for t in texts], [Step.of(s) for s in told["steps"]]
+
+
+def loaded(text: str) -> dict[str, Any]:
+    """The data of a saved form. *Errors*: `rules/unreadable`."""
+    with reading():
+        return of_this_version(json.loads(text))
+
+
+def of_this_version(data: Any) -> dict[str, Any]:
+    """The data, where it is of a form that this version reads. *Errors*: `rules/unreadable`, and inside `reading`."""
+    if data["format"][0] != FORMAT[0]:
+        raise unreadable(f"format {'.'.join(map(str, data['format']))}")
+    return cast("dict[str, Any]", data)
+
+
+@contextmanager
+def reading() -> Generator[None]:
+    """Whatever goes wrong with saved data inside is wrong with what was saved. *Errors*: `rules/unreadable`."""
     try:
-        data = cast("dict[str, Any]", json.loads(text))
-        if data["format"][0] != FORMAT[0]:
-            raise unreadable(f"format {'.'.join(map(str, data['format']))}")
-        texts = [data["program"], *(s["program"] for s in data["steps"])]
-        return [parse_program(t, "the derivation") for t in texts], [Step.of(s) for s in data["steps"]]
+        yield
     except StepUnreadable:
         raise
-    except (AttributeError, KeyError, ValueError, TypeError, IndexError, RecursionError, TreadleError) as error:
+    except (AttributeError, LookupError, ValueError, TypeError, RecursionError, TreadleError) as error:
         raise unreadable(str(error).splitlines()[0]) from error
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 from treadle.ir.core import Op, Program
 from treadle.ir.paths import op_at, paths
 from treadle.ir.printer import print_program
-from treadle.plan.steps import FORMAT, Step, read_record, unreadable
+from treadle.plan.steps import FORMAT, Saved, Step, read_record
 from treadle.rules.copies import dematerialise, distribute, recompute
 from treadle.rules.draft import named
 from treadle.rules.folds import apart, factor, products, regroup
@@ -69,7 +68,7 @@ def apply(program: Program, step: Step) -> tuple[Program, Step]:
 
 
 @dataclass(frozen=True)
-class Derivation:
+class Derivation(Saved):
     """`start`, and the steps from it with the program after each. Immutable: `then` gives a longer one."""
 
     start: Program
@@ -167,18 +166,6 @@ class Derivation:
         """The derivation that was saved; nothing is replayed. *Errors*: `rules/unreadable`."""
         programs, steps = read_record(text)
         return cls(programs[0], tuple(zip(steps, programs[1:], strict=True)))
-
-    def save(self, path: str | Path) -> None:
-        """Writes the saved form."""
-        Path(path).write_text(self.to_json())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Derivation:
-        """The derivation saved at `path`. *Errors*: `rules/unreadable`."""
-        try:
-            return cls.from_json(Path(path).read_text())
-        except OSError as error:
-            raise unreadable(f"{path}: {error.strerror}") from error
 
     def replay(self) -> Derivation:
         """Every step done again. *Ensures*: the same programs. *Errors*: `rules/replay` at the first that differs."""

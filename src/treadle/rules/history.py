@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 from treadle.ir.printer import print_program
 from treadle.plan.record import ProgramRecord, read_history
-from treadle.plan.steps import FORMAT, Step, unreadable
+from treadle.plan.steps import FORMAT, Saved, Step
 from treadle.rules.derivation import Derivation
 from treadle.rules.replanning import Replanning
 
 
 @dataclass(frozen=True)
-class History:
+class History(Saved):
     """`schedule` begins with the captured program, and may have no steps; `family` with what its last one expands to,
     None where that is what is realised."""
 
@@ -59,18 +58,6 @@ class History:
         family = None if found.family is None else _derivation(found.family)
         taken = tuple(zip(plans.steps, plans.plans[1:], strict=True))
         return cls(_derivation(found.schedule), family, Replanning(plans.plans[0], taken, plans.texts))
-
-    def save(self, path: str | Path) -> None:
-        """Writes the saved form."""
-        Path(path).write_text(self.to_json())
-
-    @classmethod
-    def load(cls, path: str | Path) -> History:
-        """The history saved at `path`. *Errors*: `rules/unreadable`."""
-        try:
-            return cls.from_json(Path(path).read_text())
-        except OSError as error:
-            raise unreadable(f"{path}: {error.strerror}") from error
 
     def replay(self) -> History:
         """Every step done again; machine texts are as they were (`driver.rewriting.replayed` realises them again).

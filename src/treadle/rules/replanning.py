@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 from treadle.base.errors import UserError
 from treadle.plan.plan import Plan
 from treadle.plan.record import read_plans
-from treadle.plan.steps import FORMAT, Step, StepUnreadable, unreadable
+from treadle.plan.steps import FORMAT, Saved, Step, StepUnreadable
 from treadle.rules.plans import AxisUnknown, narrow, replan
 from treadle.rules.refusals import ReplayDiffers
 
@@ -42,7 +41,7 @@ def apply_to(plan: Plan, step: Step) -> tuple[Plan, Step]:
 
 
 @dataclass(frozen=True)
-class Replanning:
+class Replanning(Saved):
     """`start`, and the steps from it with the plan after each. Immutable: `then` gives a longer one.
 
     `texts`: the machine text of each plan where all were realised, else none. They are what `treadle check` judges.
@@ -89,18 +88,6 @@ class Replanning:
         """The derivation that was saved; nothing is replayed. *Errors*: `rules/unreadable`."""
         found = read_plans(text)
         return cls(found.plans[0], tuple(zip(found.steps, found.plans[1:], strict=True)), found.texts)
-
-    def save(self, path: str | Path) -> None:
-        """Writes the saved form."""
-        Path(path).write_text(self.to_json())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Replanning:
-        """The derivation saved at `path`. *Errors*: `rules/unreadable`."""
-        try:
-            return cls.from_json(Path(path).read_text())
-        except OSError as error:
-            raise unreadable(f"{path}: {error.strerror}") from error
 
     def replay(self) -> Replanning:
         """Every step done again. *Ensures*: the same plans. *Errors*: `rules/replay` at the first that differs."""
