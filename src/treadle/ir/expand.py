@@ -14,6 +14,7 @@ machine text embeds by itself. The captured program stays what users and files s
 | a load or extract whose `fill` is computed | the same filled with zeros, and a selection of the fill outside |
 | `Check` | an atomic maximum into an element of a hidden i32 tensor, where the condition is false |
 | `Print` | stores into hidden tensors (`ir.prints`), where extents tell how many; else nothing |
+| a parallel region that is all another one does | one region with the arguments of both (`ir.nesting`) |
 | tensors of several devices | one tensor for each device (`ir.devices`), before anything else |
 """
 
@@ -46,6 +47,7 @@ from treadle.ir.core import (
     Value,
 )
 from treadle.ir.devices import split_devices
+from treadle.ir.nesting import join_nests, nested
 from treadle.ir.ops.access import Extract, Load
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import Elementwise, Full
@@ -66,11 +68,15 @@ def expand(program: Program) -> Program:
     program = split_devices(program)
     constants = _constants(program)
     shown = any(isinstance(op, Print) for op in program.body.walk()) and recordable(program)
-    if not shown and not any(_form(op) or _rewritten(op, constants) for op in program.body.walk()):
-        return program
-    expander = Expander(clone_program(program), prints=shown)
-    expander.run()
-    return expander.program
+    if shown or any(_form(op) or _rewritten(op, constants) for op in program.body.walk()):
+        expander = Expander(clone_program(program), prints=shown)
+        expander.run()
+        program = expander.program
+        join_nests(program)
+    elif nested(program):
+        program = clone_program(program)
+        join_nests(program)
+    return program
 
 
 def _form(op: Op) -> bool:
