@@ -7,6 +7,7 @@ from math import isinf
 import pytest
 from tests.realise.texts import attention, linear
 from tests.targets.cuda.cuda_kit import clean, tried
+from tests.targets.cuda.test_cuda_ends import decode
 from tests.targets.cuda.test_cuda_streams import halves, read
 
 from treadle.checker import check
@@ -66,6 +67,13 @@ def test_three_consumers_whose_masks_hang_on_the_task_have_no_room() -> None:
 def test_products_that_are_no_chain_have_no_step_ahead() -> None:
     source = read(halves(linear("bf16")))
     facts = contiguous(source, TARGET, {"M": 512, "N": 512, "K": 512})
+    assert "ahead" not in [a.name for a in Streams().axes(source, facts)]
+
+
+def test_chains_whose_number_of_blocks_is_loaded_have_no_step_ahead() -> None:
+    _, source, _ = decode()
+    facts = contiguous(source, TARGET, {"B": 4, "KV": 2, "R": 4, "KV_R": 8, "D": 64, "DV": 64, "Sk": 512})
+    assert Streams().admits(source, facts) == []
     assert "ahead" not in [a.name for a in Streams().axes(source, facts)]
 
 
