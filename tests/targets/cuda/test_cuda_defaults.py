@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from benchmarks.device.formats_kernels import product, scaled_weights
 
 import treadle as td
-from treadle import f32, lib
+from treadle import lib
 from treadle.driver.candidates import plan_facts
 from treadle.driver.describe import described_facts
 from treadle.driver.locate import captured, dtypes_of, known_dims
@@ -21,30 +22,7 @@ from treadle.lib import moe
 from treadle.planner.enumerate import choose
 from treadle.targets.cuda.families import families
 
-M, N, K = td.dims("M N K")
 TARGET = "cuda:sm_90a"
-
-
-@td.kernel
-def product(X: td.Tensor[M, K], W: td.Tensor[N, K], Y: td.Out[M, N] = None, *, acc=f32):
-    """Both operands contiguous along the depth."""
-    for m, n in td.parallel(M, N):
-        s = td.zeros(m, n, dtype=acc)
-        for k in td.reduce(K):
-            s = td.mma(X[m, k], W[n, k], s)
-        Y[m, n] = s.to(Y.dtype)
-
-
-@td.kernel
-def widened(X: td.Tensor[M, K], W: td.Tensor[N, K], scale: td.Tensor[N], Y: td.Out[M, N] = None):
-    """Weights of few bits, a scale a row of them."""
-    for m, n in td.parallel(M, N):
-        s = td.zeros(m, n, dtype=f32)
-        for k in td.reduce(K):
-            s = td.mma(X[m, k], (W[n, k].to(f32) * scale[n]).to(X.dtype), s)
-        Y[m, n] = s.to(Y.dtype)
-
-
 FP8 = td.Numerics(fp8_accumulate="hardware")
 KERNELS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "gelu": (lib.linear, "X=bf16 W=bf16 bias=bf16 Y=bf16", {"act": td.gelu}),
@@ -70,11 +48,17 @@ KERNELS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "up": (moe.experts_up, "X=bf16 gate=bf16 up=bf16 Y=bf16", {"top": 8}),
     "down": (moe.experts_down, "X=bf16 down=bf16 Y=bf16", {}),
     "sums": (lib.rows_sum, "X=f32 Y=f32", {}),
-    "i8 weights": (widened, "X=bf16 W=i8 scale=f32 Y=bf16", {}),
+    "i8 weights": (scaled_weights, "X=bf16 W=i8 scale=f32 Y=bf16", {}),
 }
 
 
 TIMED = """
+gelu | M=2048 N=2048 K=2048 | timed
+    streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels
+gelu | M=4096 N=4096 K=4096 | timed
+    streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels
+gelu | M=8192 N=8192 K=8192 | timed
+    streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels
 linear | M=512 N=512 K=512 | untimed
     streams consumers=1 columns=32 step=128 versions=4 raster=panels turned=True
 linear | M=1024 N=1024 K=1024 | untimed
@@ -143,6 +127,8 @@ softmax bf16 | M=4096 N=32768 | timed
     rows warps=16 held=True exact=True slots=2 stages=1
 layernorm | M=4096 N=1024 | timed
     rows warps=1 held=True exact=True
+layernorm | M=4096 N=4096 | timed
+    rows warps=4 held=True exact=True
 layernorm | M=4096 N=8192 | timed
     rows warps=4 held=True exact=True
 layernorm | M=4096 N=32768 | timed
@@ -175,6 +161,8 @@ packed | T=26000 U=26000 KV=16 R=1 D=128 B1=13 | untimed
     streams consumers=1 step=128 versions=3 staged=True raster=row shares=4
 up | T=8192 L=8 K=2048 N=1024 E=64 E1=65 | untimed
     streams consumers=2 columns=128 step=64 versions=4 staged=True raster=drawn shares=8
+down | C=65536 K=2048 N=1024 E=64 E1=65 | untimed
+    streams consumers=2 columns=256 step=64 versions=4 staged=True raster=drawn shares=8
 """
 """Kernel, extents, whether a device run has timed the settings below; settings that rest are left out."""
 
@@ -208,3 +196,7 @@ def test_defaults_are_what_was_timed(kernel: str, extents: str, mark: str, setti
     numbers = dict(word.split("=") for word in extents.split())
     found = default(kernel, {name: int(n) for name, n in numbers.items()})
     assert found == settings, f"{mark}: time the new settings beside the old ones, then write them here"
+
+
+def test_every_kernel_has_a_row() -> None:
+    assert {kernel for kernel, *_ in rows()} == KERNELS.keys()
