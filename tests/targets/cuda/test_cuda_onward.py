@@ -62,6 +62,8 @@ def test_three_consumers_whose_masks_hang_on_the_task_have_no_room() -> None:
     point = {a.name: a.values[0] for a in family.axes(source, facts)} | {"consumers": 3, "step": 128, "versions": 2}
     assert not isinf(family.cost(source, facts, point).total)
     assert isinf(family.cost(source, facts, point | {"ahead": True}).total)
+    exceeded = [n for n in family.needs(source, facts, point | {"ahead": True}, ()) if n.total > n.limit]
+    assert [n.resource for n in exceeded] == ["a thread's registers"] and ("a step ahead", 4) in exceeded[0].parts
 
 
 def test_products_that_are_no_chain_have_no_step_ahead() -> None:

@@ -420,9 +420,7 @@ class StreamCost:
             width = size(cols, sizes)
             if width % 8 or width > WIDEST or not self.has_atoms(width):
                 return True
-        more = AHEAD if point.get("ahead", False) and self.varying else 0
-        more += TOLD_APART if self.told_apart and point["staged"] else 0
-        if sum(n for _, n in self.register_parts(sizes)) + more > self.registers(point):
+        if sum(n for _, n in self.register_parts(point, sizes)) > self.registers(point):
             return True
         return not self.closes(sizes["rows"], sizes["step"])
 
@@ -437,10 +435,12 @@ class StreamCost:
             found.append((slot.name, copies * slot_bytes(slot, sizes)))
         return found
 
-    def register_parts(self, sizes: dict[str, int]) -> list[tuple[str, int]]:
+    def register_parts(self, point: Point, sizes: dict[str, int]) -> list[tuple[str, int]]:
         """Registers of a consumer's thread, by what holds them."""
         found = [("carried", sum(size(cols, sizes) // 2 for cols in self.carried))]
         found.append(("beside", self.gathered + self.beside))
+        found.append(("a step ahead", AHEAD if point.get("ahead", False) and self.varying else 0))
+        found.append(("loaded numbers", TOLD_APART if self.told_apart and point["staged"] else 0))
         for name, (cols, deep, _, computed) in zip(self.results, self.products, strict=True):
             found.append((name, size(cols, sizes) // 2))
             if computed:
@@ -457,9 +457,10 @@ class StreamCost:
         resident = int(point.get("resident", 1))
         limit = (self.shared + RESERVED) // resident - RESERVED
         widths = [(name, size(cols, sizes)) for name, (cols, *_) in zip(self.results, self.products, strict=True)]
+        room, held = self.shared_parts(point, sizes, pins), self.register_parts(point, sizes)
         return [
-            Need("shared memory", " bytes", limit, [p for p in self.shared_parts(point, sizes, pins) if p[1]]),
-            Need("a thread's registers", "", self.registers(point), [p for p in self.register_parts(sizes) if p[1]]),
+            Need("shared memory", " bytes", limit, [p for p in room if p[1]]),
+            Need("a thread's registers", "", self.registers(point), [p for p in held if p[1]]),
             *(Need("an instruction's columns", "", WIDEST, [one]) for one in widths),
         ]
 

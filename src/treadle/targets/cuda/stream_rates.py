@@ -12,8 +12,8 @@ numbers, 64 bits each (assembled: 24 bytes spilled beside 192, none without; two
 spill some)."""
 
 UNTIMED = 1.0
-"""Cycles by which a chain a step ahead is held for slower: by hand it was 2 to 6 % faster at 128 columns, and no plan
-with it has been timed."""
+"""Cycles by which a chain a step ahead is held for slower: with texts of plans edited by hand it was 2 to 7 % faster at
+128 columns (`2026-11-30-chain-texts.json`), and no plan with it has been timed."""
 
 SLACK = 1024
 """Bytes lost to rounding the base of shared memory up."""
