@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from treadle.algebra.bits import BitLayout
 from treadle.algebra.conversions import Conversion, Shuffles, convert, images_of, linear, width_of
 from treadle.algebra.layouts import LayoutUndefined
-from treadle.algebra.spans import extending
+from treadle.algebra.spans import extending, sums, total
 from treadle.machine.distributions import bits as in_bits
 from treadle.machine.form import Compute, FragRef
 from treadle.targets.cuda.emit.fragments import Layout
@@ -48,8 +48,8 @@ def exchanged(scope: Scope, stmt: Compute, made: Layout) -> list[Val] | None:
 
 @dataclass
 class _Choice:
-    """Registers that hang on the thread: `directions[i]` is added (xor) to a register's number where the bits of
-    `masks[i]` in (lane, warp), packed, are odd in number."""
+    """Registers that hang on the thread: `directions[i]` is added (xor) to a register's number where the variable
+    `tests[i]` is true."""
 
     directions: list[int]
     tests: list[str]
@@ -62,7 +62,6 @@ class _Exchange:
         self.scope, self.kind, self.width, self.texts = scope, kind, width, texts
         self.way = way
         self.count = 1 << width_of(way.holder.ins, "slot")
-        self.named: dict[str, str] = {}
 
     def slots(self) -> list[str]:
         """The text of each slot of the destination."""
@@ -79,10 +78,7 @@ class _Exchange:
         for s in range(self.count):
             at = by_image.solve(self.way.holder.apply(s))
             assert at is not None, "a slot that is not kept repeats kept ones"
-            slot = 0
-            for i, x in enumerate(kept):
-                slot ^= x if at >> i & 1 else 0
-            result.append(found[slot])
+            result.append(found[total(x for i, x in enumerate(kept) if at >> i & 1)])
         return result
 
     def _rounds(self, shuffles: Shuffles) -> dict[int, str]:
@@ -128,11 +124,8 @@ class _Exchange:
         left = linear([*shuffles.takers, *more], values, (("lane", lanes),), (("out", len(more)),))
         slots = width_of(shuffles.puts.outs, "slot")
         both = self._number([left.apply(u) << slots | shuffles.puts.apply(u) for u in units])
-        span = [0]
-        for x in shuffles.filled:
-            span += [y ^ x for y in span]
         found: dict[int, str] = {}
-        for slot in span:
+        for slot in sums(shuffles.filled):
             name = self.scope.head.fresh("x")
             first = True
             for k, text in came.items():
@@ -172,15 +165,13 @@ class _Exchange:
         """Directions of registers, each with a test of the thread."""
         lanes = width_of(self.way.holder.ins, "lane")
         directions = extending([], images)
+        slots = max(directions, default=0).bit_length()
+        basis = BitLayout((("k", len(directions)),), (("slot", slots),), tuple(directions))
+        made = [at for image in images if (at := basis.solve(image)) is not None]
+        assert len(made) == len(images), "directions span the images"
         found = _Choice(directions, [])
         for i in range(len(directions)):
-            pieces: list[str] = []
-            for k, image in enumerate(images):
-                basis = BitLayout((("k", len(directions)),), (("slot", 16),), tuple(directions))
-                at = basis.solve(image)
-                assert at is not None, "directions span the images"
-                if at >> i & 1:
-                    pieces.append(f"({_bit(k, lanes)})")
+            pieces = [f"({_bit(k, lanes)})" for k, at in enumerate(made) if at >> i & 1]
             name = self.scope.head.fresh("odd")
             self.scope.line(f"const bool {name} = {' ^ '.join(pieces)};")
             found.tests.append(name)
