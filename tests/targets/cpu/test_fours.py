@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +11,11 @@ from tests.marks import processor
 
 import treadle as td
 from treadle.ir.parser import parse_program
+from treadle.machine.form import Load, Mma
+from treadle.machine.parse import parse_machine
 from treadle.plan.facts import contiguous
 from treadle.planner.enumerate import choose
+from treadle.targets.cpu.emit.fours import shifted
 from treadle.targets.cpu.families import families
 from treadle.toolchain.features import LEVELS
 
@@ -38,6 +42,83 @@ def test_every_byte_times_every_byte(m: int, n: int, k: int) -> None:
     y = np.zeros((m, n), np.int32)
     product(x, w, y)
     assert np.array_equal(y, x.astype(np.int32) @ w.astype(np.int32))
+
+
+@td.kernel
+def both(X: td.Tensor[M, K, td.i8], W: td.Tensor[K, N, td.i8], V: td.Tensor[K, N, td.i8], Y: td.Out[M, N, td.i32]):
+    for m, n in td.parallel(M, N):
+        acc = td.zeros(m, n, dtype=td.i32)
+        for k in td.reduce(K):
+            acc = td.mma(X[m, k], W[k, n], acc)
+            acc = td.mma(X[m, k], V[k, n], acc)
+        Y[m, n] = acc
+
+
+@td.kernel
+def turned(X: td.Tensor[K, M, td.i8], W: td.Tensor[N, K, td.i8], Y: td.Out[N, M, td.i32]):
+    for m, n in td.parallel(M, N):
+        acc = td.zeros(m, n, dtype=td.i32)
+        for k in td.reduce(K):
+            acc = td.mma(X[k, m], W[n, k], acc)
+        Y[n, m] = acc
+
+
+def extreme(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Bytes at the ends of their range, half of them."""
+    return np.where(rng.random(shape) < 0.5, rng.choice([-128, 127], shape), rng.integers(-128, 128, shape)).astype(
+        np.int8
+    )
+
+
+@processor("avx512_vnni")
+def test_packed_products_are_exact_however_they_are_blocked() -> None:
+    rng = np.random.default_rng(7)
+    m, n, k = 150, 200, 1603
+    x, w, v = extreme(rng, m, k), extreme(rng, k, n), extreme(rng, k, n)
+    wide = [a.astype(np.int32) for a in (x, w, v)]
+    y = np.zeros((m, n), np.int32)
+    for run, args, want in (
+        (product, (x, w), wide[0] @ wide[1]),
+        (both, (x, w, v), wide[0] @ (wide[1] + wide[2])),
+        (turned, (np.ascontiguousarray(x.T), np.ascontiguousarray(w.T)), (wide[0] @ wide[1]).T),
+    ):
+        y = np.zeros(want.shape, np.int32)
+        assert run.plan(*args, y).decisions.point["atom"] == "dpbssd"
+        run(*args, y)
+        assert np.array_equal(y, want), run.name
+
+
+def innermost(text: str, least: int) -> list[str]:
+    """The blocks of a text that branch back to where they began and have at least so many products."""
+    found: list[str] = []
+    for block in re.split(r"\n(?=[\w.]+:)", text):
+        if block.count("vpdpbusd") >= least:
+            found.append(block)
+    return found
+
+
+@processor("avx512_vnni")
+def test_what_a_sum_owes_is_not_in_the_loop_of_its_products() -> None:
+    x, w, y = np.zeros((512, 1024), np.int8), np.zeros((1024, 512), np.int8), np.zeros((512, 512), np.int32)
+    plan = product.plan(x, w, y)
+    rows, columns = next(f.shape for f in parse_machine(plan.machine()).kernels[0].frags if f.name.startswith("acc"))
+    vectors = columns // 16
+    (loop,) = innermost(plan.source(), rows * vectors)
+    assert loop.count("vpdpbusd") == rows * vectors, "a product for each vector of sums, and no more"
+    assert not re.search(r"= (sub|xor) ", loop), loop
+
+
+@processor("avx512_vnni")
+def test_bytes_are_moved_where_they_are_packed_and_only_where_all_that_is_read_is_a_factor() -> None:
+    x, w, y = np.zeros((512, 1024), np.int8), np.zeros((1024, 512), np.int8), np.zeros((512, 512), np.int32)
+    machine = parse_machine(product.plan(x, w, y).machine())
+    factor = next(s.a.name for s in machine.statements() if isinstance(s, Mma))
+    buffer = next(s.src.name for s in machine.statements() if isinstance(s, Load) and s.dst == factor)
+    assert shifted(machine) == {buffer}
+    for stmt in machine.statements():
+        if isinstance(stmt, Mma):
+            stmt.b = replace(stmt.b, name=factor)
+    assert buffer not in shifted(machine), "the same bytes are a signed factor too"
 
 
 @processor("avx512_vnni")

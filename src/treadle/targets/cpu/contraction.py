@@ -124,8 +124,12 @@ class Contracting(ABC):
         return [
             Axis("outer", self.sizes.outer),
             Axis("inner", self.sizes.inner),
-            Axis("deep", self.sizes.deep),
+            Axis("deep", tuple(size * self.shorter(shape) for size in self.sizes.deep)),
         ]
+
+    def shorter(self, shape: Shape) -> int:
+        """How often an element of a packed operand goes into one of 32 bits, where bytes stay bytes."""
+        return 4 if all(set(self.atoms(shape)) & set(grouping(c)) == {"dpbssd"} for c in shape.contractions) else 1
 
     def packing(self, shape: Shape) -> tuple[bool, ...]:
         """Whether to try operands in place."""
@@ -142,8 +146,9 @@ class Contracting(ABC):
         vectors = columns // rate.lanes
         together = max((shape.uses.contractions(c.block).__len__() for c in shape.contractions), default=1)
         joined = together if self.joined(shape) else 1
-        # Beside a vector of the operand there is what is subtracted for it, where a factor has to be unsigned.
-        beside = 2 * vectors + 1 if point["atom"] == "dpbssd" and "asimddp" not in shape.facts.features else vectors
+        # Beside a vector of an operand in place there is what is taken off for it, where a factor has to be unsigned.
+        owing = self.owing(shape, str(point["atom"])) and not point["packed"]
+        beside = 2 * vectors + 1 if owing else vectors
         rows = max(1, (rate.registers - 1 - beside * joined) // (vectors + rate.apart) // joined)
         if str(point["atom"]).startswith("amx"):
             rows, columns = TILES, TILES
@@ -159,6 +164,10 @@ class Contracting(ABC):
             shared=bool(point["shared"]),
             packed=bool(point["packed"]),
         )
+
+    def owing(self, shape: Shape, atom: str) -> bool:
+        """Whether the instruction of an atom takes an unsigned factor, and what that adds is taken off again."""
+        return atom == "dpbssd" and "asimddp" not in shape.facts.features
 
     def joined(self, shape: Shape) -> bool:
         """Whether contractions of a block share their accumulators' nest."""
@@ -270,7 +279,9 @@ class Contracting(ABC):
         vectors = columns / rate.lanes
         products = rows * vectors
         atom = blocking.atom(role.found)
-        step = max(products, HAND.block_least) / rate.issue(atom) + 0.5 * (rows + vectors) / rate.loads
+        # In place there is what is taken off for each vector; of a panel it is known before.
+        owing = vectors if self.owing(shape, atom) and not blocking.block.packed else 0
+        step = max(products + owing, HAND.block_least) / rate.issue(atom) + 0.5 * (rows + vectors) / rate.loads
         at_once = {"fma": 1.0, "dpbf16": HAND.pair_width, "dpbssd": HAND.four_width}.get(atom, HAND.tile_width)
         steps = self.slots(blocking, role) / (products * rate.lanes * at_once)
         deep = shape.size(blocking.folded(role)) if blocking.block.held else blocking.block.deep

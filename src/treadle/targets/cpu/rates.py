@@ -88,8 +88,8 @@ class Hand:
 
     pair_width: float = 2.0
     """Elements that a product of pairs contracts at once."""
-    four_width: float = 3.0
-    """Elements that a product of fours contracts at once, less what its correction takes."""
+    four_width: float = 4.0
+    """Elements that a product of fours contracts at once."""
     tile_width: float = 14.0
     """Vector multiply-adds that a product of tiles stands for."""
     block_least: float = 9.0

@@ -2,7 +2,7 @@
 
 From the bottom: `text` writes functions, `lanes` vectors; `index` and `masks` evaluate index expressions; `layouts` and
 `registers` keep fragments; `places`, `moves`, `access` find and move vectors; `arith`, `casts`, `functions` and
-`remainder` compute; `folds`, `pairs`, `tiles` fold and contract, `searches` skips folds of nothing; `statements`,
+`remainder` compute; `folds`, `pairs` (`fours`, `owed`), `tiles` fold and contract, `searches` skips folds of nothing; `statements`,
 `scope`, `control` put statements in order; `workspace` places buffers; `program` is the whole.
 """
 

@@ -13,6 +13,7 @@ from treadle.algebra.expr import Constraint, sym
 from treadle.dtype.formats import bool_, u32
 from treadle.machine.form import Load, Store
 from treadle.targets.cpu.emit.errors import ill_formed
+from treadle.targets.cpu.emit.fours import moved
 from treadle.targets.cpu.emit.index import IndexWriter, Point, coordinate
 from treadle.targets.cpu.emit.lanes import Lanes, Vec, chunks
 from treadle.targets.cpu.emit.masks import Mask
@@ -28,8 +29,11 @@ LEAST_TURNED = 4
 class Access:
     """The loads and stores of one function."""
 
-    def __init__(self, registers: Registers, index: IndexWriter, moves: Moves, width: int) -> None:
+    def __init__(
+        self, registers: Registers, index: IndexWriter, moves: Moves, width: int, shifted: frozenset[str] = frozenset()
+    ) -> None:
         self.registers = registers
+        self.shifted = shifted
         self.index = index
         self.moves = moves
         self.width = width
@@ -80,7 +84,7 @@ class Access:
                 self._store_turned(stmt, place, mask, axis, own, shape)
                 return
         for point in points:
-            value = self.lanes.splat(self.registers.read(stmt.src, point), point.lanes)
+            value = self.lanes.splat(self._source(stmt, point), point.lanes)
             if value.dtype != memory.dtype:
                 raise ill_formed(f"a store of {value.dtype} to {memory.name}", f"its {memory.dtype}")
             active = self._with_mask(stmt, point, mask.at(point))
@@ -90,6 +94,11 @@ class Access:
                 before = self.moves.accumulate(place, point, value, active, stmt.effect, stmt.old is not None)
                 if stmt.old is not None:
                     self.registers.write(stmt.old, point, before)
+
+    def _source(self, stmt: Store, point: Point) -> Vec:
+        """What is stored, as its buffer holds it."""
+        value = self.registers.read(stmt.src, point)
+        return moved(self.registers, value) if stmt.dst.name in self.shifted else value
 
     def _store_shape(self, stmt: Store) -> tuple[int, ...]:
         name = stmt.src.name
@@ -137,7 +146,7 @@ class Access:
         for base in self._blocks(shape, axis, own):
             rows, lanes = self._extent(shape, axis, base), self._extent(shape, own, base)
             points = [Point(_moved(base.at, axis, i), own, lanes) for i in range(rows)]
-            got = [self.lanes.splat(self.registers.read(stmt.src, p), lanes) for p in points]
+            got = [self.lanes.splat(self._source(stmt, p), lanes) for p in points]
             for j, column in enumerate(self.lanes.transpose(got)):
                 point = Point(_moved(base.at, own, j), axis, rows)
                 active = self._with_mask(stmt, point, mask.at(point))
@@ -202,9 +211,7 @@ class Access:
             rows, lanes = self._extent(shape, axis, base), self._extent(shape, own, base)
             got: list[Vec] = []
             for i in range(rows):
-                value = self.lanes.splat(
-                    self.registers.read(stmt.src, Point(_moved(base.at, axis, i), own, lanes)), lanes
-                )
+                value = self.lanes.splat(self._source(stmt, Point(_moved(base.at, axis, i), own, lanes)), lanes)
                 bits = self.fn.value(f"bitcast {value.type} {value.text} to <{lanes // many} x i32>")
                 got.append(Vec(bits, u32, lanes // many))
             for j, column in enumerate(self.lanes.transpose(got)):
@@ -244,7 +251,7 @@ class Access:
         size = self.registers.frag(stmt.src.name).shape[-1]
         for first in self._groups(points):
             members = [Point(_moved(first.at, len(first.at) - 1, j), first.axis, first.lanes) for j in range(size)]
-            values = [self.lanes.splat(self.registers.read(stmt.src, p), p.lanes) for p in members]
+            values = [self.lanes.splat(self._source(stmt, p), p.lanes) for p in members]
             more: list[str | None] = [None] * size
             if stmt.mask is not None:
                 more = [self._with_mask(stmt, p, None) for p in members]

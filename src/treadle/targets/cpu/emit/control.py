@@ -159,6 +159,10 @@ class Bodies:
                     self._enter(stmt.enters)
                     self.emit(stmt.body)
             return
+        with self.scope.fours.around(stmt, self._rolled):
+            self._rolled(stmt)
+
+    def _rolled(self, stmt: Loop) -> None:
         step = stmt.step.constant
         if step is not None and step <= 0:
             raise ill_formed(f"the loop step {step}", "a positive step")

@@ -15,9 +15,11 @@ from treadle.algebra.expr import ONE, Expr, sym
 from treadle.dtype.formats import DType, bf16, f32, i8, i32, u32
 from treadle.machine.form import Body, Compute, Fold, Frag, FragRef, Load, MemRef, Mma, walk
 from treadle.targets.cpu.emit.errors import unsupported
+from treadle.targets.cpu.emit.fours import FOURS, SUFFIX, factors
 from treadle.targets.cpu.emit.index import Point, coordinate
 from treadle.targets.cpu.emit.lanes import Vec
 from treadle.targets.cpu.emit.layouts import reads
+from treadle.targets.cpu.emit.owed import Fours
 from treadle.targets.cpu.emit.places import Memory
 from treadle.targets.cpu.emit.registers import Registers
 from treadle.targets.cpu.emit.text import Int
@@ -30,7 +32,6 @@ GROUPS: dict[str, tuple[DType, int, DType, str, str]] = {
 and on aarch64."""
 
 _MEMBERS = {bf16: 2, i8: 4}
-_SUFFIX = {16: "512", 8: "256", 4: "128"}
 
 
 def paired(body: Body, frags: dict[str, Frag]) -> frozenset[str]:
@@ -76,12 +77,12 @@ def _rank(stmt: Load) -> int:
     return max(numbers, default=0)
 
 
-def dot_product(registers: Registers, stmt: Mma, features: frozenset[str]) -> None:
+def dot_product(registers: Registers, stmt: Mma, features: frozenset[str], fours: Fours) -> None:
     """`dst = acc + a * b` over groups, by the instruction."""
     _, many, into, *needs = GROUPS[stmt.atom]
     arm = registers.fn.module.arm
     feature = needs[arm]
-    step = _pairs if stmt.atom == "dpbf16" else _signed_fours if arm else _fours
+    step = _pairs if stmt.atom == "dpbf16" else _signed_fours
     if registers.frag(stmt.dst).dtype != into or len(stmt.contracted) != 1 or stmt.contracted[0] % many or not stmt.acc:
         raise unsupported(
             f"this {stmt.atom} contraction", f"one contracted coordinate, a multiple of {many}, into {into.name}"
@@ -93,6 +94,10 @@ def dot_product(registers: Registers, stmt: Mma, features: frozenset[str]) -> No
             "use the atom fma",
         )
     rank = len(registers.frag(stmt.dst).shape)
+    if stmt.atom == FOURS and not arm:
+        left, right = (_groups(registers, stmt.atom, ref, rank) for ref in factors(stmt, rank))
+        fours.contract(stmt, left, right)
+        return
     a, b = (_groups(registers, stmt.atom, ref, rank) for ref in (stmt.a, stmt.b))
     points = registers.points(stmt.dst)
     totals = [registers.read(stmt.acc, p) for p in points]
@@ -144,40 +149,14 @@ def _operand(registers: Registers, atom: str, ref: FragRef | MemRef, rank: int) 
 
 def _pairs(registers: Registers, total: Vec, a: Vec, b: Vec) -> Vec:
     n = total.lanes
-    if n not in _SUFFIX:
+    if n not in SUFFIX:
         raise unsupported(f"dpbf16 on {n} columns", "a multiple of 16 columns")
     fn = registers.fn
     kind = f"<{2 * n} x bfloat>"
     pairs = [registers.lanes.splat(v, n) for v in (a, b)]
     bits = [fn.value(f"bitcast {v.type} {v.text} to {kind}") for v in pairs]
-    name = f"llvm.x86.avx512bf16.dpbf16ps.{_SUFFIX[n]}"
+    name = f"llvm.x86.avx512bf16.dpbf16ps.{SUFFIX[n]}"
     return replace(total, text=fn.call(total.type, name, [total.typed, *((kind, x) for x in bits)]))
-
-
-FLIP = -0x7F7F7F80
-"""128 in each byte of 32 bits: added to a signed byte it gives an unsigned one, and the other way round."""
-
-
-def _fours(registers: Registers, total: Vec, a: Vec, b: Vec) -> Vec:
-    """The instruction takes an unsigned factor and a signed one: `(a + 128) b` is summed, less `128 b`.
-
-    What is subtracted is the same for every row, and is computed once by whoever simplifies the text.
-    """
-    n = total.lanes
-    if n not in _SUFFIX:
-        raise unsupported(f"dpbssd on {n} columns", "a multiple of 16 columns")
-    fn = registers.fn
-    name = f"llvm.x86.avx512.vpdpbusd.{_SUFFIX[n]}"
-    flip = f"<{', '.join([f'i32 {FLIP}'] * n)}>"
-    right = registers.lanes.splat(b, n)
-    # Of a broadcast element the scalar is moved, one instruction for all columns.
-    both = str(FLIP) if a.lanes is None else flip
-    left = registers.lanes.splat(replace(a, text=fn.value(f"xor {a.type} {a.text}, {both}")), n)
-    excess = fn.call(total.type, name, [(total.type, "zeroinitializer"), (total.type, flip), (total.type, right.text)])
-    base = fn.value(f"sub {total.type} {total.text}, {excess}")
-    return replace(
-        total, text=fn.call(total.type, name, [(total.type, base), (total.type, left.text), (total.type, right.text)])
-    )
 
 
 _QUAD = 4

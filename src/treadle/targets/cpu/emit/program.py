@@ -19,6 +19,7 @@ from treadle.ir.guard import Absent, Unit
 from treadle.machine.form import Kernel, MachineProgram, Role, Stmt, Tasks, walk
 from treadle.targets.cpu.emit.control import Bodies
 from treadle.targets.cpu.emit.errors import EmitFeature, unsupported
+from treadle.targets.cpu.emit.fours import shifted, unsigned
 from treadle.targets.cpu.emit.index import Counter
 from treadle.targets.cpu.emit.lanes import Vec, lane_type
 from treadle.targets.cpu.emit.layouts import choose, reads, unrolled_loops, written
@@ -96,6 +97,7 @@ class _Program:
         self.lets = {**self.source.lets, **program.host.lets}
         self.numbers = numbers(self.lets)
         self.plan = plan_buffers(program, self.lets)
+        self.shifted = frozenset[str]() if self.module.arm else shifted(program)
 
     def emit(self) -> EmittedText:
         self._entry()
@@ -261,6 +263,8 @@ class _Program:
             self.plan,
             self.features,
             pairs,
+            self.shifted,
+            unsigned(role, {f.name: f for f in kernel.frags}, self.shifted),
             searches(role.body, frags),
         )
 

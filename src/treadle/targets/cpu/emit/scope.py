@@ -19,6 +19,7 @@ from treadle.targets.cpu.emit.index import Counter, IndexWriter, Known
 from treadle.targets.cpu.emit.lanes import Lanes, Vec, memory_bytes
 from treadle.targets.cpu.emit.layouts import Layout
 from treadle.targets.cpu.emit.moves import Moves
+from treadle.targets.cpu.emit.owed import Fours
 from treadle.targets.cpu.emit.places import Memory
 from treadle.targets.cpu.emit.registers import Registers
 from treadle.targets.cpu.emit.text import Function, Int
@@ -41,6 +42,8 @@ class Setting:
     plan: BufferPlan
     features: frozenset[str]
     pairs: frozenset[str] = frozenset()
+    shifted: frozenset[str] = frozenset()
+    unsigned: frozenset[str] = frozenset()
     searches: Mapping[int, int] = field(default_factory=dict[int, int])
 
 
@@ -70,8 +73,9 @@ class Scope:
         self.registers.index = self.index
         self.arith = Arith(fn, self.lanes, setting.accuracy, setting.features)
         self.moves = Moves(fn, self.lanes, self.arith)
-        self.access = Access(self.registers, self.index, self.moves, setting.width)
+        self.access = Access(self.registers, self.index, self.moves, setting.width, setting.shifted)
         self.folds = Folds(self.registers, self.arith, self.moves, self.memories)
+        self.fours = Fours(self.registers, setting.frags, setting.unsigned, frozenset(setting.plan.buffers))
         self.tiles = Tiles(fn, self.index, setting.grids)
 
     def value(self, expr: Expr) -> Int:

@@ -97,7 +97,7 @@ class Statements:
                 if self._is_tile(stmt.dst):
                     self.scope.tiles.product(stmt)
                 elif stmt.atom in GROUPS:
-                    dot_product(self.registers, stmt, self.scope.setting.features)
+                    dot_product(self.registers, stmt, self.scope.setting.features, self.scope.fours)
                 else:
                     self.scope.folds.mma(stmt)
             case Let():
