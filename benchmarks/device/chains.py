@@ -150,7 +150,8 @@ def ends(rows: Rows) -> None:
 
 
 def exact(rows: Rows) -> None:
-    product(rows, Blocks, 4096, torch.float32, [{}, {"step": 16}, {"columns": 128, "step": 16}], 12)
+    halves = {"columns": 128, "step": 16, "threads": 128}
+    product(rows, Blocks, 4096, torch.float32, [{}, {"step": 16}, {"columns": 128, "step": 16}, halves], 12)
     product(rows, Blocks, 1024, torch.float32, [{}, {"rows": 64, "columns": 64}], 30)
 
 

@@ -42,11 +42,16 @@ from treadle.realise.threads import lay_out
 from treadle.realise.tidy import without_idle
 
 THREADS = 256
-BLOCK = Agent(((2, "lane", 8), (3, "lane", 4), (6, "warp", 2), (7, "warp", 4)))
+"""Threads of a workgroup, where nothing else is decided."""
 WHOLE = "whole"
 """Tag of a load of a block, which most often is whole: threads need no mask then."""
 PAD = 4
 """Elements between rows of a slot, so that neighbours along the depth lie in different banks."""
+
+
+def agent(threads: int) -> Agent:
+    """The lanes and warps of a workgroup: two warps lie beside one another, the others below."""
+    return Agent(((2, "lane", 8), (3, "lane", 4), (6, "warp", 2), (7, "warp", threads // 64)))
 
 
 def across(width: int) -> tuple[Spot, ...]:
@@ -55,10 +60,11 @@ def across(width: int) -> tuple[Spot, ...]:
     return tuple(s for s in (*spots, Spot(6, "warp", 2, width // 2)) if s.size > 1)
 
 
-def down(width: int) -> tuple[Spot, ...]:
-    """Rows over 4 lanes and 4 warps, fours of neighbours."""
-    spots = (Spot(1, "slot", 4, 1), Spot(3, "lane", 4, 4), Spot(5, "slot", width // 64, 16))
-    return tuple(s for s in (*spots, Spot(7, "warp", 4, width // 4)) if s.size > 1)
+def down(width: int, threads: int) -> tuple[Spot, ...]:
+    """Rows over 4 lanes and the warps below one another, fours of neighbours."""
+    warps = threads // 64
+    spots = (Spot(1, "slot", 4, 1), Spot(3, "lane", 4, 4), Spot(5, "slot", width // (16 * warps), 16))
+    return tuple(s for s in (*spots, Spot(7, "warp", warps, width // warps)) if s.size > 1)
 
 
 class BlockedLowering(StreamLowering):
@@ -73,7 +79,9 @@ class BlockedLowering(StreamLowering):
 
     def __init__(self, program: Program, choices: Choices, uses: Uses, stream: Stream, feeding: Feeding) -> None:
         super().__init__(program, choices, uses, stream, feeding)
-        self.agent = BLOCK
+        self.threads = feeding.threads
+        self.agent = agent(self.threads)
+        self.residents = max(self.residents, feeding.resident)
 
     # ---- resources
 
@@ -99,7 +107,7 @@ class BlockedLowering(StreamLowering):
     def row_lane(self, frame: Frame) -> None:
         row = self.key(self.stream.rows.part, frame)
         lane = self.new_lane(row, row[1], self.feeding.rows, frame, (row[1] + self.feeding.rows,))
-        self.spots[lane.slot] = down(self.feeding.rows)
+        self.spots[lane.slot] = down(self.feeding.rows, self.threads)
 
     def column_spots(self, width: int) -> tuple[Spot, ...]:
         if width % 64:
@@ -119,7 +127,7 @@ class BlockedLowering(StreamLowering):
 
     def meet(self) -> Sync:
         """All threads of the workgroup."""
-        return Sync(kind="barrier.sync", args=(("id", const(0)), ("threads", const(THREADS))))
+        return Sync(kind="barrier.sync", args=(("id", const(0)), ("threads", const(self.threads))))
 
     def issue(self, number: int, made: list[Issued], frame: Frame) -> None:
         frame.body.append(self.meet())
@@ -166,7 +174,7 @@ class BlockedLowering(StreamLowering):
         self, item: Item, one: Contraction, coords: tuple[Expr, ...], slots: tuple[str, ...], frame: Frame
     ) -> tuple[str, bool]:
         rows = self.spots[slots[0]] if slots else ()
-        if len(slots) != 2 or rows != down(self.feeding.rows):
+        if len(slots) != 2 or rows != down(self.feeding.rows, self.threads):
             raise self.refusal("an accumulator with its columns first")
         return super().accumulator(item, one, coords, slots, frame)
 
@@ -189,9 +197,9 @@ class BlockedLowering(StreamLowering):
         outer, inner = self.extent(tile.outer), self.extent(tile.inner)
         each = self.neighbours(tile)
         # What lies along the depth is stored across it: few lanes along it, or they would meet in the same banks.
-        few = 32 if self.order(tile)[0] == tile.outer else max(1, 8 // each, THREADS // outer)
+        few = 32 if self.order(tile)[0] == tile.outer else max(1, 8 // each, self.threads // outer)
         lanes = min(few, inner // each)
-        rest, warps = 32 // max(lanes, 1), 8
+        rest, warps = 32 // max(lanes, 1), self.threads // 32
         rounds, sweeps = max(1, inner // (lanes * each)), outer // (rest * warps)
         if inner % (lanes * each) or outer % (rest * warps) or lanes & (lanes - 1):
             raise self.refusal(f"a block of {outer} x {inner} of {tile.value}")
@@ -235,7 +243,7 @@ class BlockedLowering(StreamLowering):
         if not (unit and whole and reachable(self.guard, tensor, {axis}, count)):
             return 1
         elements = self.extent(tile.outer) * self.extent(tile.inner)
-        while count > 1 and elements < count * THREADS:  # a small block: fewer neighbours for each of the threads
+        while count > 1 and elements < count * self.threads:  # a small block: fewer neighbours for each of the threads
             count //= 2
         return count
 
@@ -353,7 +361,7 @@ def blocked(
     low.lower_block(program.body, top)
     if any(not isinstance(s, form.Tasks) for s in top.body) or low.tasks is None:
         raise low.refusal("statements outside the tasks")
-    role = Role("worker", 1, THREADS, top.body)
+    role = Role("worker", 1, feeding.threads, top.body)
     kernel = Kernel("main", [role], low.parts.frags, low.parts.buffers)
     without_idle(kernel)
     shared = lay_out(kernel)
@@ -361,5 +369,5 @@ def blocked(
     for count in low.tasks.counts:
         total = total * count
     grid = maximum(1, minimum(feeding.workgroups, total))
-    launch = Launch("main", grid=grid, threads=THREADS, shared_bytes=shared, resident=low.residents)
+    launch = Launch("main", grid=grid, threads=feeding.threads, shared_bytes=shared, resident=low.residents)
     return MachineProgram(target, program, guard, Host(dict(program.lets), [], [], [launch]), [kernel], low.ledger())

@@ -60,6 +60,8 @@ class Feeding:
     """Workgroups that share a multiprocessor: while one computes, others contract and wait."""
     held: int = 1
     """Versions of the tiles of a task: with two, the next task's are on their way before this one has ended."""
+    threads: int = 256
+    """Threads of a workgroup that is one agent: no producer, no consumers."""
     ahead: bool = False
     """The next block's first contraction is issued with this one's second."""
     shares: int = 1

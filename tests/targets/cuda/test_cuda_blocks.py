@@ -41,12 +41,24 @@ def test_slots_in_turn_at_any_depth(depth: int) -> None:
     tried(machine, program("linear"), {"M": 130, "N": 5, "K": depth}, tolerance=1e-4, symbols={"workgroups": 2})
 
 
+def test_two_workgroups_of_half_as_many_threads() -> None:
+    source, sizes = program("linear"), {"M": 150, "N": 70, "K": 40}
+    family, facts = Blocks(), contiguous(source, "cuda:sm_90a", sizes)
+    point = {"rows": 128, "columns": 128, "step": 16, "versions": 2, "raster": "row", "threads": 128}
+    machine = family.build(source, facts, point, family.guard(source, facts, point))
+    (launch,) = machine.host.launches
+    assert (launch.threads, launch.resident) == (128, 2)
+    assert check(machine).status == "verified"
+    tried(machine, source, sizes, tolerance=1e-4)
+
+
 def test_the_next_block_in_registers_assembles_without_spills() -> None:
     source = program("linear")
     facts = contiguous(source, "cuda:sm_90a", dict.fromkeys("MNK", 4096))
     family = Blocks()
-    for rows, columns, step in ((64, 64, 16), (128, 256, 32)):
+    for rows, columns, step, threads in ((64, 64, 16, 256), (128, 256, 32, 256), (128, 128, 16, 128)):
         point = {"rows": rows, "columns": columns, "step": step, "versions": 2, "raster": "panels"}
+        point["threads"] = threads
         machine = family.build(source, facts, point, family.guard(source, facts, point))
         assert check(machine).status == "verified"
         clean(machine)

@@ -166,7 +166,7 @@ down | C=65536 K=2048 N=1024 E=64 E1=65 | untimed
 """
 """Kernel, extents, whether a device run has timed the settings below; settings that rest are left out."""
 
-RESTING = {"cluster=alone", "resident=1", "held=1", "parts=1", "stretches=1"}
+RESTING = {"cluster=alone", "resident=1", "held=1", "parts=1", "stretches=1", "threads=256"}
 
 
 def default(name: str, extents: dict[str, int]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, inf
+from math import ceil, inf, prod
 
 from treadle.analysis.uses import flat_subs
 from treadle.ir.core import Program, Tensor
 from treadle.ir.guard import Divisible, Fact, Guard, Unit
-from treadle.ir.ops.access import Load
+from treadle.ir.ops.access import Load, Store
+from treadle.ir.ops.elementwise import Cast, Elementwise
+from treadle.ir.ops.fold import Reduce
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
@@ -30,18 +32,24 @@ from treadle.targets.cuda.stream_facts import engine_facts, holds
 EFFICIENCY = {(128, 256): (0.76, 0.88), (128, 128): (0.72, 0.76), (128, 64): (0.55, 0.6), (64, 64): (0.5, 0.55)}
 """Hand term: of the rate of multiply-adds, by block, with one slot and with two (measured on products of 4096 and 1024
 cubed: larger blocks read less of shared memory a product)."""
+BESIDE = 0.87
+"""The same of blocks of 128 x 128 by 128 threads, two workgroups a multiprocessor, with two slots (believed: what one
+loses where it meets, the other has; no run has timed them)."""
 MEETING = 90.0
 """Hand term: cycles of a meeting of the workgroup."""
 FULL = 192
 """Registers of a thread for results, blocks read beside them, and elements on their way; the rest is addresses and
 what is multiplied."""
+CHUNKS = 0.25
+"""Issue slots of an element that is loaded with its neighbours."""
 LONELY = 0.75
 """Hand term: a small block's share of its rate where no other workgroup is on the multiprocessor."""
 
 
 class Blocks:
     """Axes: block sizes along rows, columns and depth, slots (with two, the next block is fetched while one is
-    contracted), and the order of tasks."""
+    contracted), the order of tasks, and threads of a workgroup: of half as many two workgroups share a
+    multiprocessor."""
 
     name = "blocks"
 
@@ -79,6 +87,7 @@ class Blocks:
             Axis("step", (16, 32)),
             Axis("versions", (2, 1)),
             Axis("raster", ("panels", "row")),
+            Axis("threads", (THREADS, THREADS // 2)),
         ]
 
     def cuts(self, shape: Shape, stream: Stream, point: Point) -> dict[str, int]:
@@ -129,7 +138,7 @@ class Blocks:
         assert isinstance(stream, Stream)
         rate = rates(facts)
         rows, columns, step = int(point["rows"]), int(point["columns"]), int(point["step"])
-        versions = int(point["versions"])
+        versions, threads = int(point["versions"]), int(point.get("threads", THREADS))
         held = 0.0
         tasks = 1.0
         for arg in stream.region.args:
@@ -146,25 +155,52 @@ class Blocks:
                 return CostVector(compute=inf)
             # Two registers an element of 64 bits, and half as many products a cycle (or fewer, of integers).
             double = 2 if one.op.result.type.dtype.bits == 64 else 1
-            held += rows * width / THREADS * double
+            held += rows * width / threads * double
             efficiency = EFFICIENCY.get((rows, width), (0.4, 0.45))[versions - 1]
+            if threads < THREADS:
+                if (rows, width, step, versions) != (128, 128, 16, 2) or double > 1:
+                    return CostVector(compute=inf)  # more takes too many registers, or leaves threads without work
+                efficiency = BESIDE
             cycles += rows * width * depth / rate.lanes / efficiency * double
         # A product that is rounded by itself needs a register of its own, and an instruction.
         apart = program.numerics.get("contract", True) is False
         wide = any(c.op.result.type.dtype.bits == 64 for c in stream.contractions)
         # Blocks that are read beside the results stay in registers with them, and so does what is on its way.
-        beside = rows * columns / THREADS * self.read_beside(stream)
-        flying = (rows + columns) * step / THREADS if versions > 1 else 0.0
+        beside = rows * columns / threads * self.read_beside(stream)
+        flying = (rows + columns) * step / threads if versions > 1 else 0.0
         if held > (64 if apart or wide else 136) or (beside and held + beside + flying > FULL):
             return CostVector(compute=inf)
         cycles *= 2.0 if apart else 1.0
         cycles += ceil(depth / step) * (MEETING if versions > 1 else 2 * MEETING)
-        after = shape.work(contractions=False) / tasks / rate.lanes
+        after = self.simple(shape, stream, {"rows": rows, "columns": columns, "step": step}) / rate.lanes
         rounds = ceil(tasks / rate.processors)
         if held <= 32 and tasks < 2 * rate.processors:
             cycles /= LONELY  # nobody else's work in between
         total = rounds * (cycles + after + 800) * (1.0 if point["raster"] == "panels" else 1.02)
         return CostVector(compute=total / rate.clock, memory=shape.bytes() / rate.memory, launch=rate.launch)
+
+    def simple(self, shape: Shape, stream: Stream, sizes: dict[str, int]) -> float:
+        """Issue slots of a task beside its products: elements of its blocks, those of operands in each iteration."""
+        known = {stream.rows.part: sizes["rows"]}
+        if stream.columns is not None:
+            known[stream.columns.part] = sizes["columns"]
+        depth = max(1, shape.facts.value(stream.step.dim.extent))
+        inside = {id(op) for op in (() if stream.loop is None else stream.loop.body.walk())}
+        total = 0.0
+        for op in stream.region.body.walk():
+            if not isinstance(op, Elementwise | Cast | Reduce | Load | Store) or not (
+                op.results or isinstance(op, Store)
+            ):
+                continue
+            value = op.value if isinstance(op, Store) else op.source if isinstance(op, Reduce) else op.results[0]
+            parts = [p for p in value.type.axes if p != stream.step]
+            count = prod(known.get(p, shape.extent(p)) for p in parts) * (
+                depth if stream.step in value.type.axes else 1
+            )
+            if id(op) in inside and stream.step not in value.type.axes:
+                count *= ceil(depth / sizes["step"])
+            total += count * (CHUNKS if isinstance(op, Load) else shape.weight(op))
+        return total
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = shape_of(program, facts)
@@ -181,6 +217,8 @@ class Blocks:
             staged=False,
             raster=("group", 8) if panels else ("row",),
             workgroups=2 * rates(facts).processors,
+            threads=int(point.get("threads", THREADS)),
+            resident=THREADS // int(point.get("threads", THREADS)),
         )
         choices = Choices(cuts=self.cuts(shape, stream, point), numerics=functions_by_hardware(program, facts.target))
         engine = PipelinedLowering if feeding.versions > 1 else BlockedLowering
