@@ -48,8 +48,8 @@ def make() -> None:
 def moved(torch: Any, emit_check: Any, name: str) -> int:
     """How many elements of Y are not those of X behind a text."""
     one = emit_check.Loaded(name)
-    (declared,) = (t for t in one.program.source.params if t.name == "X")
-    shape = [int(e.constant or 0) for e in declared.shape]
+    declared = one.program.program.tensor("X")
+    shape = [int(d.extent.constant or 0) for d in declared.dims]
     dtypes = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64, "i8": torch.int8}
     x = torch.arange(torch.Size(shape).numel(), device="cuda").remainder(120).to(dtypes[declared.dtype.name])
     x = x.reshape(shape)
