@@ -9,13 +9,15 @@ import pytest
 
 import treadle as td
 from treadle.checker.derivation import validate
+from treadle.evaluate.interpreter import evaluate
 from treadle.ir.core import Program
+from treadle.ir.ops.access import Load
 from treadle.ir.parser import parse_program
 from treadle.ir.paths import paths
 from treadle.ir.printer import print_program
 from treadle.plan.steps import Step
-from treadle.rules import Derivation, factor, materialise
-from treadle.rules.refusals import FormUnsupported
+from treadle.rules import Derivation, dematerialise, factor, materialise
+from treadle.rules.refusals import FormUnsupported, Overwritten
 
 from . import kernels
 
@@ -243,3 +245,40 @@ def test_a_value_that_is_made_like_another_one() -> None:
                 other = parse_program(head + kept + made.replace(old, new) + region + others, "a forgery")
                 verdict = validate(before, d.steps[0], other)
                 assert verdict.status == "rejected", f"{value}, {old} as {new}: {verdict}"
+
+
+@td.kernel
+def scattered(G: td.Tensor[M, td.i32], X: td.Tensor[M], Y: td.Out[V], Z: td.Out[M]):
+    i = G[M]
+    Y[td.in_range(i, V)] = X[M]
+    Z[M] = Y[td.in_range(i, V)]
+
+
+@td.kernel
+def put_in_turn(G: td.Tensor[M, td.i32], X: td.Tensor[M], Y: td.Out[V], Z: td.Out[M]):
+    for m in td.serial(M.each):
+        i = G[m]
+        Y[td.in_range(i, V)] = X[m]
+        Z[m] = Y[td.in_range(i, V)]
+
+
+def test_two_values_at_one_place() -> None:
+    """Of elements stored at computed coordinates some may be the same one: what is read back is not what was stored."""
+    shapes = (td.like(td.i32, 8), td.like(td.f32, 8), td.like(td.f32, 9), td.like(td.f32, 8))
+    apart = [["G", "Y"], ["X", "Y"], ["Z", "Y"]]
+    many, one = scattered.program(*shapes), put_in_turn.program(*shapes)
+    back = next(op.result for op in many.body.walk() if isinstance(op, Load) and op.tensor.name == "Y")
+    with pytest.raises(Overwritten):
+        Derivation(many).then(dematerialise, back.name)
+    after = edited(many, ("    %1: f32[M] = load Y[in_range(%i)]\n", ""), ("store Z[M] = %1", "store Z[M] = %0"))
+    forward = (("3", None), ("4", "3"))
+    verdict = validate(many, Step("dematerialise", {"value": "%1", "disjoint": apart}, forward), after)
+    assert verdict.status == "rejected" and "two values at one place" in verdict.reason, verdict
+    arrays = {"G": np.array([0, 0], np.int32), "X": np.array([1.0, 2.0], np.float32)}
+    for program, want in ((many, [2.0, 2.0]), (after, [1.0, 2.0])):
+        found = {**arrays, "Y": np.zeros(1, np.float32), "Z": np.zeros(2, np.float32)}
+        evaluate(program, found, extents={"M": 2, "V": 1})
+        assert found["Z"].tolist() == want
+    back = next(op.result for op in one.body.walk() if isinstance(op, Load) and op.tensor.name == "Y")
+    d = Derivation(one).then(dematerialise, back.name)
+    assert validate(one, d.steps[0], d.program).status == "verified"

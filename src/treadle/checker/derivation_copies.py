@@ -75,8 +75,7 @@ def _written(m: Match, block: Block, place: int) -> Value:
         source = op.source
         for before in reversed(block.ops[:place]):
             if isinstance(before, Insert) and before.result is source:
-                if values_of(before.subs):
-                    wrong(f"{before.result.name} may put two values at one place, and which one stays is not told")
+                _once(before)
                 if before.subs == op.subs and before.value.type == op.result.type:
                     return before.value
                 wrong(f"{op.result.name} reads {op.source.name} where another update, {before.result.name}, came last")
@@ -90,6 +89,7 @@ def _written(m: Match, block: Block, place: int) -> Value:
             if op.tensor.name in touched:
                 good = isinstance(before, Store) and before.effect == "set" and before.where is None
                 if isinstance(before, Store) and good and before.subs == op.subs:
+                    _once(before)
                     if before.value.type == op.result.type:
                         return before.value
                 wrong(f"another store to {op.tensor.name} may have changed what {op.result.name} reads")
@@ -97,6 +97,13 @@ def _written(m: Match, block: Block, place: int) -> Value:
                 apart(m, op.tensor.name, name)
         wrong(f"nothing in its block has stored or read what {op.result.name} reads")
     wrong(f"{m.said(op)} reads back nothing that it is sure to find")
+
+
+def _once(put: Insert | Store) -> None:
+    """An operation has one value for each element: coordinates that it computes may be the same ones twice."""
+    if any(v.type.axes for v in values_of(put.subs)):
+        what = put.result.name if isinstance(put, Insert) else f"a store to {put.tensor.name}"
+        wrong(f"{what} may put two values at one place, and which one stays is not told")
 
 
 # ---- distribute

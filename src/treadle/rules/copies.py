@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from treadle.algebra.expr import Constraint, ge, lt, sym
 from treadle.ir.clone import Cloner
-from treadle.ir.core import Block, Op, Program, Region, Sub, TileType, Value
+from treadle.ir.core import Block, Op, Program, Region, Sub, TileType, Value, values_of
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full, Index
 from treadle.ir.ops.fold import Mma, Reduce
@@ -67,6 +67,7 @@ def _stored(d: Draft, load: Load) -> tuple[Value, list[str]]:
             return op.result, sorted(between)
         if load.tensor.name in stored:
             if isinstance(op, Store) and op.subs == load.subs and op.effect == "set" and op.where is None:
+                _once(d, op, load)
                 return op.value, sorted(between)
             raise d.no(
                 Overwritten,
@@ -90,6 +91,7 @@ def _inserted(d: Draft, read: Extract) -> Value:
     made = d.program.definitions().get(read.source.name)
     if isinstance(made, Insert) and made.result is read.source:
         if made.subs == read.subs:
+            _once(d, made, read)
             return made.value
         raise d.no(
             Overwritten,
@@ -106,6 +108,18 @@ def _inserted(d: Draft, read: Extract) -> Value:
         "fuse the scopes, or recompute the value",
         read,
     )
+
+
+def _once(d: Draft, put: Insert | Store, read: Load | Extract) -> None:
+    """*Errors*: `rules/overwritten`, where computed coordinates may put two values at one place."""
+    if any(v.type.axes for v in values_of(put.subs)):
+        raise d.no(
+            Overwritten,
+            f"what {read.result} reads may have been written twice at one place, by coordinates that are computed",
+            "coordinates that tell the elements apart",
+            "keep the copy",
+            read,
+        )
 
 
 # ---- distribute
