@@ -1,0 +1,530 @@
+"""Contractions whose depth is shared out: tasks are stretches of a tile's iterations, whoever ends last folds them.
+
+A machine program that goes through the whole depth of a tile in one task becomes one whose tasks are pairs (stretch,
+tile), all of one launch: each leaves what its stretch comes to in the workspace and arrives at its tile's word; the one
+that arrives last folds the stretches in their order and does what follows, as the tile's task did before. So the work
+is dealt to workgroups in units of iterations, not of tiles, whatever their number, and nothing waits.
+
+The statements stay; what changes is which contributions a sum has. The program is the one in which the contraction
+starts from nothing (`apart`), so that sums of stretches may be joined, with all its iterations as one block.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TypeVar, cast
+
+from treadle.algebra.expr import ZERO, Constraint, Expr, Sym, const, lt, maximum, minimum, sym
+from treadle.base.names import Names
+from treadle.ir.core import Program
+from treadle.ir.ops.elementwise import Elementwise
+from treadle.ir.ops.fold import Mma
+from treadle.machine.form import (
+    Body,
+    Buffer,
+    Claim,
+    Compute,
+    Control,
+    Counter,
+    Enter,
+    Fold,
+    Frag,
+    FragRef,
+    Host,
+    If,
+    Invariant,
+    Last,
+    Let,
+    Load,
+    Loop,
+    MachineProgram,
+    MemRef,
+    Role,
+    Stmt,
+    Store,
+    Sync,
+    Tasks,
+    Version,
+    walk,
+)
+from treadle.realise.choices import NotLowered
+from treadle.realise.portions import MOST, Portions, left_over
+from treadle.realise.ring import Stream
+from treadle.realise.tidy import without_idle
+from treadle.rules.derivation import Derivation
+from treadle.rules.folds import apart
+
+AT_ONCE = 2
+"""Stretches whose loads are written out side by side."""
+
+FOLDED = sym("c0")
+"""The coordinate along the depth in claims."""
+
+
+def starting_apart(program: Program, stream: Stream) -> Derivation:
+    """The steps to a program whose contractions start from nothing. *Errors*: those of `apart`."""
+    way = Derivation(program)
+    for one in stream.contractions:
+        way = way.then(apart, one.op.result.name)
+    return way
+
+
+def shareable(stream: Stream) -> str:
+    """Why the depth of a stream cannot be shared out; "" where it can."""
+    loop, block = stream.loop, stream.block
+    if loop is None or block is None or stream.walked or loop.kind != "reduce" or len(loop.args) != 1:
+        return "its contraction is no fold over blocks"
+    if loop.order == "ordered" or block.reversed or block.size is not None:
+        return "its contraction keeps its order"
+    if block.domain.lo != ZERO or block.domain.hi != block.domain.dim.extent or stream.told:
+        return "its depth hangs on the task"
+    if len(stream.batches) != 1 or any(c.op.acc not in loop.carried for c in stream.contractions):
+        return "its contraction is one of several steps"
+    if len(loop.carried) != len(stream.contractions):
+        return "it carries more than sums of products"
+    pairs = [(t, v) for c in stream.contractions for t, v in ((c.left_tile, c.left), (c.right_tile, c.right))]
+    if any(t is not None and t.value.name != v.name for t, v in pairs):
+        return "two loads bring one operand"
+    return ""
+
+
+def in_shares(
+    machine: MachineProgram, way: Derivation, stream: Stream, size: int, workgroups: int, left: bool = False
+) -> MachineProgram:
+    """The program with stretches of `size` of the depth, a multiple of what an iteration takes, for so many workgroups.
+    `left`: only of the tiles that are left over where all workgroups have had as many.
+
+    *Requires*: `starting_apart` led to `way`, `shareable`. *Ensures*: the guard has what `Portions.facts` says.
+    *Errors*: `realise/unsupported` for a task that is more than a loop of products and stores of threads behind it.
+    """
+    return _Shared(machine, way, stream, size, workgroups, left).program()
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A contraction's names: what it carries, starts as, yields and ends as, its sum apart, its accumulator."""
+
+    carried: str
+    init: str
+    new: str
+    result: str
+    apart: str
+    holder: str
+
+
+class _Shared:
+    """What both roles are made of."""
+
+    def __init__(
+        self, machine: MachineProgram, way: Derivation, stream: Stream, size: int, workgroups: int, left: bool
+    ) -> None:
+        self.machine, self.way, self.workgroups = machine, way, workgroups
+        self.args = {a.name: a for r in stream.nest for a in r.args}
+        self.kernel = next(k for k in machine.kernels if k.name == machine.host.launches[-1].kernel)
+        self.producer, self.consumer = self.kernel.roles
+        self.nest = self.nest_of(self.consumer)
+        loop, block = stream.loop, stream.block
+        assert loop is not None and block is not None
+        self.region, self.arg = loop, block
+        self.depth = block.domain.hi
+        names = [*(f.name for f in self.kernel.frags), *(b.name for b in self.kernel.buffers), *self.nest.vars]
+        names += [s.var for r in self.kernel.roles for s in walk(r.body) if isinstance(s, Loop)]
+        names += [c for r in self.kernel.roles for c in (r.index or "", *r.counters)]
+        names += [b.name for b in (*self.kernel.barriers, *machine.host.workspace)]
+        names += [m.name for m in machine.host.maps]
+        self.names = Names(
+            [*names, *(t.name for t in machine.program.tensors), *(d.name for d in machine.program.dims)]
+        )
+        self.inside = {v.name for op in loop.body.ops for v in op.results}
+        self.main = self.loop_of(self.nest)
+        self.at = self.names.fresh("share")
+        self.lets: dict[str, Expr] = {}
+        first = left_over(self.nest.counts, workgroups) if left else ()
+        for var, at in zip(self.nest.vars, first):
+            self.lets[self.names.fresh(f"first_{var}")] = at
+        self.portions = Portions(self.depth, size, tuple(sym(n) for n in self.lets))
+        self.number = sym(self.names.fresh("stretches")) if left else self.portions.most
+        """Stretches of the task's tile."""
+        self.sums = [self.sum(i) for i in range(len(loop.carried))]
+        self.frags: list[Frag] = []
+        self.buffers = {
+            s.holder: [self.buffer(s, cut) for cut in ((False, True) if left else (False,))] for s in self.sums
+        }
+        self.word = self.names.fresh("shares")
+
+    def unlike(self, found: str) -> NotLowered:
+        return NotLowered(
+            doing=f"realising {self.machine.program.name} in shares of its depth",
+            found=found,
+            expected="a loop of products and stores of threads behind it",
+            hint="another plan has a task a tile",
+        )
+
+    # ---- what is there
+
+    def nest_of(self, role: Role) -> Tasks:
+        found = [s for s in role.body if isinstance(s, Tasks)]
+        if len(found) != 1 or found[0].over != "persistent":
+            raise self.unlike(f"{role.name} has no nest of tasks over workgroups that stay")
+        return found[0]
+
+    def loop_of(self, nest: Tasks) -> Loop:
+        found = [s for s in nest.body if isinstance(s, Loop) and _binds(s, self.arg.name)]
+        if len(found) != 1:
+            raise self.unlike("a task goes through its depth in several loops")
+        return found[0]
+
+    def sum(self, number: int) -> _Sum:
+        """The names of a carried sum."""
+        carried, new = self.region.carried[number].name, self.region.body.yields[number].name
+        held = [i.holder for i in self.main.invariants if i.claim.value == carried]
+        made = next(op for op in self.way.program.body.walk() if any(r.name == new for r in op.results))
+        if len(held) != 1 or not isinstance(made, Elementwise) or len(made.args) != 2:
+            raise self.unlike(f"{carried} is no sum of products")
+        of = made.args[1]
+        ops = (op for op in self.way.program.body.walk() if isinstance(op, Mma))
+        if not any(op.result.name == of.name for op in ops):
+            raise self.unlike(f"{carried} is no sum of products")
+        return _Sum(carried, self.region.inits[number].name, new, self.region.results[number].name, of.name, held[0])
+
+    def singles(self) -> list[tuple[str, int]]:
+        """Arguments that are one coordinate of a task, with the place of their variable among the task's."""
+        found: list[tuple[str, int]] = []
+        for enter in self.nest.enters:
+            for name, bounds in enter.binds:
+                if len(bounds) == 1:
+                    found.append((name, next(i for i, v in enumerate(self.nest.vars) if bounds[0] == sym(v))))
+        return found
+
+    # ---- workspace
+
+    def buffer(self, one: _Sum, later: bool) -> Buffer:
+        """Where the sums of stretches lie: by stretch, single coordinates, the tile's own. Where tiles differ, the
+        first stretch of all of them has a place apart from the `later` ones of those that are cut."""
+        value = next(v for v in self.region.carried if v.name == one.carried)
+        axes = [*(self.nest.counts[i] for _, i in self.singles()), *(p.dim.extent for p in value.type.axes)]
+        if later:
+            axis, begin = self.shortened(one)
+            axes[axis] = maximum(0, axes[axis] - begin)
+        counts = () if self.portions.first and not later else (self.portions.most,)
+        return Buffer(self.names.fresh(f"b_{one.holder}"), value.type.dtype, (*counts, *axes), "workspace")
+
+    def shortened(self, one: _Sum) -> tuple[int, Expr]:
+        """The axis behind the stretch along which tiles that are cut begin, and where."""
+        var, first = self.nest.vars[0], self.portions.first[0]
+        for number, (_, i) in enumerate(self.singles()):
+            if i == 0:
+                return number, first
+        axis, block = self.along(one)[var]
+        return len(self.singles()) + axis, block * first
+
+    def along(self, one: _Sum) -> dict[str, tuple[int, int]]:
+        """Variables of tasks that are blocks of a sum's axes: which axis, how many coordinates."""
+        value = next(v for v in self.region.carried if v.name == one.carried)
+        found: dict[str, tuple[int, int]] = {}
+        for enter in self.nest.enters:
+            for name, bounds in enter.binds:
+                var = next((v for v in self.nest.vars if v in bounds[0].symbols), "")
+                part = self.args[name].part if len(bounds) == 2 else None
+                if var and part in value.type.axes:
+                    found[var] = value.type.axes.index(part), bounds[0].coefficient(Sym(var))
+        return found
+
+    def places(self, one: _Sum, at: Expr, coords: Sequence[Expr]) -> list[MemRef]:
+        """Where a stretch's sum lies, if it is the first of a tile, and if it is a later one; one place where all
+        tiles are cut."""
+        index = [*(sym(self.nest.vars[i]) for _, i in self.singles()), *coords]
+        first, *more = self.buffers[one.holder]
+        if not more:
+            return [MemRef(first.name, (at, *index))]
+        axis, begin = self.shortened(one)
+        later = [e - begin if i == axis else e for i, e in enumerate(index)]
+        return [MemRef(first.name, tuple(index)), MemRef(more[0].name, (at, *later))]
+
+    # ---- claims
+
+    def whole_block(self, claim: Claim) -> Claim:
+        """A claim on a value of the ordered region, all iterations of which are one block."""
+        name = self.arg.name
+        return replace(claim, instance=(*claim.instance, (f"{name}.start", ZERO), (f"{name}.stop", self.depth)))
+
+    def stretch(self, of: Claim, one: _Sum, *over: Constraint) -> Claim:
+        """The sum apart, where `of` says a state, with these contributions."""
+        bounds = (Constraint(FOLDED), lt(FOLDED, self.depth))
+        return replace(of, value=one.apart, bound=(str(FOLDED),), over=(*bounds, *over))
+
+    def within(self, at: Expr, number: Expr) -> tuple[Constraint, ...]:
+        """That a contribution is of a stretch, of a tile that has so many."""
+        return Constraint(FOLDED - self.portions.begin(at)), lt(FOLDED, self.portions.end(at, number))
+
+    def changed(self, claim: Claim, end: Expr) -> Claim:
+        """A claim of an iteration, whose contributions end at `end`."""
+        if claim.value not in self.inside:
+            return claim
+        one = next((s for s in self.sums if s.new == claim.value), None)
+        if one is None:
+            return self.whole_block(claim)
+        own = [c for c in claim.over or (lt(FOLDED, end),) if not self.begins(c)]
+        return self.whole_block(
+            self.stretch(replace(claim, bound=()), one, *self.within(sym(self.at), self.number), *own)
+        )
+
+    def begins(self, c: Constraint) -> bool:
+        """Whether a condition says that contributions are none of an earlier iteration."""
+        return self.main.var in c.symbols and c.expr.coefficient(Sym(str(FOLDED))) == 1
+
+    # ---- loops over the depth
+
+    def iterations(self, loop: Loop, step: int) -> Loop:
+        """The loop over a stretch."""
+        found = copy.deepcopy(loop)
+        begin = self.portions.begin(sym(self.at))
+        found.lo, found.enters = begin, ()
+        found.hi = minimum(self.portions.end(sym(self.at), self.number), self.depth)
+        here = {loop.var: sym(loop.var) - begin}
+        end = sym(loop.var) + step
+        for s in walk(found.body):
+            if isinstance(s, Stmt) and isinstance(s.claim, Claim):
+                s.claim = self.changed(s.claim, end)
+            if isinstance(s, Loop):
+                s.invariants = tuple(replace(i, claim=self.changed(i.claim, end)) for i in s.invariants)
+            if isinstance(s, If):  # the first iteration of a task
+                s.conds = tuple(Constraint(c.expr.substitute(here), c.equality) for c in s.conds)
+        kept: list[Invariant] = []
+        for i in found.invariants:
+            one = next((s for s in self.sums if s.carried == i.claim.value), None)
+            if one is None:
+                raise self.unlike(f"{i.claim.value} is carried along")
+            begun = (Constraint(FOLDED - begin), lt(FOLDED, sym(loop.var)))
+            kept.append(replace(i, claim=self.whole_block(self.stretch(i.claim, one, *begun))))
+        found.invariants = tuple(kept)
+        return found
+
+    def step_of(self, loop: Loop) -> int:
+        step = loop.step.constant
+        if step is None or self.portions.size % step:
+            raise self.unlike(f"iterations of {loop.step} in stretches of {self.portions.size}")
+        return step
+
+    # ---- roles
+
+    def program(self) -> MachineProgram:
+        """The whole program."""
+        roles = [self.produced(), self.consumed()]
+        frags = [*self.kernel.frags, *self.frags]
+        kernel = without_idle(replace(self.kernel, roles=roles, frags=frags))
+        host, last = self.machine.host, self.machine.host.launches[-1]
+        total: Expr = self.portions.most
+        for n in self.nest.counts:
+            total = total * n
+        launch = replace(last, grid=maximum(1, minimum(self.workgroups, total)))
+        agents = [const(self.consumer.agents)] if self.consumer.agents > 1 else []
+        word = Counter(self.word, (*self.nest.counts, *agents))
+        made = Host(
+            {**host.lets, **self.lets},
+            [*host.workspace, *(b for found in self.buffers.values() for b in found)],
+            list(host.maps),
+            [*host.launches[:-1], launch],
+            [*host.counters, word],
+        )
+        spent = tuple(f"permute {s.apart}: its stretches, which are folded in order" for s in self.sums)
+        return replace(
+            self.machine,
+            program=self.way.program,
+            host=made,
+            kernels=[kernel if k is self.kernel else k for k in self.machine.kernels],
+            numerics=(*spent, *self.machine.numerics),
+        )
+
+    def tasks(self, nest: Tasks, body: Body) -> Tasks:
+        """A nest of tasks, a stretch each; those of one stretch follow each other."""
+        if self.portions.first:
+            number = Let(name=str(self.number), expr=self.portions.number([sym(v) for v in nest.vars]))
+            some = If(conds=(lt(sym(self.at), self.number),), scope="workgroup", then=body)
+            body = [number, some]
+        counts = (self.portions.most, *nest.counts)
+        return replace(nest, vars=(self.at, *nest.vars), counts=counts, body=body)
+
+    def produced(self) -> Role:
+        nest = self.nest_of(self.producer)
+        loop = self.loop_of(nest)
+        consumer, self.main = self.main, loop
+        made = self.iterations(loop, self.step_of(loop))
+        self.main = consumer
+        body = [made if s is loop else s for s in nest.body]
+        return replace(self.producer, body=[self.tasks(nest, body) if s is nest else s for s in self.producer.body])
+
+    def consumed(self) -> Role:
+        first: Body = []
+        tail: Body = []
+        starts = {s.holder: s for s in self.sums}
+        behind = False
+        for s in self.nest.body:
+            if s is self.main:
+                first.append(self.iterations(self.main, self.step_of(self.main)))
+                behind = True
+            elif not behind and isinstance(s, Compute) and s.dst in starts:
+                first.append(self.start(s, starts[s.dst]))
+            elif _waits(s):
+                first.append(s)
+            else:
+                tail.append(s)
+        first += [self.kept(s) for s in self.sums]
+        body = [*first, self.last(tail)]
+        ghosts: Body = [self.ghost(s, i) for s in self.sums for i in range(len(self.buffers[s.holder]))]
+        place = self.consumer.body.index(self.nest)
+        whole = [*self.consumer.body[:place], *ghosts, self.tasks(self.nest, body), *self.consumer.body[place + 1 :]]
+        return replace(self.consumer, body=whole)
+
+    def start(self, stmt: Compute, one: _Sum) -> Compute:
+        """A sum that begins from nothing."""
+        claim = stmt.claim
+        plain = stmt.fn == "copy" and len(stmt.args) == 1 and isinstance(stmt.args[0], int | float) and not stmt.where
+        if not plain or not isinstance(claim, Claim) or claim.value != one.init or stmt.args[0] != 0:
+            raise self.unlike(f"{one.carried} starts as something")
+        return replace(stmt, claim=None)
+
+    def kept(self, one: _Sum) -> Stmt | Control:
+        """An accumulator left in the workspace."""
+        held = next(i.claim for i in self.main.invariants if i.holder == one.holder)
+        claim = self.whole_block(self.stretch(held, one, *self.within(sym(self.at), self.number)))
+        places = self.places(one, sym(self.at), claim.coords)
+        made = [Store(dst=p, src=FragRef(one.holder), where=claim.where, claim=claim) for p in places]
+        if len(made) == 1:
+            return made[0]
+        later = Constraint(sym(self.at) - 1)
+        return If(conds=(later,), scope="workgroup", then=[made[1]], orelse=[made[0]])
+
+    def ghost(self, one: _Sum, number: int) -> Version:
+        """What a place of the workspace holds when all have come."""
+        buffer, singles = self.buffers[one.holder][number], self.singles()
+        index = [sym(f"${i}") for i in range(len(buffer.shape))]
+        at: Expr = ZERO
+        if number or not self.portions.first:
+            at = index.pop(0)
+        if number:
+            axis, begin = self.shortened(one)
+            index[axis] = index[axis] + begin
+        tile = {self.nest.vars[i]: index[k] for k, (_, i) in enumerate(singles)}
+        coords = tuple(index[len(singles) :])
+        tile |= {var: coords[axis] // block for var, (axis, block) in self.along(one).items()}
+        stretches = self.portions.number([tile[v] for v in self.nest.vars]) if self.portions.first else self.number
+        bound = tuple((name, index[k]) for k, (name, _) in enumerate(singles))
+        claim = self.stretch(Claim(one.apart, coords, instance=bound), one, *self.within(at, stretches))
+        return Version(buffer=buffer.name, claim=self.whole_block(claim))
+
+    # ---- what the last one does
+
+    def last(self, tail: Body) -> If:
+        """The rest of a tile's task, by the one that arrives last."""
+        index = tuple(sym(v) for v in self.nest.vars)
+        me = self.consumer.index
+        number: Expr = const(1)
+        if me is not None:
+            number = sym(me) + 1
+            index = (*index, sym(me)) if self.consumer.agents > 1 else index
+        body = self.folded(copy.deepcopy(tail))
+        if me is not None and self.consumer.agents == 1:
+            body = [replaced(s, {me: ZERO}) for s in body]
+            number = const(1)
+        held = {s.holder for s in self.sums}
+        for s in walk(body):
+            if isinstance(s, Sync) or (isinstance(s, Stmt) and held & _read(s)):
+                raise self.unlike("what follows the products reads them elsewhere, or leaves by engines")
+        arrival = Last(MemRef(self.word, index), self.number, number, self.consumer.threads)
+        return If(last=arrival, enters=self.nest.enters, then=body)
+
+    def folded(self, body: Body) -> Body:
+        """A body in which copies of accumulators are folds of stretches."""
+        made: Body = []
+        for s in body:
+            if isinstance(s, Loop):
+                s.body = self.folded(s.body)
+            elif isinstance(s, If):
+                s.then, s.orelse = self.folded(s.then), self.folded(s.orelse)
+            one = self.copied(s)
+            made += [s] if one is None else self.fold(s, one)
+        return made
+
+    def copied(self, stmt: Stmt | Control) -> _Sum | None:
+        """The sum of whose accumulator a statement takes a slice."""
+        if not isinstance(stmt, Compute) or stmt.fn != "copy" or not isinstance(stmt.claim, Claim) or stmt.where:
+            return None
+        (src,) = stmt.args if len(stmt.args) == 1 else (None,)
+        if not isinstance(src, FragRef):
+            return None
+        return next((s for s in self.sums if s.holder == src.name and s.result == stmt.claim.value), None)
+
+    def fold(self, stmt: Stmt | Control, one: _Sum) -> Body:
+        """A slice of a sum: its stretches in their order, then onto what the program starts from."""
+        assert isinstance(stmt, Compute) and isinstance(stmt.claim, Claim)
+        claim = stmt.claim
+        frag = next(f for f in self.kernel.frags if f.name == stmt.dst)
+        total, part = (replace(frag, name=self.names.fresh(f"{frag.name}_{n}")) for n in ("sum", "part"))
+        self.frags += [total, part]
+        at = sym(self.names.fresh("i"))
+        first, *later = self.places(one, at, claim.coords)
+        alone = self.added(first, ZERO, claim, one, part.name, total.name) if later else []
+        begin = const(1) if later else ZERO
+        loop = Loop(var=str(at), lo=begin, hi=self.number, step=const(1), unroll=AT_ONCE, origin=stmt.origin)
+        before = lt(FOLDED, self.portions.before(at, self.number))
+        loop.invariants = (Invariant(total.name, self.stretch(claim, one, before)),)
+        loop.body = self.added((first, *later)[-1], at, claim, one, part.name, total.name)
+        block = self.names.fresh(self.arg.name)
+        bounds = sym(block), minimum(sym(block) + MOST, self.depth)
+        region = Loop(var=block, lo=ZERO, hi=self.depth, step=const(MOST))
+        region.enters = (Enter(self.main.enters[0].region, ((self.arg.name, bounds),)),)
+        region.invariants = (Invariant(frag.name, replace(claim, value=one.carried)),)
+        both = FragRef(frag.name), FragRef(total.name)
+        region.body = [
+            Compute(dst=total.name, fn="copy", args=(0.0 if frag.dtype.is_float else 0,)),
+            *alone,
+            loop,
+            Compute(dst=frag.name, fn="add", args=both, claim=replace(claim, value=one.new), origin=stmt.origin),
+        ]
+        zero = 0.0 if frag.dtype.is_float else 0
+        return [Compute(dst=frag.name, fn="copy", args=(zero,), claim=replace(claim, value=one.init)), region]
+
+    def added(self, place: MemRef, at: Expr, claim: Claim, one: _Sum, part: str, total: str) -> Body:
+        """One stretch of a slice, loaded and added to those before it."""
+        of = self.stretch(claim, one, *self.within(at, self.number))
+        upto = self.stretch(claim, one, lt(FOLDED, self.portions.end(at, self.number)))
+        return [
+            Load(dst=part, src=place, where=claim.where, claim=of),
+            Fold(dst=total, monoid="add", src=FragRef(part), acc=FragRef(total), claim=upto),
+        ]
+
+
+Thing = TypeVar("Thing")
+
+
+def replaced(thing: Thing, env: Mapping[str, Expr]) -> Thing:
+    """A statement, or a part of one, with symbols replaced in all its expressions."""
+    found: object = thing
+    if isinstance(thing, Expr | Constraint):
+        found = thing.substitute(env)
+    elif isinstance(thing, list | tuple):
+        items = cast("Sequence[object]", thing)
+        found = type(items)(replaced(x, env) for x in items)  # type: ignore[call-arg]  # a list or a tuple of them
+    elif is_dataclass(thing) and not isinstance(thing, type):
+        found = replace(thing, **{f.name: replaced(getattr(thing, f.name), env) for f in fields(thing)})
+    return cast("Thing", found)
+
+
+def _binds(loop: Loop, name: str) -> bool:
+    """Whether a loop goes through the blocks of an argument."""
+    return len(loop.enters) == 1 and [n for n, _ in loop.enters[0].binds] == [name]
+
+
+def _waits(stmt: Stmt | Control) -> bool:
+    """Whether a statement is of rings and groups alone."""
+    return not isinstance(stmt, Compute | Load | Store | Fold | Loop | If) and isinstance(stmt, Stmt)
+
+
+def _read(stmt: Stmt) -> set[str]:
+    """Fragments that a statement reads."""
+    refs = [getattr(stmt, n, None) for n in ("src", "acc", "a", "b", "mask")]
+    args: tuple[object, ...] = stmt.args if isinstance(stmt, Compute) else ()
+    return {r.name for r in (*refs, *args) if isinstance(r, FragRef)}

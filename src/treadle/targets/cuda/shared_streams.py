@@ -1,0 +1,251 @@
+"""The streams family with work dealt in units of iterations: stretches of tiles, which the last to arrive folds.
+
+Where few tiles of a result fill a machine, or the last round of tiles leaves most of it idle, the depth is shared out
+in one launch (`realise/shares.py`): of all tiles, or of those of the last round only. Beside contractions in parts that
+a second launch folds it saves that launch; a tile's stretches are folded by one workgroup then, so there may not be
+many of them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from math import ceil, inf, isinf, prod
+from typing import NamedTuple
+
+from treadle.ir.core import Program
+from treadle.ir.guard import Bound, Fact, Guard
+from treadle.machine.form import MachineProgram
+from treadle.plan.cost import CostVector
+from treadle.plan.facts import CallFacts
+from treadle.plan.family import Axis, Need, Point
+from treadle.plan.pins import Pin
+from treadle.realise.choices import NotLowered
+from treadle.realise.portions import Portions
+from treadle.realise.ring import row_of
+from treadle.realise.shares import in_shares, shareable, starting_apart
+from treadle.rules.derivation import Derivation
+from treadle.targets.cuda.parted import DEEP, PartedStreams
+from treadle.targets.cuda.rates import rates
+from treadle.targets.cuda.shape import Shape, shape_of
+from treadle.targets.cuda.stream_before import beside
+from treadle.targets.cuda.stream_cost import Span, StreamCost, sizes_of, total
+from treadle.targets.cuda.stream_facts import chained, copied
+
+EACH, LEFT = "shared", "of those left"
+"""Settings of `parts` are a number and one of these: all tiles are shared out, or those of the last round only."""
+
+FOLDED = 40.0
+"""Bytes a cycle that a workgroup folds: loads of 32 KB under way at a time (not measured)."""
+
+ARRIVED = 2500.0
+"""Cycles from the last product of a tile to the first stretch in registers: stores of a stretch are known, the counter
+answers, loads begin (not measured)."""
+
+UNTIMED = 1.25
+"""How much slower plans that no device run has timed are held to be."""
+
+FEWEST = 2
+"""Stretches of the smallest tiles for each workgroup at which sharing begins."""
+
+LONGEST = 16
+"""Stretches that one workgroup folds."""
+
+WASTED = 1.15
+"""How many times the rounds of whole tiles take what full rounds would, where sharing the last one is looked at."""
+
+NOTHING = CostVector(compute=inf)
+
+
+class Sharing(NamedTuple):
+    """How a point shares tiles out: into how many stretches, whether only those left over."""
+
+    number: int
+    left: bool
+
+
+def sharing(point: Point) -> Sharing | None:
+    """What the setting of `parts` says; None where tasks are whole tiles, or parts that a launch folds."""
+    setting = point.get("parts", 1)
+    if not isinstance(setting, str):
+        return None
+    number, _, how = setting.partition(" ")
+    return Sharing(int(number), how == LEFT)
+
+
+class SharedStreams(PartedStreams):
+    """`streams` in parts, of which those of one launch too."""
+
+    def own_axes(self, shape: Shape) -> Sequence[Axis]:
+        for known, found in _axes:
+            if known is shape:
+                return found
+        axes = super().own_axes(shape)
+        found = [Axis(a.name, (*a.values, *self.portions(shape))) if a.name == "parts" else a for a in axes]
+        _axes.append((shape, found))
+        del _axes[:-16]
+        return found
+
+    def portions(self, shape: Shape) -> tuple[str, ...]:
+        """How tiles may be shared out."""
+        stream = self.form(shape)
+        if isinstance(stream, str) or shareable(stream) or chained(stream) or stream.around or stream.more_rows:
+            return ()
+        if self.derived(shape) or beside(shape, stream.nest[0]) or copied(stream, shape) or stream.all_rows:
+            return ()
+        row = max(row_of(t.value.type.dtype) for t in stream.tiles)
+        most = shape.facts.value(stream.step.dim.extent.substitute(dict(stream.program.lets))) // (DEEP * row)
+        processors = rates(shape.facts).processors
+        small, wide = self.tiles(shape, 64, 64), self.tiles(shape, 128, 256)
+        if 2 * small <= processors * FEWEST:
+            full = min(FEWEST * processors // small, LONGEST, most)
+            return tuple(f"{n} {EACH}" for n in (full, full // 2, full // 4) if n > 1)
+        rounds = wide / processors
+        if 1 < rounds < 8 and ceil(rounds) / rounds > WASTED:
+            return tuple(f"{n} {LEFT}" for n in (8, 4) if n <= most)
+        return ()
+
+    def derived(self, shape: Shape) -> bool:
+        """Whether a shape is of a program that steps have led to."""
+        return shape is not shape_of(shape.program, shape.facts) or len(self.ways(shape)) > 1
+
+    def tiles(self, shape: Shape, rows: int, columns: int) -> int:
+        """How many tiles of about this size there are."""
+        stream = self.form(shape)
+        assert not isinstance(stream, str)
+        count = 1
+        for arg in stream.region.args:
+            extent = max(1, shape.facts.value(arg.domain.extent))
+            block = rows if arg is stream.rows else columns
+            count *= ceil(extent / block) if arg.kind == "block" else extent
+        return count
+
+    def stretch(self, shape: Shape, number: int) -> int:
+        """The length of about so many stretches."""
+        stream = self.form(shape)
+        assert not isinstance(stream, str)
+        row = max(row_of(t.value.type.dtype) for t in stream.tiles)
+        depth = shape.facts.value(stream.step.dim.extent.substitute(dict(stream.program.lets)))
+        step = row * (4 if depth >= 8 * row * number else 2)
+        return max(1, ceil(depth / (number * step))) * step
+
+    # ---- the family
+
+    def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
+        return super().refuses(program, facts, whole(point), pins)
+
+    def derivation(self, program: Program, facts: CallFacts, point: Point) -> Derivation | None:
+        if sharing(point) is None:
+            return super().derivation(program, facts, point)
+        return self.apart(self.at(program, facts, whole(point)), point)
+
+    def apart(self, shape: Shape, point: Point) -> Derivation:
+        """The steps to contractions that start from nothing, remembered: a program has one way."""
+        stream = self.chosen(shape, point)
+        for known, found in _apart:
+            if known is shape:
+                return found
+        _apart.append((shape, starting_apart(shape.program, stream)))
+        del _apart[:-16]
+        return _apart[-1][1]
+
+    def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
+        found = super().guard(program, facts, whole(point))
+        how = sharing(point)
+        if how is None:
+            return found
+        shape = self.at(program, facts, whole(point))
+        stream = self.chosen(shape, point)
+        cuts = self.cuts(shape, stream, point)
+        name = shape.names[id(stream.region)]
+        counts = [-(-a.domain.extent // cuts.get(f"{name}.{a.name}", 1)) for a in stream.region.args]
+        depth = stream.step.dim.extent
+        portions = Portions(depth, self.stretch(shape, how.number), (depth,) * how.left)
+        more: list[Fact] = [Bound(c) for c in portions.facts(counts) if c.expr.constant is None]
+        return Guard((*found.facts, *more))
+
+    def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
+        if not isinstance(point.get("parts", 1), str):
+            return super().cost(program, facts, point)
+        if point["staged"] or point["raster"] != "row" or point.get("cluster", "alone") != "alone":
+            return NOTHING
+        shape = self.way(shape_of(program, facts), point)
+        if not any(a.name == "parts" and point["parts"] in a.values for a in self.own_axes(shape)):
+            return NOTHING
+        how = sharing(point)
+        assert how is not None
+        return self.shared_cost(shape, point, how)
+
+    def needs(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[Need]:
+        return super().needs(program, facts, whole(point), pins)
+
+    def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
+        made = super().build(program, facts, whole(point), guard)
+        how = sharing(point)
+        if how is None:
+            return made
+        shape = self.at(program, facts, whole(point))
+        size = self.stretch(shape, how.number)
+        if size % int(point["step"]):
+            raise NotLowered(
+                doing=f"realising {program.name} in shares of its depth",
+                found=f"iterations of {point['step']} in stretches of {size}",
+                expected="whole iterations",
+                hint="plan it again",
+            )
+        way, processors = self.apart(shape, point), rates(facts).processors
+        return in_shares(made, way, self.chosen(shape, point), size, processors, how.left)
+
+    # ---- cost
+
+    def shared_cost(self, shape: Shape, point: Point, how: Sharing) -> CostVector:
+        """What the tasks take, one after the other in a workgroup, and the folds of a tile's stretches."""
+        size = self.stretch(shape, how.number)
+        if size % int(point["step"]):
+            return NOTHING
+        known, rate = self.costs(shape, point), rates(shape.facts)
+        if known.exceeds(point):
+            return NOTHING
+        sizes = sizes_of(point)
+        tiles = prod(
+            ceil(extent / sizes[str(span)]) if kind == "block" else extent for span, extent, kind in known.args
+        )
+        stretches = ceil(known.depth / size)
+        rest = tiles % rate.processors if how.left else tiles
+        one = self.tasks_cost(known, rest * stretches, size).cost(point)
+        cut = self.fold(known, point, stretches) * ceil(rest / rate.processors)
+        if how.left:
+            rounds = tiles // rate.processors
+            if not rounds or not rest:
+                return NOTHING
+            before = self.tasks_cost(known, rounds * rate.processors, known.depth).cost(point)
+            one = before.then(CostVector(compute=one.compute, memory=one.memory))
+            cut += rounds * self.fold(known, point, 1)
+        if isinf(one.total):
+            return NOTHING
+        one = one.then(CostVector(cache=cut / rate.clock))
+        return CostVector(*(UNTIMED * seconds for seconds in one.parts.values()))
+
+    def tasks_cost(self, known: StreamCost, tasks: int, depth: int) -> StreamCost:
+        """The costs of so many tasks of this depth, that leave what they come to in the workspace."""
+        found = copy.copy(known)
+        alike: list[tuple[Span, int, str]] = [("rows", tasks, "each")]
+        found.args, found.depth = alike, depth
+        found.after, found.narrow_results = [], False
+        return found
+
+    def fold(self, known: StreamCost, point: Point, stretches: int) -> float:
+        """Cycles in which the last one folds a tile and does what follows."""
+        sizes = sizes_of(point)
+        elements = sizes["rows"] * (sizes["columns"] or 128) * len(known.products)
+        after = total(known.after, sizes) / known.rate.lanes + elements * known.leaving(point)
+        return ARRIVED + 4.0 * elements * stretches / FOLDED + after
+
+
+def whole(point: Point) -> Point:
+    """A point with a task a tile, where it shares tiles out; else itself."""
+    return point if sharing(point) is None else {**point, "parts": 1}
+
+
+_axes: list[tuple[Shape, Sequence[Axis]]] = []
+_apart: list[tuple[Shape, Derivation]] = []

@@ -1,0 +1,180 @@
+"""Contractions whose depth is shared out in one launch: stretches of all tiles, or of those that are left over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isinf
+from re import sub
+from typing import Any
+
+import pytest
+from tests.realise.texts import program
+from tests.targets.cuda.cuda_kit import clean, tried
+
+import treadle as td
+from treadle import lib
+from treadle.algebra.expr import const
+from treadle.checker import check
+from treadle.checker.derivation import validate_derivation
+from treadle.ir.core import Program
+from treadle.ir.expand import expand
+from treadle.machine.form import If, MachineProgram, Tasks, walk
+from treadle.machine.parse import parse_machine
+from treadle.machine.text import print_machine
+from treadle.plan.facts import CallFacts, contiguous
+from treadle.realise.portions import Portions, left_over
+from treadle.targets.cuda import shared_streams
+from treadle.targets.cuda.shared_streams import SharedStreams, sharing
+
+M, N, K = td.dims("M N K")
+TARGET = "cuda:sm_90a"
+FEW = ("processors=5",)
+
+
+def facts_of(source: Program, sizes: dict[str, int], *features: str) -> CallFacts:
+    found = contiguous(source, TARGET, sizes)
+    return replace(found, features=frozenset({*found.features, *features}))
+
+
+def built(source: Program, sizes: dict[str, int], point: dict[str, Any], *features: str) -> MachineProgram:
+    family, facts = SharedStreams(), facts_of(source, sizes, *features)
+    assert family.admits(source, facts) == []
+    whole = {a.name: a.values[0] for a in family.axes(source, facts)} | {"staged": False, "raster": "row"} | point
+    way = family.derivation(source, facts, whole)
+    assert way is not None and all(v.status == "verified" for v in validate_derivation(way.programs, way.steps))
+    machine = family.build(source, facts, whole, family.guard(source, facts, whole))
+    verdict = check(machine)
+    assert verdict.status == "verified", str(verdict)
+    return machine
+
+
+POINTS: dict[str, tuple[str, dict[str, int], dict[str, Any], tuple[str, ...]]] = {
+    "all tiles, of two consumers": (
+        "linear_bf16",
+        {"M": 72, "N": 72, "K": 328},
+        {"consumers": 2, "columns": 64, "step": 64, "versions": 2, "flight": 1, "parts": "2 shared"},
+        (),
+    ),
+    "columns for rows": (
+        "linear_bf16",
+        {"M": 9, "N": 136, "K": 600},
+        {"consumers": 1, "columns": 16, "step": 128, "versions": 2, "turned": True, "parts": "2 shared"},
+        (),
+    ),
+    "those left over": (
+        "linear_bf16",
+        {"M": 72, "N": 200, "K": 200},
+        {"consumers": 1, "columns": 64, "step": 64, "versions": 2, "parts": "2 of those left"},
+        FEW,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_shares_are_judged_run_and_assembled(name: str) -> None:
+    kernel, sizes, point, features = POINTS[name]
+    source = program(kernel)
+    machine = built(source, sizes, point, *features)
+    assert len(machine.host.launches) == 1 and len(machine.host.counters) == 1
+    tried(machine, source, sizes)
+    clean(machine)
+
+
+@td.kernel
+def gated(X: td.Tensor[M, K], U: td.Tensor[K, N], V: td.Tensor[K, N], Y: td.Out[M, N] = None):
+    """Two sums along one depth."""
+    for m, n in td.parallel(M, N):
+        a, b = td.zeros(m, n), td.zeros(m, n)
+        for k in td.reduce(K):
+            x = X[m, k]
+            a = td.mma(x, U[k, n], a)
+            b = td.mma(x, V[k, n], b)
+        Y[m, n] = (a * b).to(Y.dtype)
+
+
+def test_shares_of_batches_and_of_several_sums() -> None:
+    point = {"consumers": 1, "columns": 64, "step": 64, "versions": 2, "parts": "2 shared"}
+    like = td.like(td.bf16, 8, 8, align=256)
+    for kernel, args, sizes in (
+        (gated, (like,) * 4, {"M": 72, "N": 72, "K": 136}),
+        (lib.batched_matmul, (td.like(td.bf16, 2, 8, 8, align=256),) * 3, {"B": 3, "M": 72, "N": 72, "K": 136}),
+    ):
+        source = expand(kernel.program(*args))
+        machine = built(source, sizes, point)
+        tried(machine, source, sizes)
+
+
+def test_wrong_shares_are_refused() -> None:
+    source = program("linear_bf16")
+    _, sizes, point, _ = POINTS["all tiles, of two consumers"]
+    text = print_machine(built(source, sizes, point))
+    wrong = (
+        (r"of \(K \+ 255\) // 256 id", "of 2 id"),  # not all have come
+        (r"loop i = 0 \.\.", "loop i = 1 .."),  # a stretch is left out
+        (r"loop (k0\w*) = 256\*share \.\.", r"loop \1 = 0 .."),  # a stretch begins too early
+        (r"store b_acc\[share, ", "store b_acc[0*share, "),
+        (r"  K <= 1073741824\n", ""),
+        (r"share < \(K \+ 255\) // 256", "share < 3"),
+    )
+    for pattern, new in wrong:
+        changed = sub(pattern, new, text)
+        assert changed != text, pattern
+        assert check(parse_machine(changed)).status != "verified", pattern
+
+
+def test_tiles_of_full_rounds_are_one_stretch() -> None:
+    """Stretches of a tile are its depth, each contribution once; tiles of full rounds have one."""
+    for rows, columns, length, workgroups in ((7, 5, 9, 4), (3, 4, 1000, 12), (5, 5, 300, 132), (1, 3, 17, 2)):
+        first = left_over((const(rows), const(columns)), workgroups)
+        portions = Portions(const(length), 128, first)
+        whole = rows * columns // workgroups * workgroups
+        for tile in range(rows * columns):
+            number = portions.number([const(n) for n in divmod(tile, columns)])
+            assert number.constant == (1 if tile < whole else -(-length // 128))
+            seen: list[int] = []
+            for i in range(number.constant):
+                begin, before, end = (
+                    min(length, int(e.evaluate({})))
+                    for e in (
+                        portions.begin(const(i)),
+                        portions.before(const(i), number),
+                        portions.end(const(i), number),
+                    )
+                )
+                assert begin == before == len(seen)
+                seen += range(begin, end)
+            assert seen == list(range(length))
+
+
+def test_points_are_declared_priced_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, family = program("linear_bf16"), SharedStreams()
+    settings = {
+        (512, 512, 8192): ["4 shared", "2 shared"],
+        (4096, 4352, 8192): ["8 of those left", "4 of those left"],
+        (4096, 4096, 4096): [],  # nearly full rounds
+        (4096, 4352, 256): [],  # too short
+    }
+    for sizes, wanted in settings.items():
+        facts = facts_of(source, dict(zip("MNK", sizes, strict=True)))
+        (axis,) = (a for a in family.axes(source, facts) if a.name == "parts")
+        assert [v for v in axis.values if isinstance(v, str)] == wanted
+        for setting in wanted:
+            point = {a.name: a.values[0] for a in family.axes(source, facts)} | {"parts": setting}
+            assert isinf(family.cost(source, facts, point).total)  # engines store nothing where all have arrived
+            point |= {"staged": False, "raster": "row"}
+            assert family.cost(source, facts, point).total < 2e-3
+            assert sharing(point) == (int(setting.split()[0]), "left" in setting)
+    monkeypatch.setattr(shared_streams, "UNTIMED", 0.1)
+    given = (td.like(td.bf16, 64, 8192), td.like(td.bf16, 8192, 1024), None, td.like(td.bf16, 64, 1024))
+    plan = lib.linear.plan(*given, target=TARGET, where=td.tile(k=128))
+    assert str(plan.decisions.point["parts"]).endswith("shared") and plan.check().status == "verified"
+    assert "shared" in plan.explain().splitlines()[0]
+
+
+def test_only_arrivals_go_on() -> None:
+    """What follows the products stands where the last one arrives, and every task of both roles is one stretch."""
+    _, sizes, point, features = POINTS["those left over"]
+    machine = built(program("linear_bf16"), sizes, point, *features)
+    nests = [s for s in machine.statements() if isinstance(s, Tasks)]
+    assert [n.vars for n in nests] == [nests[0].vars] * 2 and nests[0].counts[0] == nests[1].counts[0]
+    assert sum(isinstance(s, If) and s.last is not None for s in walk(nests[1].body)) == 1
