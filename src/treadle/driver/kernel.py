@@ -21,7 +21,7 @@ from treadle.driver.checks import describe_flags
 from treadle.driver.extents import refuse_empty, refuse_large, shape_of, solve
 from treadle.driver.outputs import fresh, refuse_read
 from treadle.driver.packed import element_shapes, held_as, in_bytes
-from treadle.driver.ready import MISS, Ready
+from treadle.driver.ready import MISS, Ready, quick_key
 from treadle.driver.repeat import Repeated, one_library
 from treadle.driver.rooms import compile_native, planning, room
 from treadle.driver.specialisation import Specialisation
@@ -70,6 +70,7 @@ class Kernel:
         self._staged = {p.name for p in definition.parameters.values() if p.kind == "staged"}
         self._by_text: dict[str, Specialisation] = {}
         self._ready: dict[Any, Ready | Repeated] = {}
+        self._quick: dict[Any, Ready] = {}  # the last of them for a number of arguments and staged values
         self._fixed: dict[Any, tuple[str, ...]] = {}  # dimensions that the program needs as numbers
         self._open: dict[Any, Program] = {}  # the program with fewer numbers, whose product axes tell more of them
         self._under: dict[Any, Kernel] = {}  # the same with other numerical contracts
@@ -125,6 +126,7 @@ class Kernel:
         self._around = None
         self._special.clear()
         self._ready.clear()
+        self._quick.clear()
         self._fixed.clear()
         self._open.clear()
 
@@ -133,6 +135,18 @@ class Kernel:
     def __call__(self, *args: Any, **staged: Any) -> Any:
         if self._around is not None and self._around.changed():
             self._forget()
+        try:
+            known = self._quick.get(quick_key(len(args), staged) if staged else len(args))
+        except TypeError:  # a staged value that is not hashable
+            known = None
+        if known is not None:
+            outs = known.quick(args)
+            if outs is not MISS:
+                return outs
+        return self._call(args, staged)
+
+    def _call(self, args: tuple[Any, ...], staged: dict[str, Any]) -> Any:
+        """A call that is not of the last few layouts."""
         key: Any = tuple([(a.dtype, a.ndim) if a.__class__ is _ARRAY else a.__class__ for a in args])
         if staged:
             asked = self._asked(staged)
@@ -144,6 +158,8 @@ class Kernel:
         if ready is not None:
             outs = ready.run(args)
             if outs is not MISS:
+                if isinstance(ready, Ready) and ready.takes:
+                    self._keep_quick(ready, len(args), staged)
                 return outs
         special, call = self.prepare(args, staged)
         variant = special.run(call)
@@ -151,6 +167,14 @@ class Kernel:
             learn = self._learn if call.device == "cpu" else self._learn_launches
             learn(key, args, staged, special, call, variant)
         return call.outs
+
+    def _keep_quick(self, ready: Ready, count: int, staged: dict[str, Any]) -> None:
+        """Has calls with as many arguments and these staged values ask this one first."""
+        if len(self._quick) > _KEPT:
+            self._quick.clear()
+        key = quick_key(count, staged) if staged else count
+        if key is not None:
+            self._quick[key] = ready
 
     def bind(self, *args: Any, **staged: Any) -> Any:
         """The kernel on these arguments, made ready: `f()` runs it again and returns the Outs.
@@ -228,8 +252,9 @@ class Kernel:
         special, call = asked.prepare(args, staged)
         with room("tuning_progress").progress_bar(self.definition.name) as progress:
             tuned = room("tuning").tune_call(special, call, kernel=asked, budget=float(seconds), progress=progress)
-        self._ready.clear()
-        asked._ready.clear()
+        for one in (self, asked):
+            one._ready.clear()
+            one._quick.clear()
         return tuned
 
     @property
@@ -296,6 +321,7 @@ class Kernel:
         if not isinstance(ready, Ready):
             if len(self._ready) > _KEPT:
                 self._ready.clear()
+                self._quick.clear()
             ready = self._ready[key] = Ready(whole, [p for p, _ in passed], len(passed) < len(args))
         outs = {t.name: call.arrays[t.name] for t in special.program.tensors if t.out}
         ready.learn(args, ran.kernel, whole, outs)

@@ -3,12 +3,17 @@
 `Ready` has, for each layout, the code that a call of the long way ended in, and which outputs to allocate. The words
 that are looked up are what extents, strides and alignments the arguments have; everything that the long way decides
 and refuses is a function of those and of whether arguments overlap, which is read anew each time.
+
+Where no number is passed by value, a call of one of the last few layouts is taken in machine code
+(`runtime/taking.py`), which also sees that the arrays are NumPy's and of the dtypes and ranks: `quick` needs nothing
+beside the arguments.
 """
 
 from __future__ import annotations
 
 import array
 import math
+import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,12 +25,32 @@ from treadle.runtime.launch import Block, CpuKernel, Packer
 from treadle.runtime.memory import ALIGNMENT, Workspace, empty, give_workspace, take_workspace
 from treadle.runtime.pool import workers
 from treadle.runtime.signature import Param, ScalarParam, Signature, TensorParam
+from treadle.runtime.taking import MISS, Known, Slot, can_take
 
-MISS = object()
-"""What `Ready.run` returns for a call that must take the long way."""
+__all__ = ["MISS", "Ready", "quick_key"]
 
 _SMALL = 256 << 10
 _KEPT = 4096
+_EMPTY, _ARRAY = np.empty, np.ndarray
+_BYTES = np.dtype(np.uint8)
+
+
+_EQUAL = (int, bool, str, type(None), types.FunctionType)
+"""Types whose values are the same to a kernel when they are equal and of one type."""
+
+
+def quick_key(count: int, staged: dict[str, Any]) -> Any:
+    """A number of arguments and staged values as a key; None where telling them apart takes looking into them."""
+    parts: list[Any] = [count]
+    for name, value in staged.items():
+        kind = value.__class__
+        if kind is float:
+            if not value or value != value:  # two zeros are equal, no NaN is
+                return None
+        elif kind not in _EQUAL:
+            return None
+        parts += (name, kind, value)
+    return tuple(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +73,25 @@ class Fresh:
     dtype: np.dtype[Any]
     name: str
     words: array.array[int]
+    room: int
+
+    def place(self, slot: Slot) -> Any:
+        """A new array, with its address filled in; its other words are those of the slot's layout."""
+        if self.room < _SMALL:
+            raw = _EMPTY(self.room, _BYTES)
+            return _ARRAY(self.shape, self.dtype, raw, slot.place[self.at](raw))
+        made = empty(self.shape, self.name)
+        slot.words[self.at] = made.__array_interface__["data"][0]
+        return made
 
     def allocate(self, words: array.array[int]) -> Any:
         """A new array, with its words filled in."""
-        size = math.prod(self.shape) * self.dtype.itemsize
-        if size < _SMALL:
-            raw = np.empty(size + ALIGNMENT, np.uint8)
+        if self.room < _SMALL:
+            raw = _EMPTY(self.room, _BYTES)
             address: int = raw.__array_interface__["data"][0]
             skip = -address % ALIGNMENT
             address += skip
-            made: Any = np.ndarray(self.shape, self.dtype, raw, skip)
+            made: Any = _ARRAY(self.shape, self.dtype, raw, skip)
         else:
             made = empty(self.shape, self.name)
             address = made.__array_interface__["data"][0]
@@ -77,6 +111,7 @@ class Target:
 
     kernel: CpuKernel
     outs: tuple[int | Fresh, ...]
+    workers: int
     size: int = 0
     closing: array.array[int] | None = None
 
@@ -93,6 +128,52 @@ class Ready:
         self._numbers = [whole.offset(p.name) for p in given if isinstance(p, ScalarParam)]
         self._targets: dict[bytes, Target] = {}
         self._spare: list[Workspace] = []
+        taken = self._packer.records is not None and not self._numbers and not nones and can_take()
+        self._known = self._none_known(whole) if taken else None
+
+    def _none_known(self, whole: Signature) -> Known:
+        """No layout: only addresses' last bits count, and outputs that are left out have no words yet."""
+        masks = [0] * whole.words
+        for param in self._packer.signature.params:
+            at = whole.offset(param.name)
+            masks[at : at + param.words] = [ALIGNMENT - 1, *[-1] * (param.words - 1)]
+        outs = [whole.offset(p.name) for p in whole.params if isinstance(p, TensorParam) and p.out]
+        records = self._packer.records
+        assert records is not None
+        return Known(len(self._given), records, masks, [at for at in outs if not masks[at]])
+
+    @property
+    def takes(self) -> bool:
+        """Whether `quick` may be asked."""
+        return self._known is not None
+
+    def quick(self, args: tuple[Any, ...]) -> Any:
+        """Runs a call of one of the last layouts, whatever its arguments are, and returns its Outs; or `MISS`.
+
+        *Requires*: `takes`. *Errors*: `runtime/*`.
+        """
+        known = self._known
+        if known is None:
+            return MISS
+        try:
+            slot = known.slots.pop()
+        except IndexError:
+            slot = known.slot()
+        target = slot.take(args)
+        if target is MISS or target.workers != workers():
+            known.slots.append(slot)
+            return MISS
+        outs = [args[o] if o.__class__ is int else o.place(slot) for o in target.outs]
+        held = self._workspace(target.size) if target.size else None
+        if held is not None:
+            slot.words[self._tail] = held.address
+        code = target.kernel.entry(slot.address)
+        known.slots.append(slot)
+        if held is not None:
+            self._give(held)
+        if code:
+            raise target.kernel.failure(code)
+        return outs[0] if len(outs) == 1 else tuple(outs) if outs else None
 
     def run(self, args: tuple[Any, ...]) -> Any:
         """Runs the call and returns its Outs, or returns `MISS`. *Errors*: `runtime/*`."""
@@ -127,12 +208,26 @@ class Ready:
             words[tail] = held.address if held is not None else 0
         code = kernel.entry(block.address)
         if held is not None:
-            if self._spare or held.size > _SMALL:
-                give_workspace(held)
-            else:
-                self._spare.append(held)
+            self._give(held)
         if code:
             raise kernel.failure(code)
+        if self._known is not None and target.closing is not None:
+            self._take(self._known, target, words)
+
+    def _take(self, known: Known, target: Target, words: array.array[int]) -> None:
+        """Has machine code take calls of a block's layout from now on."""
+        if known.full:
+            known = self._known = known.anew()
+        layout = words[:]
+        layout[self._tail] = 0
+        known.add(layout, target)
+
+    def _give(self, held: Workspace) -> None:
+        """Keeps one small workspace at hand."""
+        if self._spare or held.size > _SMALL:
+            give_workspace(held)
+        else:
+            self._spare.append(held)
 
     def _workspace(self, size: int) -> Workspace:
         try:
@@ -154,7 +249,7 @@ class Ready:
         )
         if len(self._targets) > _KEPT:
             self._targets.clear()
-        self._targets[self._key(block.words)] = Target(kernel, ways)
+        self._targets[self._key(block.words)] = Target(kernel, ways, workers())
 
     def _key(self, words: array.array[int]) -> bytes:
         """Extents, strides and alignments, and how many workers there are; not the numbers passed by value."""
@@ -170,4 +265,6 @@ class Ready:
 def _fresh(name: str, whole: Signature, made: Any) -> Fresh:
     parameter = next(p for p in whole.params if p.name == name)
     strides = [s // made.itemsize for s in made.strides]
-    return Fresh(whole.offset(name), made.shape, made.dtype, parameter.dtype, array.array("q", [*made.shape, *strides]))
+    words = array.array("q", [*made.shape, *strides])
+    room = math.prod(made.shape) * made.dtype.itemsize + ALIGNMENT
+    return Fresh(whole.offset(name), made.shape, made.dtype, parameter.dtype, words, room)

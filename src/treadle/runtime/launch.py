@@ -139,6 +139,11 @@ class Packer:
             if isinstance(param, ScalarParam)
         ]
 
+    @property
+    def records(self) -> array.array[int] | None:
+        """The walker's records, where arrays are read in machine code."""
+        return self._records if self._walk is not None else None
+
     def pack(self, arguments: tuple[Any, ...]) -> Block:
         """A block with all words of `arguments`; the closing words are the kernel's to fill.
 

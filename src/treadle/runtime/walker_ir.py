@@ -13,13 +13,17 @@ is reported by its number, and read in Python instead. Records are shared by all
 
 The fields of an array object are part of NumPy's binary interface, those of a tuple of CPython's; the offsets hold for
 builds with a GIL on 64-bit machines.
+
+`treadle_take` and `treadle_place` are called as builtins of CPython (METH_O), as `taking.py` makes them: their first
+argument is a bytes object that holds addresses. They return objects whose counts of references they raise, but for
+immortal ones, whose counts are negative in 32 bits.
 """
 
 from __future__ import annotations
 
 RECORD_WORDS = 10
 APART, MAY_MEET = -1, -2
-SYMBOL = "treadle_walk"
+SYMBOL, TAKE, PLACE = "treadle_walk", "treadle_take", "treadle_place"
 
 ALIGNED_FLAG = 0x0100
 WRITEABLE_FLAG = 0x0400
@@ -211,5 +215,123 @@ done:
   br label %next
 bad:
   ret i64 %i
+}
+
+; The arguments' words go into a block, which is compared with layouts that are known, word for word under a mask. The
+; object of the one that is equal is returned, and words without a mask are filled in from it; else the object `miss`.
+; Bytes of self: the addresses of the block and of eight words: number of arguments, records, words of a block, masks,
+; number of layouts, layouts one behind the other, their objects, `miss`.
+define ptr @treadle_take(ptr %self, ptr %tuple) {
+entry:
+  %block.p = getelementptr i8, ptr %self, i64 32
+  %block = load ptr, ptr %block.p
+  %known.p = getelementptr i8, ptr %self, i64 40
+  %known = load ptr, ptr %known.p
+  %count = load i64, ptr %known
+  %records.p = getelementptr i64, ptr %known, i64 1
+  %records = load ptr, ptr %records.p
+  %width.p = getelementptr i64, ptr %known, i64 2
+  %width = load i64, ptr %width.p
+  %masks.p = getelementptr i64, ptr %known, i64 3
+  %masks = load ptr, ptr %masks.p
+  %layouts.p = getelementptr i64, ptr %known, i64 4
+  %layouts = load i64, ptr %layouts.p
+  %rows.p = getelementptr i64, ptr %known, i64 5
+  %rows = load ptr, ptr %rows.p
+  %objects.p = getelementptr i64, ptr %known, i64 6
+  %objects = load ptr, ptr %objects.p
+  %miss.p = getelementptr i64, ptr %known, i64 7
+  %said = call i64 @treadle_walk(ptr %tuple, i64 %count, ptr %records, ptr %block)
+  %apart = icmp eq i64 %said, -1
+  br i1 %apart, label %layout, label %return
+layout:
+  %l = phi i64 [ 0, %entry ], [ %l.next, %differs ]
+  %l.more = icmp slt i64 %l, %layouts
+  br i1 %l.more, label %compare, label %return
+compare:
+  %row.at = mul i64 %l, %width
+  %row = getelementptr i64, ptr %rows, i64 %row.at
+  br label %word
+word:
+  %w = phi i64 [ 0, %compare ], [ %w.next, %same ]
+  %w.more = icmp slt i64 %w, %width
+  br i1 %w.more, label %look, label %found
+look:
+  %have.p = getelementptr i64, ptr %block, i64 %w
+  %have = load i64, ptr %have.p
+  %mask.p = getelementptr i64, ptr %masks, i64 %w
+  %mask = load i64, ptr %mask.p
+  %want.p = getelementptr i64, ptr %row, i64 %w
+  %want = load i64, ptr %want.p
+  %other = xor i64 %have, %want
+  %counts = and i64 %other, %mask
+  %equal = icmp eq i64 %counts, 0
+  br i1 %equal, label %same, label %differs
+same:
+  %w.next = add i64 %w, 1
+  br label %word
+differs:
+  %l.next = add i64 %l, 1
+  br label %layout
+found:
+  %object.p = getelementptr ptr, ptr %objects, i64 %l
+  br label %fill
+fill:
+  %f = phi i64 [ 0, %found ], [ %f.next, %fill.end ]
+  %f.more = icmp slt i64 %f, %width
+  br i1 %f.more, label %fill.one, label %return
+fill.one:
+  %f.mask.p = getelementptr i64, ptr %masks, i64 %f
+  %f.mask = load i64, ptr %f.mask.p
+  %f.free = icmp eq i64 %f.mask, 0
+  br i1 %f.free, label %fill.store, label %fill.end
+fill.store:
+  %f.from = getelementptr i64, ptr %row, i64 %f
+  %f.word = load i64, ptr %f.from
+  %f.to = getelementptr i64, ptr %block, i64 %f
+  store i64 %f.word, ptr %f.to
+  br label %fill.end
+fill.end:
+  %f.next = add i64 %f, 1
+  br label %fill
+return:
+  %which = phi ptr [ %miss.p, %entry ], [ %miss.p, %layout ], [ %object.p, %fill ]
+  %result = load ptr, ptr %which
+  call void @referred(ptr %result)
+  ret ptr %result
+}
+
+; The first aligned address in the memory of an array of bytes goes to where self says. Returns how many bytes it lies
+; behind the first one, as the object of that number. Bytes of self: the addresses of the word and of 64 such objects.
+define ptr @treadle_place(ptr %self, ptr %array) {
+entry:
+  %word.p = getelementptr i8, ptr %self, i64 32
+  %word = load ptr, ptr %word.p
+  %numbers.p = getelementptr i8, ptr %self, i64 40
+  %numbers = load ptr, ptr %numbers.p
+  %data.p = getelementptr i8, ptr %array, i64 16
+  %data = load i64, ptr %data.p
+  %up = sub i64 0, %data
+  %skip = and i64 %up, 63
+  %aligned = add i64 %data, %skip
+  store i64 %aligned, ptr %word
+  %number.p = getelementptr ptr, ptr %numbers, i64 %skip
+  %number = load ptr, ptr %number.p
+  call void @referred(ptr %number)
+  ret ptr %number
+}
+
+define internal void @referred(ptr %object) {
+entry:
+  %low = load i32, ptr %object
+  %immortal = icmp slt i32 %low, 0
+  br i1 %immortal, label %done, label %count
+count:
+  %many = load i64, ptr %object
+  %more = add i64 %many, 1
+  store i64 %more, ptr %object
+  br label %done
+done:
+  ret void
 }
 """
