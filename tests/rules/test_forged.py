@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+import treadle as td
 from treadle.checker.derivation import validate
 from treadle.ir.core import Program
 from treadle.ir.parser import parse_program
 from treadle.ir.printer import print_program
 from treadle.plan.steps import Step
-from treadle.rules import Derivation, fuse_scopes, recompute
+from treadle.rules import Derivation, fuse_scopes, recompute, split
 
 from . import kernels
 from .steps import RIGHT
@@ -282,3 +283,40 @@ def test_rules_do_not_decide() -> None:
     assert validate(d.start, other, d.program).status == "rejected"
     e = Derivation(kernels.program(kernels.tiles)).then(fuse_scopes, "R0", "R1")
     assert validate(e.start, replace(e.steps[0], kind="fuse"), e.program).status == "unknown"
+
+
+def clipped(x):
+    return td.minimum(td.maximum(x, 0.0), 6.0)
+
+
+CLIPPED = """define internal float @clipped(float %x) {
+  %a = call float @llvm.maximum.f32(float %x, float 0.0)
+  %b = call float @llvm.minimum.f32(float %a, float 6.0)
+  ret float %b
+}
+"""
+clip = td.intrinsic(clipped, emit={"cpu": CLIPPED})
+M, N = td.dims("M N")
+
+
+@td.kernel
+def clips(X: td.Tensor[M, N], Y: td.Out[M, N]):
+    for m in td.parallel(M):
+        Y[m, N] = clip(X[m, N])
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ((), "verified"),
+        ((("= full 6.0", "= full 7.0"),), "rejected"),
+        ((("float 6.0", "float 7.0"),), "rejected"),
+        ((('numerics "exact"', 'numerics "2ulp"'),), "rejected"),
+    ],
+)
+def test_an_operation_of_the_user_keeps_its_meaning(changes: tuple[tuple[str, str], ...], status: str) -> None:
+    """Read back from texts: one that means, or is emitted as, something else is another operation."""
+    d = Derivation(kernels.program(clips)).then(split, "R0", "m", 4)
+    verdict = validate(edited(d.start), d.steps[0], edited(d.program, *changes))
+    assert verdict.status == status, verdict
+    assert status == "verified" or verdict.reason == "user_clipped %1 has another meaning: user_clipped"

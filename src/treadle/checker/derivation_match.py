@@ -19,6 +19,7 @@ from treadle.ir.core import Block, If, Merge, Op, Program, Region, RegionArg, Su
 from treadle.ir.ops.access import Store
 from treadle.ir.ops.debug import Check, Print
 from treadle.ir.ops.elementwise import Elementwise
+from treadle.ir.ops.intrinsic import Meaning
 from treadle.ir.paths import op_at, paths
 from treadle.ir.printer import dim_text
 from treadle.plan.steps import Step
@@ -301,6 +302,21 @@ class Match:
         self.block(x.identity, y.identity)
         self.block(x.body, y.body)
 
+    def meaning(self, x: Meaning, y: Meaning) -> bool:
+        """Whether two operations of the user's own are one: of one name and meaning, emitted by the same texts."""
+        if x is y:
+            return True
+        first, second = ((m.name, m.symbol, m.numerics, m.emit) for m in (x, y))
+        values, loose, self.loose = dict(self.values), self.loose, True
+        try:
+            self.bind(x.params, y.params)
+            self.block(x.body, y.body)
+        except Refused:
+            return False
+        finally:
+            self.values, self.loose = values, loose
+        return first == second
+
     # ---- values and expressions
 
     def bind(self, xs: Sequence[Value], ys: Sequence[Value]) -> None:
@@ -375,6 +391,8 @@ class Match:
                 )
             case TileType():
                 return isinstance(y, TileType) and x.dtype == y.dtype and self.same(x.axes, y.axes)
+            case Meaning():
+                return isinstance(y, Meaning) and self.meaning(x, y)
             case Dim() | Tensor():
                 return type(x) is type(y) and x.name == y.name
             case tuple() | list():

@@ -28,7 +28,7 @@ PREFIX = "user_"
 """What the name of an intrinsic begins with: one named like a function of ours would be taken for that one."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Meaning:
     """What an intrinsic computes: `body` yields one scalar from the scalars `params`, by pointwise operations alone.
 
@@ -42,6 +42,9 @@ class Meaning:
     body: Block
     numerics: str
     emit: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __repr__(self) -> str:
+        return self.name
 
     @property
     def result(self) -> DType:
