@@ -82,7 +82,7 @@ def atom(row: Atom) -> str:
     formats = ", ".join(f"{d} += {a} * {b}" for d, a, b in row.operands)
     tile = " x ".join(map(str, row.tile)) if any(row.tile) else "any"
     order = row.order + (", fused" if row.fused else "") + (", flushes subnormals" if row.flushes else "")
-    status = row.status + (f" {row.assumes}" if row.assumes else "")
+    status = " ".join(filter(None, (row.status, row.assumes, row.measured)))
     return f"| `{row.name}` | {' '.join(row.targets)} | {formats} | {tile} | {order} | {row.source} | {status} |"
 
 

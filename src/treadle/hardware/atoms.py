@@ -23,8 +23,8 @@ class Atom:
     for any; the destination and the contracted extents must be multiples. `fused`: products are not rounded before
     they are added. `order` is how contributions of one instruction associate. `flushes`: subnormal operands and results
     of the operand formats become zero. `place`: where the destination lives. `status`: "assumed" where the document
-    leaves open what `assumes` names. `spends`: the numerical permission without which a program may not be given it
-    ("": none beside those that the other fields tell).
+    leaves open what `assumes` names; "observed" where a run showed it, which `measured` names. `spends`: the numerical
+    permission without which a program may not be given it ("": none beside those that the other fields tell).
     """
 
     name: str
@@ -39,6 +39,7 @@ class Atom:
     source: str
     status: Status
     assumes: str = ""
+    measured: str = ""
     spends: str = ""
 
     def refuses(self, dst: str, have: tuple[str, ...], shape: Shape, contracted: Shape, place: str) -> str | None:
@@ -66,6 +67,8 @@ class Atom:
 
 
 KEPT = "that subnormal operands keep their values: the document says nothing of them"
+SEEN = "that subnormal operands keep their values: products on an H200, results/2026-11-30-values.json"
+"""Of bf16 and f16 operands: `benchmarks/device/values.py`."""
 
 _AMX = "Intel SDM volume 2, {}; flushing and rounding: volume 1, chapter on AMX"
 _ARM_MANUAL = "Arm Architecture Reference Manual (DDI 0487), C7.2, {}"
@@ -178,6 +181,9 @@ ATOMS: tuple[Atom, ...] = (
         tile=(16, 8, 16),
         emit="mma.sync.aligned.m16n8k16",
         source=_PTX.format("mma.sync"),
+        status="observed",
+        assumes="",
+        measured=SEEN,
     ),
     _tensor(
         name="mma.sync.m16n8k8.tf32",
@@ -220,7 +226,8 @@ def _wgmma(columns: int, depth: int, kind: str) -> Atom | None:
     )
     match depth, kind:
         case 16, ("" | "bf16" | "f16"):
-            return row(operands=tuple(("f32", k, k) for k in ("bf16", "f16") if kind in ("", k)))
+            pairs = tuple(("f32", k, k) for k in ("bf16", "f16") if kind in ("", k))
+            return row(operands=pairs, status="observed", assumes="", measured=SEEN)
         case 8, "tf32":
             source = f"{_PTX_WGMMA}; .tf32: of f32 operands the 13 lowest bits are ignored"
             return row(operands=(("f32", "f32", "f32"),), source=source, spends="tf32")
