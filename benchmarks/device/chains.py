@@ -130,7 +130,8 @@ def product(rows: Rows, family: Any, size: int, dtype: torch.dtype, points: Poin
 def causal(rows: Rows) -> None:
     chain(rows, (4, 16, 4096, 64), True, UNEVEN)
     wide: Points = [{}, {"held": 2}, {"ahead": True}, {"ahead": True, "versions": 3}, {"ahead": True, "held": 2}]
-    wide += [{"ahead": True, "raster": f"drawn{which}"} for which in ("", " 8", " 16")]
+    wide += [{"ahead": ahead, "raster": f"drawn {n}"} for ahead in (False, True) for n in (8, 16)]
+    wide += [{"ahead": True, "raster": "drawn 8", "held": 2}]
     chain(rows, (4, 16, 4096, 128), True, wide)
 
 

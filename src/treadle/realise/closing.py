@@ -81,6 +81,13 @@ def passing(stream: Stream, rows: int, step: int) -> list[tuple[Tile, Part]]:
     return [(t, p) for t, p in found if p != stream.step or grain(stream, t, rows, step) == step]
 
 
+def never_cut(stream: Stream, arg: RegionArg, size: int, others: dict[str, int]) -> list[Fact] | None:
+    """Facts under which no block of an argument of this size is cut short by the end of its range, blocks of `others`
+    being of these sizes and never cut short: then nothing in a task has a mask for that. None where there are none."""
+    args = {a.name: a for a in (*stream.region.args, *(stream.loop.args if stream.loop is not None else ()))}
+    return multiple(arg.domain.hi - arg.domain.lo, size, args, others)
+
+
 def length_of(stream: Stream) -> Expr:
     """Where the blocks of the ordered region end, less where they begin."""
     domain = stream.step if stream.block is None else stream.block.domain

@@ -60,6 +60,8 @@ class Feeding:
     """Workgroups that share a multiprocessor: while one computes, others contract and wait."""
     held: int = 1
     """Versions of the tiles of a task: with two, the next task's are on their way before this one has ended."""
+    whole: frozenset[str] = frozenset()
+    """Arguments of which no block is cut short by the end of its range: the guard says so."""
     threads: int = 256
     """Threads of a workgroup that is one agent: no producer, no consumers."""
     ahead: bool = False

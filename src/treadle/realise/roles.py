@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Expr, const, lt, maximum, minimum, sym
 from treadle.analysis.uses import Uses
-from treadle.ir.core import Block, Program, Region, Value
+from treadle.ir.core import Block, Program, Region, RegionArg, Value
 from treadle.ir.guard import Guard
 from treadle.machine import form
 from treadle.machine.form import Body, FragRef, Host, Kernel, Launch, MachineProgram, MemRef, Role, Sync
@@ -79,6 +79,16 @@ class StreamLowering(Producing):
             self.fix_lanes(inner)
         self.body(op, places, inner)
         frame.body.append(tasks)
+
+    def bind_arg(
+        self, op: Region, arg: RegionArg, counter: Expr | None, at: Expr | None, frame: Frame
+    ) -> tuple[str, tuple[Expr, ...]]:
+        name, bounds = super().bind_arg(op, arg, counter, at, frame)
+        if arg.name not in self.feeding.whole or arg.kind != "block":
+            return name, bounds
+        stop = bounds[0] + self.cut(op, arg, frame)[0]
+        frame.bind(f"{arg.name}.stop", stop)
+        return name, (bounds[0], stop)
 
     def fix_lanes(self, frame: Frame) -> None:
         """Fixes rows and columns of accumulators."""

@@ -79,3 +79,24 @@ def test_the_heaviest_hand() -> None:
     assert weights(shape, stream, 192, 128) == [-(-min(192 * (t + 1), 4096) // 128) for t in range(22)]
     orders = {s.raster for role in machine.kernels[0].roles for s in walk(role.body) if isinstance(s, Tasks)}
     assert orders == {("slow", 16, "reverse", "snake")}
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["plain", "ahead"])
+def test_blocks_that_are_never_cut_have_no_masks_for_it(ahead: bool) -> None:
+    source = parse_program(attention("bf16", causal=True).strip("\n"))
+    sizes = {**SIZES, "H": 2, "Q": 256, "S": 256}
+    family, facts = Streams(), contiguous(source, "cuda:sm_90a", sizes)
+    point = {a.name: a.values[0] for a in family.axes(source, facts)}
+    point |= {"consumers": 2, "step": 128, "versions": 2, "turns": True, "raster": "drawn 8", "ahead": ahead}
+    machine = family.build(source, facts, point, family.guard(source, facts, point))
+    assert check(machine).status == "verified"
+    text = print_machine(machine)
+    masks = [line.strip() for line in text.splitlines() if " copy " in line and " fill " in line]
+    assert masks and all("fill -inf" in line and "$0" in line for line in masks)  # of the diagonal alone
+    tried(machine, source, sizes, tolerance=2e-2)
+    clean(machine)
+    for fact in ("Q % 128 == 0",):
+        assert fact in text
+        assert check(parse_machine(text.replace(f"  {fact}\n", ""))).status != "verified"
+    odd = contiguous(source, "cuda:sm_90a", {**SIZES, "Q": 264, "S": 264})
+    assert "Q % 128" not in str(family.guard(source, odd, point))
