@@ -19,6 +19,7 @@ from treadle.driver.targets import Place
 from treadle.driver.variants import Interpreted, Variant, call_class, class_distance
 from treadle.ir.guard import Guard
 from treadle.ir.parser import parse_program
+from treadle.plan.facts import streams
 from treadle.runtime.memory import empty
 
 M, N = td.dims("M N")
@@ -131,7 +132,7 @@ def test_near_sizes_are_nearer() -> None:
     # Layouts count beside sizes, and outputs beyond the last cache on the CPU.
     small = call_class(facts(100, (4, 1)), 1)
     assert class_distance(small, call_class(facts(100, (1, 100)), 1)) == 1
-    assert class_distance(small, call_class(facts(1000, (4, 1)), 1, stored=1 << 30)) == 4
+    assert class_distance(small, call_class(facts(1000, (4, 1)), 1, streams=True)) == 4
 
 
 COLUMN = """program column
@@ -182,7 +183,8 @@ def test_classes() -> None:
     assert len({call_class(f, 2, "cuda") for f in pitches}) == 4 and len({call_class(f, 2) for f in pitches}) == 1
     assert call_class(other[0], 1) != call_class(other[0], 2)
     # Outputs that the last cache cannot hold are stored past it.
-    sizes = [call_class(same[0], 2, stored=n) for n in (0, 1 << 20, 64 << 20, 1 << 30)]
+    sizes = [call_class(same[0], 2, streams=streams(n, 3 * n)) for n in (0, 1 << 20, 64 << 20, 1 << 30)]
+    assert not streams(16 << 20, 32 << 20) and not streams(8 << 20, 64 << 20)
     assert sizes[0] == sizes[1] != sizes[2] == sizes[3]
 
 

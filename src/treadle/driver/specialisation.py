@@ -27,6 +27,7 @@ from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.ir.ops.fold import ArgReduce
 from treadle.ir.ranges import beyond
+from treadle.plan.facts import streams
 from treadle.plan.grain import EVERYWHERE
 from treadle.runtime.arrays import overlaps
 from treadle.runtime.errors import SymbolMissing
@@ -247,7 +248,7 @@ class Specialisation(Settling):
         divided = zero_divisor(self.expanded, facts.extents) if self.divides else None
         if divided is not None:
             return self._interpret(divided)
-        cls = call_class(facts, place.workers, place.kind, self._stored(facts))
+        cls = call_class(facts, place.workers, place.kind, self._streams(facts))
         variants = [v for v in self.variants if v.record.meta["target"] == place.target]
         admitting = [v for v in variants if v.admits(facts)]
         if place.kind == "cpu" and self.program.numerics.get("repeatable") is None:
@@ -303,10 +304,11 @@ class Specialisation(Settling):
             self._reach(variant, facts, cls, place, rank)
         return variant
 
-    def _stored(self, facts: CallFacts) -> int:
-        """Bytes of the arrays that a call stores to."""
-        outs = [t for t in self.expanded.tensors if t.out and t.name in facts.arrays]
-        return sum(prod(facts.arrays[t.name].shape) * max(1, t.dtype.bits // 8) for t in outs)
+    def _streams(self, facts: CallFacts) -> bool:
+        """Whether a call's outputs go past the caches of a CPU."""
+        given = [t for t in self.expanded.tensors if t.name in facts.arrays]
+        sizes = [prod(facts.arrays[t.name].shape) * max(1, t.dtype.bits // 8) for t in given]
+        return streams(sum(s for t, s in zip(given, sizes, strict=True) if t.out), sum(sizes))
 
     def _interpret(self, reason: str) -> Interpreted:
         """The interpreter for calls that cannot be planned; says so once."""
@@ -346,7 +348,7 @@ class Specialisation(Settling):
         *Requires*: the record's guard holds for the call.
         """
         facts, place = self.facts(call), place_of(call.device)
-        cls = call_class(facts, place.workers, place.kind, self._stored(facts))
+        cls = call_class(facts, place.workers, place.kind, self._streams(facts))
         replace_record(self._record_key(cls, None, place), record)
         with planning():
             variant = next((v for v in self.variants if v.record.digest == record.digest), None)

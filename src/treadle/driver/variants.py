@@ -17,7 +17,6 @@ from treadle.driver.rooms import room
 from treadle.ir.core import Program
 from treadle.ir.devices import split_devices
 from treadle.ir.guard import Guard
-from treadle.plan.facts import STREAM_FROM
 from treadle.plan.grain import Reach
 from treadle.runtime.cpu import load_object
 from treadle.runtime.launch import CpuKernel
@@ -152,13 +151,13 @@ def load(record: Record, signature: Signature) -> Variant:
     return Variant(record, record.guard, entry)
 
 
-def call_class(facts: CallFacts, workers: int, kind: str = "cpu", stored: int = 0) -> str:
+def call_class(facts: CallFacts, workers: int, kind: str = "cpu", streams: bool = False) -> str:
     """The class of a call: what plans are chosen by, coarse enough that few classes occur.
 
     Extents, on a CPU between powers of two (how many bits they have), on a GPU as 0, 1, small, middle, large, and large
     ones further: how many tasks there are for its multiprocessors, and how much of a row a thread can hold; per array
-    which axis is contiguous; which arguments overlap; how many workers there are; on a CPU whether the outputs
-    (`stored` bytes) are too large for its last cache. On a GPU also how addresses and pitches are aligned (no plan of
+    which axis is contiguous; which arguments overlap; how many workers there are; on a CPU whether the arrays
+    are too large for its last cache (`streams`). On a GPU also how addresses and pitches are aligned (no plan of
     the CPU asks).
     """
     tell = _bits if kind == "cpu" else _extent_class_gpu
@@ -173,7 +172,7 @@ def call_class(facts: CallFacts, workers: int, kind: str = "cpu", stored: int = 
         if not facts.same
         else "same " + "+".join(sorted(map("-".join, map(sorted, facts.same))))
     )
-    beyond = "beyond the cache" if kind == "cpu" and stored >= STREAM_FROM else ""
+    beyond = "beyond the cache" if kind == "cpu" and streams else ""
     return f"{dims};{arrays};{met};{workers};{beyond}"
 
 

@@ -15,7 +15,7 @@ from treadle.ir.guard import Guard
 from treadle.ir.ops.access import Extract, Load
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
-from treadle.plan.facts import STREAM_FROM, CallFacts
+from treadle.plan.facts import CallFacts, streams
 from treadle.plan.family import Axis, Point
 from treadle.plan.grain import Grain
 from treadle.plan.pins import Pin
@@ -68,7 +68,7 @@ class VectorSweep:
             Axis("vector", (lanes, 2 * lanes, 4 * lanes) if self.windowed(shape) else (4 * lanes, 2 * lanes, lanes)),
             Axis("rows", (*ROWS, *((BAND,) if shape.bands else ())) if has_rows else (1,)),
             Axis("columns", (4096, 1024)),
-            Axis("stream", (shape.stored_bytes >= STREAM_FROM,)),
+            Axis("stream", (streams(shape.stored_bytes, shape.bytes),)),
             Axis("ahead", (self.far(shape, ranked[0]),)),
             Axis("held", (bool(self.wrapped(shape)),)),
             Axis("across", (bool(self.abreast(shape)), False) if self.abreast(shape) else (False,)),
