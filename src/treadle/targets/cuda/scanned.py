@@ -10,7 +10,7 @@ from treadle.machine.form import MachineProgram
 from treadle.plan.facts import CallFacts
 from treadle.rules.derivation import Derivation
 from treadle.rules.scans import gather
-from treadle.targets.cuda.rows import Rows
+from treadle.targets.cuda.long_rows import LongRows
 from treadle.targets.rewritten import OfRewritten
 
 
@@ -33,7 +33,7 @@ def gathered(program: Program, facts: CallFacts) -> Derivation | None:
 
 def scanned_rows() -> OfRewritten[MachineProgram]:
     """`rows`, of programs with scans too."""
-    return OfRewritten(Rows(), gathered)
+    return OfRewritten(LongRows(), gathered)
 
 
 _known: list[tuple[Program, Derivation]] = []

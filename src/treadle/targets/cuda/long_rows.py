@@ -1,0 +1,139 @@
+"""Rows over lanes, few long ones in stretches: where rows alone leave most of the machine idle, many workgroups share
+one, a launch a fold (`realise/long_rows.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil, inf, isinf
+
+from treadle.algebra.expr import Constraint
+from treadle.ir.core import Program
+from treadle.ir.guard import Bound, Guard
+from treadle.ir.ops.access import Store
+from treadle.machine.form import MachineProgram
+from treadle.plan.cost import CostVector
+from treadle.plan.facts import CallFacts
+from treadle.plan.family import Axis, Point
+from treadle.realise.choices import NotLowered
+from treadle.realise.long_rows import in_long_rows
+from treadle.targets.cuda.rates import rates
+from treadle.targets.cuda.rows import (
+    FOLLOWS,
+    MOST_STRETCHES,
+    MOST_WORKGROUPS,
+    SHORTEST,
+    Rows,
+    along,
+    dependent_folds,
+    instances,
+    scans,
+)
+from treadle.targets.cuda.shape import Shape, shape_of
+
+SWEPT = 0.45e-6
+"""Seconds of a tile of a row that is swept over: the loads of one are known before those of the next begin (half of the
+least that was measured of scans with their next tile's loads under way; not measured of folds)."""
+
+ARRIVED = 1.5e-6
+"""Seconds from the last stretch to the row's result where one launch does all (not measured)."""
+
+
+class LongRows(Rows):
+    """`rows`, whose rows may be in stretches where they are folded, too."""
+
+    def axes(self, program: Program, facts: CallFacts) -> Sequence[Axis]:
+        found = [*super().axes(program, facts)]
+        shape = shape_of(program, facts)
+        if scans(shape):
+            return found
+        counts = self.shares(shape)
+        return [*found, Axis("stretches", counts)] if len(counts) > 1 else found
+
+    def shares(self, shape: Shape) -> tuple[int, ...]:
+        """Into how many stretches a row may be cut: 1, and as many as would give each multiprocessor some."""
+        for known, found in _counts:
+            if known is shape:
+                return found
+        found = self.wanted(shape)
+        if len(found) > 1 and not self.cuttable(shape, found[1]):
+            found = (1,)
+        _counts.append((shape, found))
+        del _counts[:-16]
+        return found
+
+    def wanted(self, shape: Shape) -> tuple[int, ...]:
+        """The same, were every program one whose rows can be cut."""
+        found = along(shape)
+        processors = rates(shape.facts).processors
+        if len(found) != 1 or not dependent_folds(shape) or not all(one.whole for one in found.values()):
+            return (1,)
+        rows = instances(shape, found, self.stripes(shape, {"warps": 1, "held": False}), 1)
+        longest = max(shape.facts.value(one.dim.extent) for one in found.values())
+        if rows >= processors:
+            return (1,)
+        most = min(MOST_STRETCHES, longest // SHORTEST)
+        return (1, *sorted({n for k in (2, 8) if (n := min(most, ceil(k * processors / rows))) > 1}))
+
+    def cuttable(self, shape: Shape, stretches: int) -> bool:
+        """Whether a row's task is folds that follow one another."""
+        point = {"warps": 4, "held": False, "exact": False, "stretches": stretches}
+        try:
+            self.build(shape.program, shape.facts, point, Guard())
+        except NotLowered:
+            return False
+        return True
+
+    def alone(self, shape: Shape) -> bool:
+        """Whether one fold and what is stored of it is all there is."""
+        return dependent_folds(shape) == 1 and not sweeps_out(shape)
+
+    def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
+        found, shape = super().guard(program, facts, point), shape_of(program, facts)
+        if int(point.get("stretches", 1)) == 1 or scans(shape):
+            return found
+        (one,) = along(shape).values()
+        some = [Bound(Constraint(one.dim.extent - 1))] if one.dim.extent.constant is None else []
+        return Guard((*found.facts, *some))
+
+    def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
+        found, shape = super().cost(program, facts, point), shape_of(program, facts)
+        if isinf(found.total) or scans(shape) or point["held"]:
+            return found
+        parts = int(point.get("stretches", 1))
+        if parts > 1:
+            if point["warps"] == 1:
+                return CostVector(compute=inf)  # the tasks of a workgroup's warps meet nowhere
+            more = ARRIVED - FOLLOWS if self.alone(shape) else (dependent_folds(shape) - 1) * FOLLOWS
+            found = replace(found, launch=found.launch + more)
+        return replace(found, memory=max(found.memory, self.swept(shape, point)))
+
+    def swept(self, shape: Shape, point: Point) -> float:
+        """Seconds of an executor that sweeps over its rows, tile after tile."""
+        warps, parts = int(point["warps"]), int(point.get("stretches", 1))
+        stripes, most = self.stripes(shape, point), 0.0
+        executors = rates(shape.facts).processors * max(1, self.resident(shape, point))
+        waves = ceil(instances(shape, along(shape), stripes, warps) * parts / executors)
+        for name, one in along(shape).items():
+            if one.whole:
+                tiles = ceil(shape.facts.value(one.dim.extent) / stripes[name].width(warps) / parts)
+                most = max(most, tiles * (dependent_folds(shape) + sweeps_out(shape)) * waves * SWEPT)
+        return most
+
+    def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
+        shape = shape_of(program, facts)
+        stretches = None if scans(shape) else self.stretched(shape, point)
+        if stretches is None:
+            return super().build(program, facts, point, guard)
+        made = super().build(program, facts, {**point, "stretches": 1}, guard)
+        return in_long_rows(made, *stretches, MOST_WORKGROUPS)
+
+
+def sweeps_out(shape: Shape) -> bool:
+    """Whether something is stored along a row."""
+    dims = {one.dim.root for one in along(shape).values()}
+    stores = [op for r in shape.regions for op in r.body.walk() if isinstance(op, Store)]
+    return any((part := shape.last_axis(op)) is not None and part.dim.root in dims for op in stores)
+
+
+_counts: list[tuple[Shape, tuple[int, ...]]] = []
