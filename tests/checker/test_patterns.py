@@ -50,6 +50,7 @@ ALONE = {
     "another_map_without_an_exchange": ("x", "another thread"),
     "barrier_for_one_of_two": ("barrier 3", "256 threads", "128"),
     "barrier_of_some_warps": ("barrier 1", "32 threads", "64"),
+    "box_from_inside_16_bytes": ("X starts at", "16 bytes"),
     "contribution_overwrites": ("store 0", "add"),
     "ends_before_its_boxes": ("bulk.wait (depth = 0)",),
     "folded_across_warps_by_lanes": ("p is folded across warps",),

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from treadle.algebra.expr import Constraint, Expr, ge, lt, sym
+from treadle.algebra.expr import Constraint, Expr, eq, ge, lt, sym
 from treadle.algebra.maps import IndexMap, box
-from treadle.algebra.sets import Facts, Inexpressible, Region, Relation
+from treadle.algebra.sets import Facts, Inexpressible, Region, Relation, is_opaque
 from treadle.checker.compare import split
 from treadle.checker.state import Place
 from treadle.checker.statements import Statements
@@ -35,8 +35,10 @@ SPAN = 128
 
 
 CHUNK = 16
-"""Bytes that a box's store writes as one: of a last chunk that the tensor ends in, those beyond too. *Source*: seen on
-an H200 (benchmarks/results/2026-11-29-spine-check.json: 513 columns of bf16, the frame to column 520 overwritten)."""
+"""Bytes that a box's store writes as one: of a last chunk that the tensor ends in, those beyond too; and bytes that
+boxes begin at multiples of, or the copy faults. *Source*: seen on an H200
+(benchmarks/results/2026-11-29-spine-check.json: 513 columns of bf16, the frame to column 520 overwritten;
+benchmarks/results/2026-11-30-box-starts.json: illegal instructions)."""
 
 
 def filled(contents: Contents, index: tuple[Expr, ...], facts: Facts, name: str) -> Pieces:
@@ -294,15 +296,26 @@ class Engines:
         """Engines write whole chunks of 16 bytes: a box that passes the end must pass it at a chunk's."""
         unit = self.unit(tensor)
         extent, count = tensor.dims[unit].extent, CHUNK // tensor.dtype.itemsize
-        start = index[unit] - sym(f"${unit}")
-        if any(c % count for _, c in start.terms):
-            raise Unsure("J7", f"boxes of {tensor.name} start at {start}", missing=f"a multiple of {count} elements")
         whole = extent.constant is not None and extent.constant % count == 0
         whole = whole or any(
             isinstance(f, Divisible) and f.expr == extent and f.by % count == 0 for f in self.program.guard.facts
         )
         if not whole and not facts.implies(lt(index[unit], extent)):
             raise Unsure("J7", f"boxes of {tensor.name}", missing=f"{extent} % {count} == 0 in the guard")
+
+    def _begins(self, far: Tensor | Buffer, index: tuple[Expr, ...], facts: Facts) -> None:
+        """A box begins at a whole chunk of 16 bytes of its contiguous axis."""
+        unit = self.unit(far) if isinstance(far, Tensor) else len(index) - 1
+        count, start = 8 * CHUNK // far.dtype.bits, index[unit] - sym(f"${unit}")
+        whole = eq(start % count, 0)
+        if not any(c % count for _, c in start.terms) or facts.implies(whole):
+            return
+        case, wanted = facts.against(whole), f"a multiple of {count} elements"
+        if case is None or is_opaque(case):
+            raise Unsure("J7", f"boxes of {far.name} start at {start}", missing=wanted)
+        raise Refused(
+            "J7", f"a box of {far.name} starts at {start}: engines copy whole {CHUNK} bytes", case, missing=wanted
+        )
 
     def _inside(self, tensor: Tensor, index: tuple[Expr, ...], facts: Facts) -> tuple[Constraint, ...]:
         found: list[Constraint] = []
@@ -325,6 +338,7 @@ class Engines:
             )
         facts = place.slots(stmt.box)
         here, there = self._places(place, stmt, stmt.dst, stmt.src, buffer, facts)
+        self._begins(tensor, there, facts)
         inside = self._inside(tensor, there, facts)
         cell = Cell(tensor.name, there, tensor.dtype)
         held: Pieces = ((inside, cell), ((), Num(0, tensor.dtype))) if inside else (((), cell),)
@@ -337,6 +351,7 @@ class Engines:
                 raise Unsure("J2", f"boxes of {room.name}", missing="a launch of its own for its stores")
         facts = place.slots(stmt.box)
         here, there = self._places(place, stmt, stmt.dst, stmt.src, buffer, facts)
+        self._begins(room, there, facts)
         ends = tuple(place.expr(e) for e in room.shape)
         inside = tuple(c for e, end in zip(there, ends) for c in (ge(e, 0), lt(e, end)) if not facts.implies(c))
         within = facts.also(*inside)
@@ -421,6 +436,7 @@ class Engines:
         facts = place.slots(stmt.box)
         here, there = self._places(place, stmt, stmt.src, stmt.dst, buffer, facts)
         inside = self._inside(tensor, there, facts)
+        self._begins(tensor, there, facts)
         self._whole_chunks(tensor, there, facts)
         within = facts.also(*inside)
         if within.contradictory:

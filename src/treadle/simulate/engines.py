@@ -46,6 +46,9 @@ def issue_copy(thread: Thread, item: Copy) -> None:
     if source.dtype != target.dtype:
         raise thread.fatal("form", f"a copy from {source.dtype} to {target.dtype}")
     _check_map(thread, item)
+    if item.engine.startswith("tma"):
+        far = (source, source_index) if item.engine == "tma.load" else (target, target_index)
+        _check_start(thread, item, *far)
     if item.engine.startswith("bulk"):
         _check_run(thread, item, (source, source_index), (target, target_index))
     work = Work(thread.line)
@@ -91,6 +94,14 @@ def _check_map(thread: Thread, item: Copy) -> None:
         raise thread.fatal("form", f"a box of {inner} elements is wider than the swizzle of {entry.swizzle} bytes")
     if sorted(b for b in entry.box if b > 1) != sorted(b for b in item.box if b > 1):
         raise thread.fatal("form", f"the map {entry.name} has the box {entry.box}, the copy {item.box}")
+
+
+def _check_start(thread: Thread, item: Copy, view: View, index: Index) -> None:
+    """A box begins at 16 bytes of its contiguous axis: engines fault elsewhere."""
+    axis = _contiguous(thread, view.name, len(index))
+    bits = 4 if view.dtype.packed else 8 * view.dtype.numpy.itemsize
+    if len(index[axis]) and int(index[axis].min()) * bits % 128:
+        thread.report("resource", f"{item.engine} of a box of {view.name} that starts at {int(index[axis].min())}")
 
 
 def _check_run(thread: Thread, item: Copy, *ends: tuple[View, Index]) -> None:
