@@ -37,6 +37,15 @@ def pair(dice: random.Random) -> tuple[BitLayout, BitLayout, int]:
     return first, second, dice.choice((1, 2, 4, 8))
 
 
+def mixed(dice: random.Random, layout: BitLayout) -> BitLayout:
+    """Another distribution, in which bits of slots, lanes and warps are sums of others, or the same ones twice."""
+    images = list(layout.images)
+    for _ in range(dice.randint(1, 8)):
+        i, k = dice.sample(range(len(images)), 2)
+        images[i] ^= images[k]
+    return BitLayout(layout.ins, layout.outs, tuple(images))
+
+
 def table(layout: BitLayout) -> np.ndarray:
     """All values of a layout."""
     found = np.zeros(1, dtype=np.int64)

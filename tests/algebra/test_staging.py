@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from tests.algebra.conversion_table import ACCUMULATOR, COLUMNS, LARGE_ACCUMULATOR, LARGE_ROWS, ROWS
-from tests.algebra.distributions import pair
+from tests.algebra.distributions import mixed, pair
 
 from treadle.algebra.bits import BitLayout, pack, width
 from treadle.algebra.conversions import convert, images_of
@@ -98,6 +98,35 @@ def test_random_pairs() -> None:
             for side in (found.write, found.read):
                 kinds[side.kind] = kinds.get(side.kind, 0) + 1
     assert kinds["vector"] > 10 and kinds.get("matrix", 0)
+
+
+def test_mixed_pairs_and_rounds() -> None:
+    """Lanes and registers that hold the same, or sums of others; less memory than the tile takes."""
+    dice = random.Random(78)
+    rounds = 0
+    for _ in range(120):
+        a, b, bytes = pair(dice)
+        a, b = (mixed(dice, x) if dice.random() < 0.6 else x for x in (a, b))
+        try:
+            if convert(a, b).way != "shared":
+                continue
+        except LayoutUndefined:  # some element is held by nobody
+            continue
+        check(a, b, bytes)
+        try:
+            rounds += len(check(a, b, bytes, (bytes << width(a.outs)) // dice.choice((2, 4))).rounds)
+        except LayoutUndefined:
+            pass
+    assert rounds > 5
+
+
+def test_lanes_that_hold_the_same_have_no_matrix() -> None:
+    """Of a matrix each lane of four, or of eight, has a unit of its own of a line."""
+    ins = (("slot", 2), ("lane", 5), ("warp", 3))
+    source = BitLayout(ins, (("element", 5),), (8, 0, 0, 4, 0, 3, 8, 16, 16, 2))
+    destination = BitLayout(ins, (("element", 5),), (8, 0, 1, 4, 0, 1, 0, 0, 16, 2))
+    found = check(source, destination, 4)
+    assert (found.write.kind, found.read.kind) == ("vector", "vector")
 
 
 def subspaces(space: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:

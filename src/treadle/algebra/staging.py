@@ -190,9 +190,12 @@ def _access(side: BitLayout, piece: Piece, bytes: int, rounds: int) -> tuple[int
 def _fits(side: BitLayout, piece: Piece, line: Sequence[int], place: BitLayout) -> bool:
     """Whether a side's accesses begin where lines, or its part of them, do: what moves is in the order of memory."""
     inside = (1 << len(piece.inside if piece.kind == "vector" else line)) - 1
-    moved = [*images_of(side, "lane"), *images_of(side, "warp")]
-    if piece.kind != "vector":
-        moved = [x for x in (*moved, *images_of(side, "slot")) if x not in line]
+    lanes, moved = images_of(side, "lane"), images_of(side, "warp")
+    if piece.kind == "vector":
+        moved += lanes
+    else:  # in a matrix two or three of the lane's bits say which unit of a line, and nothing else does
+        moved += lanes[2:] if piece.kind == "matrix" else lanes[:2]
+        moved += [x for x in images_of(side, "slot") if x not in piece.inside]
     return not any(place.apply(x) & inside for x in moved)
 
 
