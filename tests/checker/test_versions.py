@@ -62,6 +62,7 @@ NESTED = text(
     body
       %t: f32[M, N] = full uninitialised
       region R0 parallel (m in M) carry (%t.1: f32[M, N] = %t) -> (%t.2)
+        %own: f32[m] = full 0.0
         region R1 parallel (n in N) carry (%t.3: f32[M, N] = %t.1) -> (%t.4)
           %x: f32[m, n] = load X[m, n]
           %t.5: f32[M, N] = insert %t.3[m, n] = %x
