@@ -44,11 +44,11 @@ def conv1d(
     """
     td.let(G, groups)
     td.let(Lo, windows(L.extent, KL.extent, stride, pad, dilation))
-    for b, g, x in td.parallel(B.each, G.each, Lo):
-        acc = td.zeros(Q, x, dtype=state(X.dtype, W.dtype))
+    for b, g, q, x in td.parallel(B.each, G.each, Q, Lo):
+        acc = td.zeros(q, x, dtype=state(X.dtype, W.dtype))
         for r in td.reduce(KL.each):
-            acc = td.mma(W[g, Q, P, r], X.at(b, g, P, x * stride + r * dilation - pad, fill=0), acc)
-        Y[b, g, Q, x] = acc if bias is None else acc + wide(bias[g, Q])
+            acc = td.mma(W[g, q, P, r], X.at(b, g, P, x * stride + r * dilation - pad, fill=0), acc)
+        Y[b, g, q, x] = acc if bias is None else acc + wide(bias[g, q])
 
 
 @td.kernel
@@ -72,12 +72,12 @@ def conv2d(
     td.let(G, groups)
     td.let(Ho, windows(H.extent, KH.extent, sy, py, dy))
     td.let(Vo, windows(V.extent, KV.extent, sx, px, dx))
-    for b, g, y, x in td.parallel(B.each, G.each, Ho.each, Vo):
-        acc = td.zeros(Q, x, dtype=state(X.dtype, W.dtype))
+    for b, g, y, q, x in td.parallel(B.each, G.each, Ho.each, Q, Vo):
+        acc = td.zeros(q, x, dtype=state(X.dtype, W.dtype))
         for r, s in td.reduce(KH.each, KV.each):
             window = X.at(b, g, P, y * sy + r * dy - py, x * sx + s * dx - px, fill=0)
-            acc = td.mma(W[g, Q, P, r, s], window, acc)
-        Y[b, g, Q, y, x] = acc if bias is None else acc + wide(bias[g, Q])
+            acc = td.mma(W[g, q, P, r, s], window, acc)
+        Y[b, g, q, y, x] = acc if bias is None else acc + wide(bias[g, q])
 
 
 @td.kernel
@@ -213,9 +213,9 @@ def conv3d(
     td.let(Do, windows(D.extent, KD.extent, sz, pz, dz))
     td.let(Ho, windows(H.extent, KH.extent, sy, py, dy))
     td.let(Vo, windows(V.extent, KV.extent, sx, px, dx))
-    for b, z, y, x in td.parallel(B.each, Do.each, Ho.each, Vo):
-        acc = td.zeros(N, x, dtype=state(X.dtype, W.dtype))
+    for b, z, y, n, x in td.parallel(B.each, Do.each, Ho.each, N, Vo):
+        acc = td.zeros(n, x, dtype=state(X.dtype, W.dtype))
         for q, r, s in td.reduce(KD.each, KH.each, KV.each):
             window = X.at(b, C, z * sz + q * dz - pz, y * sy + r * dy - py, x * sx + s * dx - px, fill=0)
-            acc = td.mma(W[N, C, q, r, s], window, acc)
-        Y[b, N, z, y, x] = acc if bias is None else acc + wide(bias[N])
+            acc = td.mma(W[n, C, q, r, s], window, acc)
+        Y[b, n, z, y, x] = acc if bias is None else acc + wide(bias[n])

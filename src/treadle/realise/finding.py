@@ -17,6 +17,9 @@ from treadle.realise.ring import Contraction, Stream, Tile, Whole, factor, joine
 MOST_AXES = 5
 """Axes of what an engine copies boxes from."""
 
+CHUNK = 16
+"""Bytes at whose multiples the innermost coordinate of a box lies."""
+
 
 class Refusal(Exception):
     """Why a program does not have the form (caught by `find_stream`)."""
@@ -360,6 +363,9 @@ class _Finder:
             return None
         if unit and unit[0] is parts[0]:
             parts.reverse()
+        (axis, inner) = parts[1]
+        if not self.in_chunks(inner, starts[axis], op.tensor.dtype, stream):
+            return None
         key = (op.tensor.name, ", ".join(f"{s}|{s.part.lo}:{s.part.hi}" if s.part else str(s) for s in _plain(op)))
         if key not in self.tiles:
             singles = [] if stream.loop is None else [a.name for a in stream.loop.args if a.kind == "each"]
@@ -376,6 +382,17 @@ class _Finder:
             self.tiles[key].more = tuple((axis, part, starts[axis]) for axis, part in more)
             self.tiles[key].keeper = keeper
         return self.tiles[key]
+
+    def in_chunks(self, part: Part, start: Expr, dtype: DType, stream: Stream) -> bool:
+        """Whether boxes along the innermost axis begin at multiples of 16 bytes, as engines want it (else they fault):
+        where a block begins, and what is added to that."""
+        loops = [stream.region, *stream.around, *([] if stream.loop is None else [stream.loop])]
+        args = [a for r in loops for a in r.args]
+        lo = next((a.domain.lo for a in args if a.kind == "block" and a.part == part), part.lo)
+        lets = self.program.lets
+        single = {a.name: a.domain.lo for a in args if a.domain.extent.substitute(lets).constant == 1}
+        count = max(1, CHUNK * 8 // dtype.bits)
+        return all(c % count == 0 for _, c in (lo + start).substitute(single).substitute(lets).terms)
 
     def kept(self, op: Extract) -> Load | None:
         """What reads a tile that an earlier region has filled, as a load: it lies in memory as a tensor does."""
