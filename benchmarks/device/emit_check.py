@@ -59,10 +59,12 @@ class Loaded:
             for p in prepare(self.emitted, call)
         ]
 
-        counters = room[workspace_bytes(self.emitted, call) - cleared_bytes(self.emitted, call) :]
+        end, cleared = workspace_bytes(self.emitted, call), cleared_bytes(self.emitted, call)
+        counters = room[end - cleared : end]
 
         def go() -> None:
-            counters.zero_()
+            if cleared:
+                counters.zero_()
             for launch in launches:
                 launch()
 

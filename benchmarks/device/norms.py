@@ -2,8 +2,9 @@
 
 `python benchmarks/device/norms.py OUT.json` builds points of the rows family, and texts of them changed by this script:
 the vectors loaded before the folds of the row (`early`), once for some rows that follow one another (`rows N`), once
-for all rows of a workgroup, in registers or in shared memory (`registers`, `shared`; `grid`: workgroups a
-multiprocessor). Changed texts are experiments: what the judge says of each is in its row.
+for all rows of a workgroup, in registers or in shared memory (`registers N`, `shared N`: workgroups a multiprocessor),
+or with so many workgroups that should fit a multiprocessor (`resident N`). Changed texts are experiments: what the
+judge says of each is in its row.
 *Method*: values against f64 first; medians of events, calls in random order beside a copy of the same array, 512 MiB
 overwritten before each, raw samples kept.
 """
@@ -41,19 +42,19 @@ from treadle.realise.threads import lay_out
 
 ROWS = 4096
 PROCESSORS = 132
+LAST = ("", *(f"resident {n}" for n in (5, 6, 7, 8, 9, 10, 12)))
+"""Workgroups that should fit a multiprocessor, beside what the assembler takes by itself."""
 CASES: list[tuple[int, dict[str, Any], tuple[str, ...]]] = [
-    (1024, {"warps": 1}, ("", "early", "rows 2", "rows 4", "registers 2", "registers 4")),
-    (1024, {"warps": 4}, ("", "early")),
-    (4096, {"warps": 4}, ("", "early", "rows 2", "rows 4", "registers 3", "registers 4", "registers 5")),
-    (4096, {"warps": 4, "close": True}, ("", "early")),
-    (4096, {"warps": 8}, ("", "early", "rows 4", "registers 2", "registers 4")),
-    (8192, {"warps": 4}, ("", "early")),
-    (8192, {"warps": 8}, ("", "early", "rows 4", "registers 2", "shared 2")),
-    (8192, {"warps": 16}, ("", "early", "registers 1", "registers 2")),
-    (32768, {"warps": 16}, ("", "early", "shared 1")),
-    (32768, {"warps": 32}, ("", "early", "shared 1")),
-    (32768, {"warps": 16, "slots": 1}, ("", "shared 1")),
-    (32768, {"warps": 16, "slots": 2, "stages": 1}, ("",)),
+    (1024, {"warps": 1}, (*LAST, "early", "registers 4")),
+    (1024, {"warps": 4}, ("", "resident 14", "resident 16")),
+    (4096, {"warps": 4}, (*LAST, "early")),
+    (4096, {"warps": 8}, ("", "resident 4", "resident 5", "resident 6")),
+    (8192, {"warps": 4}, ("", "resident 5", "resident 6")),
+    (8192, {"warps": 8}, ("", "resident 4", "resident 5", "resident 6")),
+    (16384, {"warps": 8}, ("", "resident 3")),
+    (16384, {"warps": 16}, ("", "resident 2", "resident 3")),
+    (32768, {"warps": 16}, ("", "shared 1")),
+    (32768, {"warps": 32}, ("", "resident 1")),
 ]
 """Columns, point, changes."""
 
@@ -65,9 +66,12 @@ def changed(machine: MachineProgram, how: str) -> MachineProgram:
         stored = {s.dst.name for r in kernel.roles for s in walk(r.body) if isinstance(s, Store)}
         tensors = {t.name for t in machine.program.tensors} - stored
         for role in kernel.roles:
-            role.body[:] = [x for s in role.body for x in moved(kernel, s, tensors, word, int(number or 0))]
+            if word != "resident":
+                role.body[:] = [x for s in role.body for x in moved(kernel, s, tensors, word, int(number or 0))]
         shared = lay_out(kernel)
         machine.host.launches = [replace(x, shared_bytes=shared) for x in machine.host.launches]
+        if word == "resident":
+            machine.host.launches = [replace(x, resident=int(number)) for x in machine.host.launches]
         if word in ("registers", "shared") and number:
             grid = const(PROCESSORS * int(number))
             machine.host.launches = [replace(x, grid=grid) for x in machine.host.launches]
@@ -120,6 +124,7 @@ def make() -> list[tuple[str, dict[str, Any]]]:
     wanted = [("layernorm", *case) for case in CASES]
     for n in sorted({n for n, _, _ in CASES}):
         wanted += [("plain", n, {}, ("",)), ("softmax", n, {}, ("",))]
+    wanted += [("softmax", 1024, {"warps": 1}, LAST), ("softmax", 4096, {"warps": 4}, LAST)]
     for name, n, point, ways in wanted:
         x, y = (td.like(td.bf16, ROWS, n, align=256) for _ in range(2))
         more = [td.like(td.bf16, n, align=256) for _ in range(2)] if name == "layernorm" else []
