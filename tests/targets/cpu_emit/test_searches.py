@@ -56,8 +56,54 @@ def test_the_first_place_wherever_it_is(level: str) -> None:
             assert y[0] == (places[0] if places else NONE), (n, places)
 
 
+def alike(late: bool = False) -> Body:
+    """The first place of a number that is Z's, or NaN as that is; `late`: the number is read again after it was
+    compared."""
+    made = body()
+    loop = made[1]
+    assert isinstance(loop, Loop)
+    wanted = Load(dst="z", src=MemRef("Z", (const(0),)))
+    conditions: list[Any] = [
+        Compute(dst="same", fn="eq", args=(FragRef("x"), FragRef("z", ()))),
+        Compute(dst="none", fn="isnan", args=(FragRef("x"),)),
+        Compute(dst="both", fn="and", args=(FragRef("none"), FragRef("known", ()))),
+        Compute(dst="hit", fn="or", args=(FragRef("same"), FragRef("both"))),
+    ]
+    loop.body[1:2] = [*conditions, wanted] if late else conditions
+    return [*([] if late else [wanted]), Compute(dst="known", fn="isnan", args=(FragRef("z"),)), *made]
+
+
+MORE = [
+    Frag("z", f32, ()),
+    Frag("known", bool_, ()),
+    *(Frag(n, bool_, (LANES,)) for n in ("same", "none", "both")),
+]
+
+
+@pytest.mark.parametrize("level", HOST_LEVELS)
+def test_numbers_that_are_equal_or_both_nan(level: str) -> None:
+    tensors = [("X", f32, ["N"]), ("Z", f32, [1]), ("Y", i64, [1])]
+    run = Compiled(program(tensors, alike(), [*frags(), *MORE], level=level, facts=[Unit("X", 0)]))
+    y = np.zeros(1, np.int64)
+    for n in (1, 23, 25, 72):
+        for wanted, others in ((2.0, 1.0), (2.0, np.nan), (np.nan, 1.0), (np.inf, np.nan), (np.nan, np.inf)):
+            for place in (None, *range(n)):
+                x = np.full(n, others, np.float32)
+                if place is not None:
+                    x[[place, n - 1]] = wanted
+                run(X=x, Z=np.array([wanted], np.float32), Y=y)
+                assert y[0] == (NONE if place is None else place), (n, wanted, others, place)
+
+
+def test_the_short_comparison_is_of_numbers_as_they_were_compared() -> None:
+    known = {f.name: f for f in (*frags(), *MORE)}
+    assert [s.pair for s in searches(alike(), known).values()] == [(FragRef("x"), FragRef("z", ()))]
+    assert [s.pair for s in searches(alike(late=True), known).values()] == [None]
+    assert [s.pair for s in searches(body(), known).values()] == [None]
+
+
 def found(made: Body) -> list[int]:
-    return sorted(searches(made, {f.name: f for f in frags()}).values())
+    return sorted(s.size for s in searches(made, {f.name: f for f in frags()}).values())
 
 
 def test_only_what_changes_nothing_is_skipped() -> None:

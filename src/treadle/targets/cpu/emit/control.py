@@ -83,11 +83,11 @@ class Bodies:
         at = 0
         while at < len(run):
             stmt = run[at]
-            size = self.scope.setting.searches.get(id(stmt), 0)
-            at += 1 + size
-            if size and isinstance(stmt, Compute):
-                some = selected(self.fn, self.scope.lanes, self.scope.registers, stmt)
-                self.fn.guarded(some, partial(self._each, run[at - 1 - size : at], full))
+            search = self.scope.setting.searches.get(id(stmt))
+            at += 1 if search is None else 1 + search.size
+            if search is not None and isinstance(stmt, Compute):
+                some = selected(self.fn, self.scope.lanes, self.scope.registers, stmt, search)
+                self.fn.guarded(some, partial(self._each, run[at - 1 - search.size : at], full))
             else:
                 self.statements.emit(stmt, full)
 

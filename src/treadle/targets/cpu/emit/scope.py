@@ -22,6 +22,7 @@ from treadle.targets.cpu.emit.moves import Moves
 from treadle.targets.cpu.emit.owed import Fours
 from treadle.targets.cpu.emit.places import Memory
 from treadle.targets.cpu.emit.registers import Registers
+from treadle.targets.cpu.emit.searches import Search
 from treadle.targets.cpu.emit.text import Function, Int
 from treadle.targets.cpu.emit.tiles import Grid, Tiles
 from treadle.targets.cpu.emit.workspace import BufferPlan
@@ -44,7 +45,7 @@ class Setting:
     pairs: frozenset[str] = frozenset()
     shifted: frozenset[str] = frozenset()
     unsigned: frozenset[str] = frozenset()
-    searches: Mapping[int, int] = field(default_factory=dict[int, int])
+    searches: Mapping[int, Search] = field(default_factory=dict[int, Search])
 
 
 @dataclass(frozen=True)

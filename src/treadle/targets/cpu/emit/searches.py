@@ -3,38 +3,91 @@
 The least place of an element is a fold of a selection: its coordinate where it is, the fold's identity elsewhere. Few
 elements are what is looked for, so most fragments contribute nothing: what follows such a selection, up to the fold, is
 skipped when no slot of the fragment is selected. Folding identities changes no bit.
+
+Where two numbers must be equal or both NaN, the way is cut short by one comparison: they are equal or one is NaN.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from treadle.algebra.monoids import MONOIDS
+from treadle.dtype.formats import bool_, f32, f64
 from treadle.machine.form import Body, Compute, Control, Fold, Frag, FragRef, If, Loop, Stmt, Tasks, walk
-from treadle.targets.cpu.emit.lanes import Lanes
+from treadle.targets.cpu.emit.lanes import Lanes, Vec
 from treadle.targets.cpu.emit.layouts import reads
 from treadle.targets.cpu.emit.registers import Registers
 from treadle.targets.cpu.emit.text import Function
 
 
-def searches(body: Body, frags: Mapping[str, Frag]) -> dict[int, int]:
-    """The id of each selection of coordinates that a fold alone reads -> how many statements behind it, up to the
-    fold, do nothing when none is selected."""
+@dataclass(frozen=True)
+class Search:
+    """`size`: how many statements behind a selection, up to the fold, do nothing when none is selected. `pair`: two
+    floats that are equal, or one of them NaN, wherever the condition holds."""
+
+    size: int
+    pair: tuple[FragRef, FragRef] | None = None
+
+
+def searches(body: Body, frags: Mapping[str, Frag]) -> dict[int, Search]:
+    """By the id of each selection of coordinates that a fold alone reads."""
     count: dict[str, int] = {}
     places: set[str] = set()
+    made = _Made(body)
     for stmt in walk(body):
         for name, _, _ in reads(stmt, dict(frags)):
             count[name] = count.get(name, 0) + 1
         if isinstance(stmt, Compute) and stmt.fn == "index":
             places.add(stmt.dst)
-    found: dict[int, int] = {}
+    found: dict[int, Search] = {}
     for block in _blocks(body):
         for at, stmt in enumerate(block):
             if isinstance(stmt, Compute) and stmt.fn == "where" and frags[stmt.dst].shape:
                 size = _chain(stmt, block[at + 1 :], count, places, frags)
                 if size:
-                    found[id(stmt)] = size
+                    found[id(stmt)] = Search(size, made.pair(stmt, block, frags))
     return found
+
+
+class _Made:
+    """The one statement that makes a fragment, and where it stands."""
+
+    def __init__(self, body: Body) -> None:
+        self.stmts: dict[str, list[Stmt | Control]] = {}
+        self.place: dict[int, int] = {}
+        for place, stmt in enumerate(walk(body)):
+            self.place[id(stmt)] = place
+            self.stmts.setdefault(getattr(stmt, "dst", ""), []).append(stmt)
+
+    def by(self, ref: object, fn: str, block: Body) -> tuple[object, ...]:
+        """What a fragment is made of that holds its value where `block` runs, and that one statement makes by `fn`;
+        nothing for others."""
+        only = self.only(ref, block)
+        return only.args if isinstance(only, Compute) and only.fn == fn and not only.where else ()
+
+    def only(self, ref: object, block: Body) -> Stmt | Control | None:
+        """The one statement that makes a fragment, when it is of the block, or stands before it."""
+        stmts = self.stmts.get(ref.name, []) if isinstance(ref, FragRef) else []
+        if len(stmts) != 1:
+            return None
+        own = any(stmts[0] is stmt for stmt in block)
+        return stmts[0] if own or self.place[id(stmts[0])] < self.place[id(block[0])] else None
+
+    def pair(self, stmt: Compute, block: Body, frags: Mapping[str, Frag]) -> tuple[FragRef, FragRef] | None:
+        """The floats of a condition `a == b or isnan(a) and isnan(b)`, all of it as it is at the selection."""
+        sides = self.by(stmt.args[0], "or", block)
+        for same, both in (sides, sides[::-1]) if len(sides) == 2 else ():
+            pair = [r for r in self.by(same, "eq", block) if isinstance(r, FragRef)]
+            tested = [r for side in self.by(both, "and", block) for r in self.by(side, "isnan", block)]
+            chain = [self.only(r, block) for r in (*pair, same, both, stmt.args[0])]
+            if len(pair) != 2 or None in chain or any(frags[r.name].dtype not in (f32, f64) for r in pair):
+                continue
+            places = [self.place[id(one)] for one in chain]
+            ordered = max(places[:2]) < min(places[2:]) and max(places) < self.place[id(stmt)]
+            if ordered and {r.name for r in pair} == {r.name for r in tested if isinstance(r, FragRef)}:
+                return pair[0], pair[1]
+        return None
 
 
 def _blocks(body: Body) -> list[Body]:
@@ -78,14 +131,18 @@ def _chain(
     return 0
 
 
-def selected(fn: Function, lanes: Lanes, registers: Registers, stmt: Compute) -> str:
-    """Whether a selection takes any slot of its fragment."""
+def selected(fn: Function, lanes: Lanes, registers: Registers, stmt: Compute, search: Search) -> str:
+    """Whether a selection may take any slot of its fragment."""
     condition = stmt.args[0]
     assert isinstance(condition, FragRef)
     flags: dict[int, str] = {}
-    for point in registers.points(stmt.dst):
+    for point in registers.points(condition.name if condition.coords is None else stmt.dst):
         size = point.lanes or 1
-        own = lanes.splat(registers.read(condition, point), size)
+        if search.pair is None:
+            own = lanes.splat(registers.read(condition, point), size)
+        else:
+            a, b = (lanes.splat(registers.read(ref, point), size) for ref in search.pair)
+            own = Vec(fn.value(f"fcmp ueq {a.type} {a.text}, {b.text}"), bool_, size)
         flags[size] = fn.value(f"or {own.type} {flags[size]}, {own.text}") if size in flags else own.text
     found: str | None = None
     for size, text in flags.items():
