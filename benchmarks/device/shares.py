@@ -28,12 +28,12 @@ from treadle.targets.cuda import shared_streams
 from treadle.targets.cuda.shared_streams import SharedStreams
 
 CASES: dict[str, tuple[tuple[int, int, int], tuple[Setting, ...]]] = {
-    "512x512x8192": ((512, 512, 8192), (1, 8, 4, "4 shared", "2 shared")),
-    "256x256x16384": ((256, 256, 16384), (1, 8, "16 shared", "8 shared", "4 shared")),
-    "64x1024x8192": ((64, 1024, 8192), (1, 4, "8 shared", "4 shared")),
-    "64x1024x16384": ((64, 1024, 16384), (1, 8, "8 shared", "4 shared")),
-    "batched 4x(128,128,8192)": ((128, 128, 8192), (1, 8, "8 shared", "4 shared")),
-    "512x512x2048": ((512, 512, 2048), (1, "4 shared", "2 shared")),
+    "512x512x8192": ((512, 512, 8192), (1, 8, 4, "4 shared", "2 shared", "8 together", "4 together")),
+    "256x256x16384": ((256, 256, 16384), (1, 8, "16 shared", "8 shared", "8 together", "4 together")),
+    "64x1024x8192": ((64, 1024, 8192), (1, 4, "8 shared", "4 shared", "8 together", "4 together")),
+    "64x1024x16384": ((64, 1024, 16384), (1, 8, "8 shared", "4 shared", "8 together")),
+    "batched 4x(128,128,8192)": ((128, 128, 8192), (1, 8, "8 shared", "4 shared", "8 together")),
+    "512x512x2048": ((512, 512, 2048), (1, "4 shared", "2 shared", "4 together", "2 together")),
     "2048x2304x8192": ((2048, 2304, 8192), (1, "8 of those left", "4 of those left")),
     "2048x2304x16384": ((2048, 2304, 16384), (1, "8 of those left", "4 of those left")),
     "4096x4352x8192": ((4096, 4352, 8192), (1, "8 of those left", "4 of those left")),
@@ -43,6 +43,8 @@ EDGES: tuple[tuple[tuple[int, int, int], Setting], ...] = (
     ((136, 72, 648), "4 shared"),
     ((500, 520, 8200), "4 shared"),
     ((9, 1000, 4104), "8 shared"),
+    ((500, 520, 8200), "8 together"),
+    ((136, 72, 648), "4 together"),
     ((2001, 2304, 4104), "4 of those left"),
     ((4100, 4360, 4104), "8 of those left"),
 )

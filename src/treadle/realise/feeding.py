@@ -68,6 +68,8 @@ class Feeding:
     """The next block's first contraction is issued with this one's second."""
     shares: int = 1
     """Tasks among which the blocks of a range are dealt whose length an instance tells."""
+    slice: int = 0
+    """Columns of the results that are made at a time; 0: a swizzled row of them."""
 
     @property
     def rows(self) -> int:

@@ -298,10 +298,10 @@ class StreamLowering(Producing):
         self.slices(across, keys[0], frame)
 
     def slices(self, items: list[Item], key: PartKey, frame: Frame) -> None:
-        """The items, 64 columns at a time."""
+        """The items, a slice of columns at a time."""
         whole = frame.lane(key)
         assert whole is not None
-        width = min(SWIZZLED, whole.width)
+        width = min(self.feeding.slice or SWIZZLED, whole.width)
         count = whole.width // width
         loop = form.Loop(var=self.parts.fresh("g"), lo=const(0), hi=const(count), step=const(1), unroll=count)
         inner = frame.child(loop.body)

@@ -35,6 +35,7 @@ from treadle.machine.form import (
     Host,
     If,
     Invariant,
+    Kernel,
     Last,
     Let,
     Load,
@@ -99,11 +100,11 @@ def in_shares(
     *Requires*: `starting_apart` led to `way`, `shareable`. *Ensures*: the guard has what `Portions.facts` says.
     *Errors*: `realise/unsupported` for a task that is more than a loop of products and stores of threads behind it.
     """
-    return _Shared(machine, way, stream, size, workgroups, left).program()
+    return Shared(machine, way, stream, size, workgroups, left).program()
 
 
 @dataclass(frozen=True)
-class _Sum:
+class Sum:
     """A contraction's names: what it carries, starts as, yields and ends as, its sum apart, its accumulator."""
 
     carried: str
@@ -114,8 +115,10 @@ class _Sum:
     holder: str
 
 
-class _Shared:
+class Shared:
     """What both roles are made of."""
+
+    at_once = AT_ONCE
 
     def __init__(
         self, machine: MachineProgram, way: Derivation, stream: Stream, size: int, workgroups: int, left: bool
@@ -176,7 +179,7 @@ class _Shared:
             raise self.unlike("a task goes through its depth in several loops")
         return found[0]
 
-    def sum(self, number: int) -> _Sum:
+    def sum(self, number: int) -> Sum:
         """The names of a carried sum."""
         carried, new = self.region.carried[number].name, self.region.body.yields[number].name
         held = [i.holder for i in self.main.invariants if i.claim.value == carried]
@@ -187,7 +190,7 @@ class _Shared:
         ops = (op for op in self.way.program.body.walk() if isinstance(op, Mma))
         if not any(op.result.name == of.name for op in ops):
             raise self.unlike(f"{carried} is no sum of products")
-        return _Sum(carried, self.region.inits[number].name, new, self.region.results[number].name, of.name, held[0])
+        return Sum(carried, self.region.inits[number].name, new, self.region.results[number].name, of.name, held[0])
 
     def singles(self) -> list[tuple[str, int]]:
         """Arguments that are one coordinate of a task, with the place of their variable among the task's."""
@@ -200,7 +203,7 @@ class _Shared:
 
     # ---- workspace
 
-    def buffer(self, one: _Sum, later: bool) -> Buffer:
+    def buffer(self, one: Sum, later: bool) -> Buffer:
         """Where the sums of stretches lie: by stretch, single coordinates, the tile's own. Where tiles differ, the
         first stretch of all of them has a place apart from the `later` ones of those that are cut."""
         value = next(v for v in self.region.carried if v.name == one.carried)
@@ -211,7 +214,7 @@ class _Shared:
         counts = () if self.portions.first and not later else (self.portions.most,)
         return Buffer(self.names.fresh(f"b_{one.holder}"), value.type.dtype, (*counts, *axes), "workspace")
 
-    def shortened(self, one: _Sum) -> tuple[int, Expr]:
+    def shortened(self, one: Sum) -> tuple[int, Expr]:
         """The axis behind the stretch along which tiles that are cut begin, and where."""
         var, first = self.nest.vars[0], self.portions.first[0]
         for number, (_, i) in enumerate(self.singles()):
@@ -220,7 +223,7 @@ class _Shared:
         axis, block = self.along(one)[var]
         return len(self.singles()) + axis, block * first
 
-    def along(self, one: _Sum) -> dict[str, tuple[int, int]]:
+    def along(self, one: Sum) -> dict[str, tuple[int, int]]:
         """Variables of tasks that are blocks of a sum's axes: which axis, how many coordinates."""
         value = next(v for v in self.region.carried if v.name == one.carried)
         found: dict[str, tuple[int, int]] = {}
@@ -232,7 +235,7 @@ class _Shared:
                     found[var] = value.type.axes.index(part), bounds[0].coefficient(Sym(var))
         return found
 
-    def places(self, one: _Sum, at: Expr, coords: Sequence[Expr]) -> list[MemRef]:
+    def places(self, one: Sum, at: Expr, coords: Sequence[Expr]) -> list[MemRef]:
         """Where a stretch's sum lies, if it is the first of a tile, and if it is a later one; one place where all
         tiles are cut."""
         index = [*(sym(self.nest.vars[i]) for _, i in self.singles()), *coords]
@@ -243,6 +246,11 @@ class _Shared:
         later = [e - begin if i == axis else e for i, e in enumerate(index)]
         return [MemRef(first.name, tuple(index)), MemRef(more[0].name, (at, *later))]
 
+    def kept_at(self, one: Sum, at: Expr, stmt: Compute) -> list[MemRef]:
+        """The same, of the slice that a statement takes of an accumulator."""
+        assert isinstance(stmt.claim, Claim)
+        return self.places(one, at, stmt.claim.coords)
+
     # ---- claims
 
     def whole_block(self, claim: Claim) -> Claim:
@@ -250,7 +258,7 @@ class _Shared:
         name = self.arg.name
         return replace(claim, instance=(*claim.instance, (f"{name}.start", ZERO), (f"{name}.stop", self.depth)))
 
-    def stretch(self, of: Claim, one: _Sum, *over: Constraint) -> Claim:
+    def stretch(self, of: Claim, one: Sum, *over: Constraint) -> Claim:
         """The sum apart, where `of` says a state, with these contributions."""
         bounds = (Constraint(FOLDED), lt(FOLDED, self.depth))
         return replace(of, value=one.apart, bound=(str(FOLDED),), over=(*bounds, *over))
@@ -329,11 +337,15 @@ class _Shared:
             [*host.launches[:-1], launch],
             [*host.counters, word],
         )
+        return self.made(kernel, made)
+
+    def made(self, kernel: Kernel, host: Host) -> MachineProgram:
+        """The program with another kernel and host."""
         spent = tuple(f"permute {s.apart}: its stretches, which are folded in order" for s in self.sums)
         return replace(
             self.machine,
             program=self.way.program,
-            host=made,
+            host=host,
             kernels=[kernel if k is self.kernel else k for k in self.machine.kernels],
             numerics=(*spent, *self.machine.numerics),
         )
@@ -356,7 +368,8 @@ class _Shared:
         body = [made if s is loop else s for s in nest.body]
         return replace(self.producer, body=[self.tasks(nest, body) if s is nest else s for s in self.producer.body])
 
-    def consumed(self) -> Role:
+    def parted(self) -> tuple[Body, Body]:
+        """A consumer's task up to what its stretch comes to, and what follows."""
         first: Body = []
         tail: Body = []
         starts = {s.holder: s for s in self.sums}
@@ -371,6 +384,10 @@ class _Shared:
                 first.append(s)
             else:
                 tail.append(s)
+        return first, tail
+
+    def consumed(self) -> Role:
+        first, tail = self.parted()
         first += [self.kept(s) for s in self.sums]
         body = [*first, self.last(tail)]
         ghosts: Body = [self.ghost(s, i) for s in self.sums for i in range(len(self.buffers[s.holder]))]
@@ -378,7 +395,7 @@ class _Shared:
         whole = [*self.consumer.body[:place], *ghosts, self.tasks(self.nest, body), *self.consumer.body[place + 1 :]]
         return replace(self.consumer, body=whole)
 
-    def start(self, stmt: Compute, one: _Sum) -> Compute:
+    def start(self, stmt: Compute, one: Sum) -> Compute:
         """A sum that begins from nothing."""
         claim = stmt.claim
         plain = stmt.fn == "copy" and len(stmt.args) == 1 and isinstance(stmt.args[0], int | float) and not stmt.where
@@ -386,7 +403,7 @@ class _Shared:
             raise self.unlike(f"{one.carried} starts as something")
         return replace(stmt, claim=None)
 
-    def kept(self, one: _Sum) -> Stmt | Control:
+    def kept(self, one: Sum) -> Stmt | Control:
         """An accumulator left in the workspace."""
         held = next(i.claim for i in self.main.invariants if i.holder == one.holder)
         claim = self.whole_block(self.stretch(held, one, *self.within(sym(self.at), self.number)))
@@ -397,7 +414,7 @@ class _Shared:
         later = Constraint(sym(self.at) - 1)
         return If(conds=(later,), scope="workgroup", then=[made[1]], orelse=[made[0]])
 
-    def ghost(self, one: _Sum, number: int) -> Version:
+    def ghost(self, one: Sum, number: int) -> Version:
         """What a place of the workspace holds when all have come."""
         buffer, singles = self.buffers[one.holder][number], self.singles()
         index = [sym(f"${i}") for i in range(len(buffer.shape))]
@@ -431,7 +448,7 @@ class _Shared:
             number = const(1)
         held = {s.holder for s in self.sums}
         for s in walk(body):
-            if isinstance(s, Sync) or (isinstance(s, Stmt) and held & _read(s)):
+            if isinstance(s, Sync) or (isinstance(s, Stmt) and held & fragments_of(s)):
                 raise self.unlike("what follows the products reads them elsewhere, or leaves by engines")
         arrival = Last(MemRef(self.word, index), self.number, number, self.consumer.threads)
         return If(last=arrival, enters=self.nest.enters, then=body)
@@ -448,7 +465,7 @@ class _Shared:
             made += [s] if one is None else self.fold(s, one)
         return made
 
-    def copied(self, stmt: Stmt | Control) -> _Sum | None:
+    def copied(self, stmt: Stmt | Control) -> Sum | None:
         """The sum of whose accumulator a statement takes a slice."""
         if not isinstance(stmt, Compute) or stmt.fn != "copy" or not isinstance(stmt.claim, Claim) or stmt.where:
             return None
@@ -457,7 +474,7 @@ class _Shared:
             return None
         return next((s for s in self.sums if s.holder == src.name and s.result == stmt.claim.value), None)
 
-    def fold(self, stmt: Stmt | Control, one: _Sum) -> Body:
+    def fold(self, stmt: Stmt | Control, one: Sum) -> Body:
         """A slice of a sum: its stretches in their order, then onto what the program starts from."""
         assert isinstance(stmt, Compute) and isinstance(stmt.claim, Claim)
         claim = stmt.claim
@@ -465,10 +482,10 @@ class _Shared:
         total, part = (replace(frag, name=self.names.fresh(f"{frag.name}_{n}")) for n in ("sum", "part"))
         self.frags += [total, part]
         at = sym(self.names.fresh("i"))
-        first, *later = self.places(one, at, claim.coords)
+        first, *later = self.kept_at(one, at, stmt)
         alone = self.added(first, ZERO, claim, one, part.name, total.name) if later else []
         begin = const(1) if later else ZERO
-        loop = Loop(var=str(at), lo=begin, hi=self.number, step=const(1), unroll=AT_ONCE, origin=stmt.origin)
+        loop = Loop(var=str(at), lo=begin, hi=self.number, step=const(1), unroll=self.at_once, origin=stmt.origin)
         before = lt(FOLDED, self.portions.before(at, self.number))
         loop.invariants = (Invariant(total.name, self.stretch(claim, one, before)),)
         loop.body = self.added((first, *later)[-1], at, claim, one, part.name, total.name)
@@ -487,7 +504,7 @@ class _Shared:
         zero = 0.0 if frag.dtype.is_float else 0
         return [Compute(dst=frag.name, fn="copy", args=(zero,), claim=replace(claim, value=one.init)), region]
 
-    def added(self, place: MemRef, at: Expr, claim: Claim, one: _Sum, part: str, total: str) -> Body:
+    def added(self, place: MemRef, at: Expr, claim: Claim, one: Sum, part: str, total: str) -> Body:
         """One stretch of a slice, loaded and added to those before it."""
         of = self.stretch(claim, one, *self.within(at, self.number))
         upto = self.stretch(claim, one, lt(FOLDED, self.portions.end(at, self.number)))
@@ -523,7 +540,7 @@ def _waits(stmt: Stmt | Control) -> bool:
     return not isinstance(stmt, Compute | Load | Store | Fold | Loop | If) and isinstance(stmt, Stmt)
 
 
-def _read(stmt: Stmt) -> set[str]:
+def fragments_of(stmt: Stmt) -> set[str]:
     """Fragments that a statement reads."""
     refs = [getattr(stmt, n, None) for n in ("src", "acc", "a", "b", "mask")]
     args: tuple[object, ...] = stmt.args if isinstance(stmt, Compute) else ()

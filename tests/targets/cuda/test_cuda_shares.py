@@ -80,6 +80,30 @@ def test_shares_are_judged_run_and_assembled(name: str) -> None:
     clean(machine)
 
 
+def test_clusters_fold_together() -> None:
+    """A stretch a workgroup, some of them beyond the depth; each folds a slice of the columns."""
+    source = program("linear_bf16")
+    for sizes, point in (
+        ({"M": 72, "N": 136, "K": 264}, {"columns": 64, "parts": "2 together"}),
+        ({"M": 9, "N": 72, "K": 136}, {"columns": 32, "turned": True, "parts": "4 together"}),
+    ):
+        machine = built(source, sizes, {"consumers": 1, "step": 64, "versions": 2, **point})
+        (launch,) = machine.host.launches
+        assert launch.cluster == int(str(point["parts"])[0]) and not machine.host.workspace
+        tried(machine, source, sizes)
+        clean(machine)
+        text = print_machine(machine)
+        for pattern, new in (
+            (r"@\(i\)", "@(0)"),
+            (r"loop (k0\w*) = 0 \.\. ", r"loop \1 = 64 .. "),
+            ("      sync cluster.arrive\n      sync cluster.wait\n", ""),
+            (r"  K <= \d+\n", ""),
+        ):
+            changed = sub(pattern, new, text)
+            assert changed != text, pattern
+            assert check(parse_machine(changed)).status != "verified", pattern
+
+
 @td.kernel
 def gated(X: td.Tensor[M, K], U: td.Tensor[K, N], V: td.Tensor[K, N], Y: td.Out[M, N] = None):
     """Two sums along one depth."""
@@ -149,7 +173,7 @@ def test_tiles_of_full_rounds_are_one_stretch() -> None:
 def test_points_are_declared_priced_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     source, family = program("linear_bf16"), SharedStreams()
     settings = {
-        (512, 512, 8192): ["4 shared", "2 shared"],
+        (512, 512, 8192): ["4 shared", "2 shared", "8 together", "4 together", "2 together"],
         (4096, 4352, 8192): ["8 of those left", "4 of those left"],
         (4096, 4096, 4096): [],  # nearly full rounds
         (4096, 4352, 256): [],  # too short
@@ -162,13 +186,16 @@ def test_points_are_declared_priced_and_explained(monkeypatch: pytest.MonkeyPatc
             point = {a.name: a.values[0] for a in family.axes(source, facts)} | {"parts": setting}
             assert isinf(family.cost(source, facts, point).total)  # engines store nothing where all have arrived
             point |= {"staged": False, "raster": "row"}
+            if "together" in setting:
+                assert isinf(family.cost(source, facts, point).total)  # of one consumer
+                point |= {"consumers": 1, "columns": 128}
             assert family.cost(source, facts, point).total < 2e-3
-            assert sharing(point) == (int(setting.split()[0]), "left" in setting)
+            assert sharing(point) == (int(setting.split()[0]), setting.partition(" ")[2])
     monkeypatch.setattr(shared_streams, "UNTIMED", 0.1)
     given = (td.like(td.bf16, 64, 8192), td.like(td.bf16, 8192, 1024), None, td.like(td.bf16, 64, 1024))
     plan = lib.linear.plan(*given, target=TARGET, where=td.tile(k=128))
-    assert str(plan.decisions.point["parts"]).endswith("shared") and plan.check().status == "verified"
-    assert "shared" in plan.explain().splitlines()[0]
+    assert sharing(plan.decisions.point) is not None and plan.check().status == "verified"
+    assert f"parts={plan.decisions.point['parts']}" in " ".join(plan.explain().split())
 
 
 def test_only_arrivals_go_on() -> None:

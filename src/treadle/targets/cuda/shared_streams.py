@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from math import ceil, inf, isinf, prod
 from typing import NamedTuple
 
+from treadle.algebra.expr import Constraint
 from treadle.ir.core import Program
 from treadle.ir.guard import Bound, Fact, Guard
 from treadle.machine.form import MachineProgram
@@ -21,6 +22,7 @@ from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Need, Point
 from treadle.plan.pins import Pin
 from treadle.realise.choices import NotLowered
+from treadle.realise.joint import APART, in_clusters
 from treadle.realise.portions import Portions
 from treadle.realise.ring import row_of
 from treadle.realise.shares import in_shares, shareable, starting_apart
@@ -32,8 +34,9 @@ from treadle.targets.cuda.stream_before import beside
 from treadle.targets.cuda.stream_cost import Span, StreamCost, sizes_of, total
 from treadle.targets.cuda.stream_facts import chained, copied
 
-EACH, LEFT = "shared", "of those left"
-"""Settings of `parts` are a number and one of these: all tiles are shared out, or those of the last round only."""
+EACH, LEFT, TOGETHER = "shared", "of those left", "together"
+"""Settings of `parts` are a number and one of these: all tiles are shared out, those of the last round only, or all to
+clusters of so many workgroups, which fold a tile together."""
 
 FOLDED = 40.0
 """Bytes a cycle that a workgroup folds: loads of 32 KB under way at a time (not measured)."""
@@ -42,7 +45,13 @@ ARRIVED = 2500.0
 """Cycles from the last product of a tile to the first stretch in registers: stores of a stretch are known, the counter
 answers, loads begin (not measured)."""
 
-UNTIMED = 1.25
+MET = 2500.0
+"""Cycles in which a cluster meets twice and its first loads from one another arrive (not measured)."""
+
+LEAVING, FAR = 64.0, 24.0
+"""Bytes a cycle that a workgroup puts into its shared memory, and has from that of others (not measured)."""
+
+UNTIMED = 1.5
 """How much slower plans that no device run has timed are held to be."""
 
 FEWEST = 2
@@ -58,10 +67,20 @@ NOTHING = CostVector(compute=inf)
 
 
 class Sharing(NamedTuple):
-    """How a point shares tiles out: into how many stretches, whether only those left over."""
+    """How a point shares tiles out: into how many stretches, and which or how."""
 
     number: int
-    left: bool
+    how: str
+
+    @property
+    def left(self) -> bool:
+        """Whether only those left over are."""
+        return self.how == LEFT
+
+    @property
+    def together(self) -> bool:
+        """Whether a cluster has the stretches of a tile."""
+        return self.how == TOGETHER
 
 
 def sharing(point: Point) -> Sharing | None:
@@ -70,7 +89,7 @@ def sharing(point: Point) -> Sharing | None:
     if not isinstance(setting, str):
         return None
     number, _, how = setting.partition(" ")
-    return Sharing(int(number), how == LEFT)
+    return Sharing(int(number), how)
 
 
 class SharedStreams(PartedStreams):
@@ -99,7 +118,8 @@ class SharedStreams(PartedStreams):
         small, wide = self.tiles(shape, 64, 64), self.tiles(shape, 128, 256)
         if 2 * small <= processors * FEWEST:
             full = min(FEWEST * processors // small, LONGEST, most)
-            return tuple(f"{n} {EACH}" for n in (full, full // 2, full // 4) if n > 1)
+            found = [f"{n} {EACH}" for n in (full, full // 2, full // 4) if n > 1]
+            return (*found, *(f"{n} {TOGETHER}" for n in (8, 4, 2) if n <= most and shape.facts.target.endswith("90a")))
         rounds = wide / processors
         if 1 < rounds < 8 and ceil(rounds) / rounds > WASTED:
             return tuple(f"{n} {LEFT}" for n in (8, 4) if n <= most)
@@ -156,6 +176,9 @@ class SharedStreams(PartedStreams):
             return found
         shape = self.at(program, facts, whole(point))
         stream = self.chosen(shape, point)
+        if how.together:
+            longest = Bound(Constraint(self.stretch(shape, how.number) * how.number - stream.step.dim.extent))
+            return Guard((*found.facts, *([longest] if stream.step.dim.extent.constant is None else [])))
         cuts = self.cuts(shape, stream, point)
         name = shape.names[id(stream.region)]
         counts = [-(-a.domain.extent // cuts.get(f"{name}.{a.name}", 1)) for a in stream.region.args]
@@ -180,10 +203,12 @@ class SharedStreams(PartedStreams):
         return super().needs(program, facts, whole(point), pins)
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
-        made = super().build(program, facts, whole(point), guard)
-        how = sharing(point)
+        how, plain = sharing(point), whole(point)
         if how is None:
-            return made
+            return super().build(program, facts, point, guard)
+        if how.together:
+            plain = {**plain, "slice": int(point["columns"]) // how.number}
+        made = super().build(program, facts, plain, guard)
         shape = self.at(program, facts, whole(point))
         size = self.stretch(shape, how.number)
         if size % int(point["step"]):
@@ -194,7 +219,10 @@ class SharedStreams(PartedStreams):
                 hint="plan it again",
             )
         way, processors = self.apart(shape, point), rates(facts).processors
-        return in_shares(made, way, self.chosen(shape, point), size, processors, how.left)
+        stream = self.chosen(shape, point)
+        if how.together:
+            return in_clusters(made, way, stream, size, how.number, processors)
+        return in_shares(made, way, stream, size, processors, how.left)
 
     # ---- cost
 
@@ -204,13 +232,15 @@ class SharedStreams(PartedStreams):
         if size % int(point["step"]):
             return NOTHING
         known, rate = self.costs(shape, point), rates(shape.facts)
-        if known.exceeds(point):
+        if known.exceeds(point) or (how.together and not self.joins(known, point, how.number)):
             return NOTHING
         sizes = sizes_of(point)
         tiles = prod(
             ceil(extent / sizes[str(span)]) if kind == "block" else extent for span, extent, kind in known.args
         )
         stretches = ceil(known.depth / size)
+        if how.together:
+            return self.joint_cost(known, point, how.number, tiles, size)
         rest = tiles % rate.processors if how.left else tiles
         one = self.tasks_cost(known, rest * stretches, size).cost(point)
         cut = self.fold(known, point, stretches) * ceil(rest / rate.processors)
@@ -224,6 +254,26 @@ class SharedStreams(PartedStreams):
         if isinf(one.total):
             return NOTHING
         one = one.then(CostVector(cache=cut / rate.clock))
+        return CostVector(*(UNTIMED * seconds for seconds in one.parts.values()))
+
+    def joins(self, known: StreamCost, point: Point, number: int) -> bool:
+        """Whether a workgroup has room for its sum, and a slice of its columns for each of the cluster."""
+        columns, sizes = int(point["columns"]), sizes_of(point)
+        if int(point["consumers"]) != 1 or columns % (8 * number) or len(known.products) != 1:
+            return False
+        held = sum(n for _, n in known.shared_parts(point, sizes))
+        return held + 4 * 64 * (columns + APART) <= known.shared
+
+    def joint_cost(self, known: StreamCost, point: Point, number: int, tiles: int, size: int) -> CostVector:
+        """What clusters take that fold a tile together."""
+        rate, sizes = known.rate, sizes_of(point)
+        rounds = ceil(tiles / (rate.processors // number))
+        tasks = tiles * number if rounds == 1 else rounds * rate.processors
+        one = self.tasks_cost(known, tasks, size).cost(point)
+        elements = sizes["rows"] * sizes["columns"]
+        after = total(known.after, sizes) / rate.lanes + elements * known.leaving(point)
+        fold = MET + 4.0 * elements * (1 / LEAVING + 1 / FAR) + after / number
+        one = one.then(CostVector(cache=rounds * fold / rate.clock))
         return CostVector(*(UNTIMED * seconds for seconds in one.parts.values()))
 
     def tasks_cost(self, known: StreamCost, tasks: int, depth: int) -> StreamCost:

@@ -313,6 +313,7 @@ class Streams:
             box=box_of(point),
             shares=int(point.get("shares", 1)),
             ahead=bool(point.get("ahead", False)),
+            slice=int(point.get("slice", 0)),
             whole=self.uncut(stream, point, lambda fact: fact in guard.facts)[0],
         )
         choices = Choices(
