@@ -157,7 +157,17 @@ def exact(rows: Rows) -> None:
 
 
 def small(rows: Rows) -> None:
-    product(rows, Streams, 512, BF, [{}], 60)
+    one = {"consumers": 1, "turned": False}
+    few: Points = [
+        {},
+        {**one, "columns": 64, "step": 128, "flight": 1},
+        {**one, "columns": 64, "step": 128, "flight": 0},
+    ]
+    few += [{**one, "columns": 64, "step": 256, "versions": 2}, {"columns": 32, "step": 128, "turned": True}]
+    product(rows, Streams, 512, BF, [*few, {"columns": 32, "step": 256, "turned": True}], 60)
+    wide: Points = [{"columns": 128, "step": step, "flight": flight} for step in (64, 128) for flight in (0, 1)]
+    wide += [{"columns": 256, "step": 64}, {"columns": 64, "step": 128}, {"columns": 64, "step": 128, "consumers": 2}]
+    product(rows, Streams, 1024, BF, [{}, *({**one, **point} for point in wide)], 60)
 
 
 PARTS: dict[str, Callable[[Rows], None]] = {

@@ -59,21 +59,21 @@ gelu | M=4096 N=4096 K=4096 | timed
     streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels
 gelu | M=8192 N=8192 K=8192 | timed
     streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels
-linear | M=512 N=512 K=512 | untimed
+linear | M=512 N=512 K=512 | timed
     streams consumers=1 columns=32 step=128 versions=4 raster=panels turned=True
 linear | M=1024 N=1024 K=1024 | untimed
     streams consumers=1 columns=128 step=64 versions=4 flight=1 staged=True raster=panels
-linear | M=16 N=8192 K=8192 | untimed
+linear | M=16 N=8192 K=8192 | timed
     streams consumers=1 columns=16 step=256 versions=4 raster=panels turned=True
 linear | M=64 N=8192 K=8192 | timed
     streams consumers=1 columns=64 step=256 versions=3 staged=True raster=panels
-linear | M=512 N=512 K=8192 | untimed
+linear | M=512 N=512 K=8192 | timed
     streams consumers=1 columns=128 step=64 versions=4 raster=row parts=4
-linear | M=64 N=1024 K=8192 | untimed
+linear | M=64 N=1024 K=8192 | timed
     streams consumers=1 columns=32 step=256 versions=4 raster=row turned=True parts=4
 linear | M=4095 N=4097 K=4093 | timed
     streams consumers=2 columns=256 step=64 versions=4 raster=panels turned=True
-linear | M=2047 N=2049 K=2051 | untimed
+linear | M=2047 N=2049 K=2051 | timed
     streams consumers=1 columns=256 step=64 versions=4 flight=1 raster=panels turned=True
 linear f16 | M=1 N=1792 K=5120 | timed
     streams consumers=1 columns=8 step=256 versions=6 raster=row turned=True parts=4
@@ -89,9 +89,9 @@ fp8 | M=4096 N=4096 K=4096 | timed
     streams consumers=2 columns=256 step=128 versions=4 staged=True raster=panels
 i8 weights | M=16 N=8192 K=8192 | timed
     streams consumers=2 columns=16 step=256 versions=4 raster=row turned=True parts=2 operands=in registers
-batched | B=32 M=512 N=512 K=64 | untimed
-    warps rows=128 columns=128 step=32 versions=3 raster=panels resident=2
-batched | B=4 M=128 N=128 K=8192 | untimed
+batched | B=32 M=512 N=512 K=64 | timed
+    streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels
+batched | B=4 M=128 N=128 K=8192 | timed
     streams consumers=1 columns=64 step=128 versions=6 raster=row parts=8
 gated | M=4096 N=11008 K=4096 | timed
     streams consumers=2 columns=128 step=64 versions=4 staged=True raster=panels
@@ -105,7 +105,7 @@ causal | B=4 H=16 Sq=4096 Sk=4096 D=64 | timed
     streams consumers=3 step=128 versions=4 staged=True raster=heavy first 16 held=2
 causal | B=1 H=16 Sq=16384 Sk=16384 D=64 | timed
     streams consumers=3 step=128 versions=4 staged=True raster=heavy first 16 held=2
-decode | B=64 KV=8 R=4 Sk=8192 D=128 DV=128 | untimed
+decode | B=64 KV=8 R=4 Sk=8192 D=128 DV=128 | timed
     streams consumers=1 step=64 versions=2 raster=panels resident=2 held=2
 decode | B=8 KV=8 R=4 Sk=8192 D=128 DV=128 | timed
     streams consumers=1 step=128 versions=3 raster=panels held=2
