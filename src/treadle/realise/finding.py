@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.algebra.dims import Part
-from treadle.algebra.expr import ZERO, Expr
+from treadle.algebra.expr import ZERO, Expr, Max, Min
 from treadle.analysis.uses import PURE, Uses, flat_subs
 from treadle.dtype.formats import DType
 from treadle.hardware.atoms import warpgroup_atom
@@ -392,7 +392,8 @@ class _Finder:
         lets = self.program.lets
         single = {a.name: a.domain.lo for a in args if a.domain.extent.substitute(lets).constant == 1}
         count = max(1, CHUNK * 8 // dtype.bits)
-        return all(c % count == 0 for _, c in (lo + start).substitute(single).substitute(lets).terms)
+        end = part.dim.extent.substitute(lets)
+        return multiple((lo + start).substitute(single).substitute(lets), count, end)
 
     def kept(self, op: Extract) -> Load | None:
         """What reads a tile that an earlier region has filled, as a load: it lies in memory as a tensor does."""
@@ -437,6 +438,17 @@ class _Finder:
         if (value.name, "") not in self.tiles:
             self.tiles[value.name, ""] = Tile(value, None, outer, inner, (0, 1), True, batch, batch)
         return self.tiles[value.name, ""]
+
+
+def multiple(e: Expr, count: int, end: Expr) -> bool:
+    """Whether an expression is a multiple of a number, term by term; of minima and maxima all arguments but `end`: a
+    range that begins there is empty."""
+    for monomial, times in e.terms:
+        atom = monomial[0] if len(monomial) == 1 else None
+        args = [a for a in atom.args if a != end] if isinstance(atom, Min | Max) else []
+        if times % count and not (args and all(multiple(a * times, count, end) for a in args)):
+            return False
+    return True
 
 
 def _plain(op: Load) -> list[Sub]:

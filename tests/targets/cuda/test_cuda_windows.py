@@ -133,3 +133,31 @@ def test_a_group_may_have_more_channels_than_a_task() -> None:
     like = functools.partial(td.like, td.bf16, align=256)
     plan = lib.conv1d.plan(like(4, 64, 512), like(512, 64, 3), None, like(4, 512, 512), pad=1, target="cuda:sm_90a")
     assert "streams" in plan.explain().splitlines()[0]
+
+
+M, N, K = td.dims("M N K")
+
+
+@pytest.mark.parametrize(("columns", "depth"), [(3, 0), (0, 3), (8, 16)])
+def test_boxes_begin_at_chunks_of_engines(columns: int, depth: int) -> None:
+    @td.kernel
+    def later(X: td.Tensor[M, K], W: td.Tensor[N, K], Y: td.Out[M, N]):
+        """Columns and depth from a few on."""
+        for m, n in td.parallel(M, N[columns:]):
+            s = td.zeros(m, n, dtype=td.f32)
+            for k in td.reduce(K[depth:]):
+                s = td.mma(X[m, k], W[n, k], s)
+            Y[m, n] = s.to(Y.dtype)
+
+    extents = {"M": 70, "N": 200, "K": 144}
+    dtypes = {name: named("bf16") for name in ("X", "W", "Y")}
+    source = expand(captured(later.definition, dtypes, {}, extents, []))
+    facts = plan_facts(source, "cuda:sm_90a", described_facts(source, extents))
+    family = PartedStreams()
+    if depth % 8:
+        assert family.admits(source, facts)
+        return
+    point = dict(choose(source, facts, [family]).plan.point) | {"staged": True, "columns": 64, "turned": False}
+    machine = family.build(source, facts, point, family.guard(source, facts, point))
+    assert bool(boxes(machine, "stage")) == (not columns % 8)
+    assert check(machine).status == "verified"
