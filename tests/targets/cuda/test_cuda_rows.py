@@ -11,7 +11,7 @@ from tests.targets.cuda.cuda_kit import tried
 from treadle.checker import check
 from treadle.ir.core import Program
 from treadle.ir.parser import parse_program
-from treadle.machine.form import Fold, Load, MachineProgram, Sync, Tasks
+from treadle.machine.form import Fold, MachineProgram, Sync
 from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
 from treadle.plan.facts import CallFacts, contiguous
@@ -231,23 +231,3 @@ def test_promises_of_elements_that_lanes_hold() -> None:
     twins += [right.replace(line, line.replace(" where $0 <= 3", "", 1)) for line in masked]
     for twin in twins:
         assert twin != right and check(parse_machine(twin)).status != "verified"
-
-
-@pytest.mark.parametrize(("warps", "columns", "slots"), [(1, 264, 0), (4, 1031, 0), (4, 1024, 2)])
-def test_what_stands_behind_folds_is_loaded_in_front_of_them(warps: int, columns: int, slots: int) -> None:
-    source = program("layernorm")
-    sizes = {"M": 3, "N": columns}
-    plain = contiguous(source, "cuda:sm_90a", sizes)
-    facts = CallFacts(plain.target, plain.extents, plain.unit, dict.fromkeys(plain.aligned, 64 if slots else 4))
-    point = {"warps": warps, "held": True, "exact": False, "first": True, "slots": slots}
-    family = Rows()
-    assert ("first", (False, True)) in [(a.name, tuple(a.values)) for a in family.axes(source, facts)]
-    machine = family.build(source, facts, point, family.guard(source, facts, point))
-    for kernel in machine.kernels:
-        for nest in (s for r in kernel.roles for s in r.body if isinstance(s, Tasks)):
-            names = {t.name for t in source.tensors}
-            loads = [n for n, s in enumerate(nest.body) if isinstance(s, Load) and s.src.name in names]
-            folds = [n for n, s in enumerate(nest.body) if isinstance(s, Fold)]
-            assert not folds or max(loads) < min(folds)
-    assert check(machine).status == "verified"
-    tried(machine, source, sizes, tolerance=1e-2)

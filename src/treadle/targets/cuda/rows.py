@@ -21,7 +21,6 @@ from treadle.plan.pins import Pin
 from treadle.realise.channels import PRODUCER, Channels, through_channels
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.earlier import loads_earlier
-from treadle.realise.foremost import loads_first
 from treadle.realise.rows import Stripe, over_lanes
 from treadle.realise.stretches import in_stretches
 from treadle.realise.universal import base_facts
@@ -191,8 +190,7 @@ class Rows:
     engines bring rows (0: threads load them), and of those through which rows leave; whether the assembler is asked for
     one workgroup a multiprocessor more than the registers of a thread would leave room for; whether long rows are drawn
     as tickets, not dealt out beforehand; whether a row that is scanned tile by tile has its next tile loaded while this
-    one is scanned; into how many stretches such a row is cut; whether what a row needs behind its folds is loaded in
-    front of them."""
+    one is scanned; into how many stretches such a row is cut."""
 
     name = "rows"
 
@@ -216,8 +214,6 @@ class Rows:
         if scans(shape_of(program, facts)):
             found.append(Axis("next", (False, True)))
             found.append(Axis("stretches", self.counts(shape_of(program, facts))))
-        if behind_folds(shape_of(program, facts)):
-            found.append(Axis("first", (False, True)))
         return [*found, Axis("close", (False, True))]
 
     def counts(self, shape: Shape) -> tuple[int, ...]:
@@ -315,8 +311,6 @@ class Rows:
         parts = int(point.get("stretches", 1))
         if (point.get("next") or parts > 1) and (held or channels.slots or close or point.get("exact")):
             return CostVector(compute=inf)
-        if point.get("first") and not held:
-            return CostVector(compute=inf)
         passes, busy, tiles = 1.0, 1.0, 1.0
         for name, one in along(shape).items():
             extent = max(1, facts.value(one.dim.extent))
@@ -375,8 +369,6 @@ class Rows:
         """About how many a thread needs, loads ahead left out."""
         share = max((s.vector * s.rounds for s in self.stripes(shape, point).values()), default=1)
         need = 24 + share * (1.25 if point["held"] else 1.5)
-        if point.get("first"):
-            need += share * behind_folds(shape) / 4
         if scans(shape):
             need += 4 + share * (0.25 + (one_element(shape) / 4 if point.get("next") else 0.0))
         return need
@@ -428,8 +420,6 @@ class Rows:
             workgroups=most,
             resident=resident,
         )
-        if point.get("first"):
-            machine = loads_first(machine)
         if channels.slots:
             return through_channels(machine, channels)
         stretches = self.stretched(shape, point)
@@ -560,18 +550,6 @@ def one_element(shape: Shape) -> int:
 def dependent_folds(shape: Shape) -> int:
     """Folds along lanes: each needs the one before it to be finished."""
     return sum(isinstance(op, Reduce) for op in shape.program.body.walk())
-
-
-def behind_folds(shape: Shape) -> int:
-    """Bytes of an element of all that a region loads along its lanes behind its first fold, the most of any region."""
-    most = 0
-    for region in (op for op in shape.program.body.ops if isinstance(op, Region)):
-        one = along(shape).get(shape.names[id(region)])
-        fold = next((n for n, op in enumerate(region.body.ops) if isinstance(op, Reduce)), len(region.body.ops))
-        late = [op for op in region.body.ops[fold:] if isinstance(op, Load) and one is not None]
-        parts = [(op.tensor, shape.last_axis(op)) for op in late]
-        most = max(most, sum(t.dtype.itemsize for t, p in parts if p is not None and one and p.dim is one.dim))
-    return most
 
 
 def scans(shape: Shape) -> int:
