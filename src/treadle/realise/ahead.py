@@ -156,7 +156,7 @@ def _lines(machine: MachineProgram, kernel: Kernel, load: Load) -> list[tuple[Ex
     """An element in each line that a load reads; none when there are too many or the lines are not known."""
     tensor = next(t for t in machine.program.tensors if t.name == load.src.name)
     axis = len(load.src.index) - 1
-    if Unit(tensor.name, axis) not in machine.guard.facts or tensor.dtype.bits % 8:
+    if Unit(tensor.name, axis) not in machine.guard.facts or LINE * 8 % tensor.dtype.bits:
         return []
     shape = next(f.shape for f in kernel.frags if f.name == load.dst)
     steps = [_step(load.src.index, f"${i}", axis, LINE * 8 // tensor.dtype.bits) for i in range(len(shape))]

@@ -15,6 +15,7 @@ from tests.realise.texts import program
 from tests.targets.cpu.test_families import facts_for, runner
 from tests.targets.cpu_emit.kit import HOST_LEVELS
 
+import treadle as td
 from treadle.checker import check
 from treadle.checker.derivation import validate_derivation
 from treadle.ir.core import Program
@@ -102,6 +103,25 @@ def test_partial_sums_with_what_was_there_before_are_not_joined() -> None:
     for old, new in (("fold add", "fold max"), ("onto", "onto")):
         wrong = check(parse_machine(right.replace(old, new)))
         assert (wrong.status == "verified") == (old == new), str(wrong)
+
+
+@processor("avx512_bf16")
+@pytest.mark.parametrize(("n", "group"), [(37, 128), (600, 96), (64, 40)])
+def test_halves_of_bytes_are_looked_up_by_whole_registers(n: int, group: int) -> None:
+    rng = np.random.default_rng(n)
+    k = 12 * group
+    x = rng.integers(-3, 4, (1, k)).astype(td.bf16.numpy)
+    w = rng.integers(0, 256, (n, k // 2)).astype(np.uint8)
+    scale = rng.integers(1, 4, (n, k // group)).astype(td.bf16.numpy)
+    numbers = np.stack((w & 15, w >> 4), -1).reshape(n, k).astype(np.int64)
+    numbers -= 16 * (numbers > 7)
+    y = np.full((1, n), np.nan, np.float32)
+    plan = int4_matmul.plan(x, w, scale, None, y, group=group)
+    assert plan.check().status == "verified"
+    assert "permvar.hi.512" in plan.source() and "permvar.hi.256" not in plan.source(), plan.explain()
+    int4_matmul(x, w, scale, None, y, group=group)
+    wide = numbers * np.repeat(scale.astype(np.float64), group, 1)
+    assert np.array_equal(y, x.astype(np.float64) @ wide.T)
 
 
 @pytest.mark.parametrize("m", [1, 3, 20])

@@ -70,7 +70,11 @@ class Access:
         mask = Mask(self.index, where, rank)
         stream = "stream" in stmt.tags
         own = self.registers.axis(stmt.src.name) if rank else None
-        points = [Point(())] if own is None else self.registers.vector_points(shape, own)
+        points = (
+            [Point(())]
+            if own is None
+            else self.registers.vector_points(shape, own, self.registers.width_of(stmt.src.name))
+        )
         if own is not None and stmt.effect == "set":
             if self._is_grouped(place, shape, own):
                 self._store_grouped(stmt, place, mask, points)

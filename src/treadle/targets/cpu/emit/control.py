@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from treadle.algebra.expr import Expr, as_expr, floordiv, maximum, minimum, sym
-from treadle.machine.form import Body, Compute, Control, Enter, If, Let, Loop, Mma, Stmt, Store, Tasks, walk
+from treadle.machine.form import Body, Compute, Control, Enter, If, Let, Load, Loop, Mma, Stmt, Store, Tasks, walk
 from treadle.targets.cpu.emit.errors import ill_formed, unsupported
 from treadle.targets.cpu.emit.index import Point, split_by
 from treadle.targets.cpu.emit.layouts import Layout, written
@@ -176,9 +176,29 @@ class Bodies:
                 return
             if whole is not None:
                 lo = self._counted(stmt, lo, whole[1], by, lambda: self._plain(inner, full=True), plain=False)
-                self._counted(stmt, lo, hi, by, lambda: self._plain(inner, full=False), plain=True)
+                with self.scope.inner():
+                    self._afresh(inner)
+                    self._counted(stmt, lo, hi, by, lambda: self._plain(inner, full=False), plain=True)
                 return
         self._counted(stmt, lo, hi, by, lambda: self.emit(stmt.body), plain=False)
+
+    def _afresh(self, run: Sequence[Stmt]) -> None:
+        """Has the masks of halves of bytes made here, where they are needed, if they are.
+
+        They take hundreds of instructions, and are the same in all loops over what they do not depend on: LLVM would
+        make them before those, although most iterations need none. So the numbers they are made of are read from
+        memory here, as it cannot know them.
+        """
+        symbols: set[str] = set()
+        for stmt in run:
+            if isinstance(stmt, Load) and self.statements.memory(stmt.src).packed:
+                symbols |= {s for c in stmt.where for s in c.expr.symbols}
+        for name in sorted(symbols):
+            known = self.scope.symbols.get(name)
+            if isinstance(known, str):
+                place = self.fn.alloca("i64", 8)
+                self.fn.do(f"store i64 {known}, ptr {place}")
+                self.scope.symbols[name] = self.fn.value(f"load volatile i64, ptr {place}")
 
     def _inside(self, stmt: Loop, run: Sequence[Stmt], first: Int, bound: Int) -> None:
         """An iteration that may lie before or behind those that need no masks."""

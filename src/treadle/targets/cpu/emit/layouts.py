@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
-from treadle.algebra.expr import Constraint, Expr, Fn
+from treadle.algebra.expr import Constraint, Expr, Fn, sym
 from treadle.machine.form import (
     Body,
     Compute,
@@ -86,6 +86,61 @@ def choose(
                 uses[name].append((name, coords[:-1] if coords and name in pairs else coords, axis))
     together = captured | _computed(body)
     return {name: _layout(frag, uses[name], static, name in together) for name, frag in frags.items()}
+
+
+FULL = 16
+"""Lanes of 32 bits of the vectors that are told of here: those of AVX-512, which picks words by their numbers."""
+
+
+def full(
+    body: Body, frags: dict[str, Frag], layouts: dict[str, Layout], packed: set[str], width: int
+) -> frozenset[str]:
+    """Fragments of halves of bytes and of the bf16 made of them whose vectors are as wide as registers are for 16 bits:
+    they are read along memory, converted, copied, stored, and contracted along their lanes, and nothing else."""
+    found = {
+        name
+        for name, frag in frags.items()
+        if width == FULL
+        and layouts[name] is Layout.VECTOR
+        and frag.shape
+        and vector_axis(frag.shape) == len(frag.shape) - 1
+        and frag.shape[-1] % (2 * width) == 0
+        and (frag.dtype.packed or frag.dtype.name == "bf16")
+    }
+    # What a fragment is made of is one of them, back to what is read; what is contracted beside it may be any.
+    while True:
+        others: set[str] = set()
+        for stmt in walk(body):
+            others |= _not_full(stmt, found, frags, packed)
+        if not others & found:
+            return frozenset(found)
+        found -= others
+
+
+def _not_full(stmt: Stmt | Control, found: set[str], frags: dict[str, Frag], packed: set[str]) -> set[str]:
+    """Fragments of a statement that it does not read or write in whole vectors."""
+    touched = {name for name, _, _ in reads(stmt, frags)}
+    if isinstance(stmt, Stmt):
+        touched |= written([stmt])
+    last = (
+        sym(coordinate(len(frags[stmt.dst].shape) - 1))
+        if isinstance(stmt, Load | Compute) and stmt.dst in frags
+        else None
+    )
+    match stmt:
+        case Load() if last is not None and stmt.src.name in packed:
+            along = (stmt.src.index[-1] - last).symbols | {s for e in stmt.src.index[:-1] for s in e.symbols}
+            return touched if last.symbols & along else touched - {stmt.dst}
+        case Compute(fn="copy" | "cast", args=(FragRef(name=name, coords=None),)) if {stmt.dst, name} <= found:
+            return touched - {stmt.dst, name}
+        case Store(mask=None, old=None, effect="set") if stmt.src.coords is None and stmt.src.name in found:
+            axis = sym(coordinate(len(frags[stmt.src.name].shape) - 1))
+            along = (stmt.dst.index[-1] - axis).symbols | {s for e in stmt.dst.index[:-1] for s in e.symbols}
+            return touched if axis.symbols & along else touched - {stmt.src.name}
+        case Mma(atom="dpbf16"):
+            return touched - {r.name for r in (stmt.a, stmt.b) if isinstance(r, FragRef)}
+        case _:
+            return touched
 
 
 def _computed(body: Body) -> set[str]:

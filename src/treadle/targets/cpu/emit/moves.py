@@ -162,10 +162,8 @@ class Moves:
 
     def prefetch(self, place: Place, nearest: bool) -> None:
         """Asks for an element's line, without an access: into the first cache, or only the second."""
-        if place.memory.packed:
-            return
-        locality = "3" if nearest else "2"
-        pointer = place.at(Point(())).pointer
+        point, locality = Point(()), "3" if nearest else "2"
+        pointer = self.nibbles.byte(place, point) if place.memory.packed else place.at(point).pointer
         self.fn.call("void", "llvm.prefetch.p0", [("ptr", pointer), ("i32", "0"), ("i32", locality), ("i32", "1")])
 
     # ---- colliding stores

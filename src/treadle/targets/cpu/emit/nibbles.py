@@ -74,6 +74,10 @@ class Nibbles:
         self.fn.jump(done)
         self.fn.start(done)
 
+    def byte(self, place: Place, point: Point) -> str:
+        """The address of the byte of a point's first lane."""
+        return self._byte(place, place.half(point))
+
     # ---- single elements
 
     def _one(self, place: Place, point: Point, active: str | None, fill: Fill) -> Vec:

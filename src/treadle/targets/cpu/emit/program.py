@@ -22,7 +22,7 @@ from treadle.targets.cpu.emit.errors import EmitFeature, unsupported
 from treadle.targets.cpu.emit.fours import shifted, unsigned
 from treadle.targets.cpu.emit.index import Counter
 from treadle.targets.cpu.emit.lanes import Vec, lane_type
-from treadle.targets.cpu.emit.layouts import choose, reads, unrolled_loops, written
+from treadle.targets.cpu.emit.layouts import choose, full, reads, unrolled_loops, written
 from treadle.targets.cpu.emit.pairs import narrowed, paired
 from treadle.targets.cpu.emit.places import Memory
 from treadle.targets.cpu.emit.scope import Pool, Scope, Setting
@@ -265,6 +265,8 @@ class _Program:
             pairs,
             self.shifted,
             unsigned(role, {f.name: f for f in kernel.frags}, self.shifted),
+            full(role.body, frags, layouts, {t.name for t in self.tensors if t.dtype.packed}, self.width)
+            - frozenset(captured),
             searches(role.body, frags),
         )
 

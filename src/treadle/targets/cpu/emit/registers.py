@@ -14,16 +14,24 @@ from treadle.targets.cpu.emit.text import Function, Int
 
 
 class Registers:
-    """The fragments of one function. `constants` are values without a variable (scalar parameters)."""
+    """The fragments of one function. `constants` are values without a variable (scalar parameters); the vectors of
+    `full` fragments have twice as many lanes (`layouts.full`)."""
 
     def __init__(
-        self, fn: Function, lanes: Lanes, width: int, frags: dict[str, Frag], layouts: dict[str, Layout]
+        self,
+        fn: Function,
+        lanes: Lanes,
+        width: int,
+        frags: dict[str, Frag],
+        layouts: dict[str, Layout],
+        full: frozenset[str] = frozenset(),
     ) -> None:
         self.fn = fn
         self.lanes = lanes
         self.width = width
         self.frags = frags
         self.layouts = layouts
+        self.full = full
         self.constants: dict[str, Vec] = {}
         self.index: IndexWriter | None = None
         self._variables: dict[tuple[str, tuple[int, ...]], str] = {}
@@ -44,20 +52,24 @@ class Registers:
             return [Point(())]
         if self.layouts[name] is Layout.SCALAR:
             return [Point(at) for at in product(*map(range, shape))]
-        return self.vector_points(shape, self.axis(name))
+        return self.vector_points(shape, self.axis(name), self.width_of(name))
+
+    def width_of(self, name: str) -> int:
+        """Lanes of a fragment's vectors."""
+        return 2 * self.width if name in self.full else self.width
 
     def axis(self, name: str) -> int:
         """The axis along which the fragment's vectors run; arrays are row-major."""
         shape = self.frag(name).shape
         return vector_axis(shape) if self.layouts[name] is Layout.VECTOR else len(shape) - 1
 
-    def vector_points(self, shape: tuple[int, ...], axis: int) -> list[Point]:
-        """The same with vectors along any axis."""
+    def vector_points(self, shape: tuple[int, ...], axis: int, width: int | None = None) -> list[Point]:
+        """The same with vectors along any axis, of so many lanes."""
         others = [range(n) for i, n in enumerate(shape) if i != axis]
         return [
             Point((*at[:axis], start, *at[axis:]), axis, n)
             for at in product(*others)
-            for start, n in chunks(shape[axis], self.width)
+            for start, n in chunks(shape[axis], width or self.width)
         ]
 
     # ---- variables
@@ -79,7 +91,7 @@ class Registers:
         if not shape or self.layouts[name] is not Layout.VECTOR:
             return None
         axis = self.axis(name)
-        return min(self.width, shape[axis] - at[axis])
+        return min(self.width_of(name), shape[axis] - at[axis])
 
     def _array(self, name: str) -> str:
         key = (name, ())
@@ -221,8 +233,8 @@ class Registers:
 
     def _start(self, name: str, at: tuple[int, ...]) -> tuple[int, ...]:
         """The first element of the variable that holds an element."""
-        axis = self.axis(name)
-        return (*at[:axis], at[axis] // self.width * self.width, *at[axis + 1 :])
+        axis, width = self.axis(name), self.width_of(name)
+        return (*at[:axis], at[axis] // width * width, *at[axis + 1 :])
 
     def _run(self, name: str, at: tuple[int, ...], axis: int | None, lanes: int | None) -> Vec:
         """`lanes` elements along an axis from `at`."""

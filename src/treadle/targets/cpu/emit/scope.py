@@ -45,6 +45,7 @@ class Setting:
     pairs: frozenset[str] = frozenset()
     shifted: frozenset[str] = frozenset()
     unsigned: frozenset[str] = frozenset()
+    full: frozenset[str] = frozenset()
     searches: Mapping[int, Search] = field(default_factory=dict[int, Search])
 
 
@@ -69,7 +70,7 @@ class Scope:
         self.symbols: dict[str, Known] = {}
         self.memories: dict[str, Memory] = {}
         self.lanes = Lanes(fn)
-        self.registers = Registers(fn, self.lanes, setting.width, setting.frags, setting.layouts)
+        self.registers = Registers(fn, self.lanes, setting.width, setting.frags, setting.layouts, setting.full)
         self.index = IndexWriter(fn, self.lanes, self.symbols, self.registers.read_at)
         self.registers.index = self.index
         self.arith = Arith(fn, self.lanes, setting.accuracy, setting.features)
