@@ -81,6 +81,8 @@ SPREAD: tuple[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, int]], ...]
     ("conv2d_nhwc", (32, 56, 56, 256), (3, 3, 256, 256), {"pad": 2, "dilation": 2}),
     ("conv1d", (32, 256, 4096), (256, 256, 5), {"pad": 2}),
     ("conv1d", (32, 256, 4097), (256, 256, 4), {"pad": 1, "stride": 2}),
+    ("conv2d", (32, 256, 28, 28), (512, 256, 3, 3), {"pad": 1}),
+    ("conv_transposed2d", (32, 256, 28, 28), (256, 128, 4, 4), {"pad": 1, "stride": 2}),
 )
 """Kernel, shapes of image and weights, settings: convolutions whose windows or weights are made by a launch before."""
 
@@ -94,7 +96,7 @@ def spread(rows: Rows, flush: torch.Tensor) -> None:
         x = torch.randint(-2, 3, image, device=DEVICE).to(BF)
         w = torch.randint(-1, 2, taps, device=DEVICE).to(BF)
         last = name == "conv2d_nhwc"
-        conv_of = torch.nn.functional.conv1d if name == "conv1d" else torch.nn.functional.conv2d
+        conv_of = getattr(torch.nn.functional, {"conv_transposed2d": "conv_transpose2d"}.get(name, name[:6]))
         words = {{"pad": "padding"}.get(word, word): n for word, n in settings.items()}
 
         def peer(dtype: torch.dtype, x=x, w=w, last=last, conv_of=conv_of, words=words) -> torch.Tensor:
@@ -112,7 +114,8 @@ def spread(rows: Rows, flush: torch.Tensor) -> None:
         x.copy_(torch.randn(x.shape, device=DEVICE))
         w.copy_(torch.randn(w.shape, device=DEVICE))
         calls = {"ours": kernel.bind(x, w, None, y, **settings), "peer": lambda peer=peer: peer(BF)}
-        timed(rows, case, calls, flush, about, 2.0 * y.numel() * w.numel() / w.shape[-1 if last else 0])
+        flops = 2.0 * (x if name == "conv_transposed2d" else y).numel() * w.numel() / w.shape[-1 if last else 0]
+        timed(rows, case, calls, flush, about, flops)
 
 
 def window(rows: Rows, flush: torch.Tensor) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from treadle.algebra.expr import Expr
 from treadle.analysis.uses import flat_subs
 from treadle.ir.core import Program, Region
 from treadle.ir.ops.access import Load
+from treadle.ir.ops.elementwise import Cast, Elementwise, Index
 from treadle.ir.ops.fold import Mma
 
 
@@ -66,15 +68,38 @@ def whole_dims(program: Program) -> list[str]:
 
 
 def tap_dims(program: Program) -> list[str]:
-    """Names of dimensions without a constant extent whose single coordinates an ordered region goes through, where
-    what it contracts is loaded at computed places."""
+    """Names of dimensions without a constant extent whose single coordinates an ordered region goes through, or are
+    added to others around it, where what it contracts is made of what is loaded at computed places."""
     found: dict[str, None] = {}
-    for region in program.body.walk():
-        if not isinstance(region, Region) or region.kind == "parallel":
+    for outer in program.body.walk():
+        if not isinstance(outer, Region):
             continue
-        operands = {v.name for op in region.body.ops if isinstance(op, Mma) for v in (op.a, op.b)}
-        loads = [op for op in region.body.ops if isinstance(op, Load) and op.result.name in operands]
-        if any(s.tile is not None for op in loads for s in flat_subs(op.subs)):
-            taps = [a.domain.dim for a in region.args if a.kind == "each"]
-            found |= {d.name: None for d in taps if d.extent.constant is None}
+        for region in [outer, *(op for op in outer.body.walk() if isinstance(op, Region))]:
+            loads, added = ([], set[str]()) if region.kind == "parallel" else contracted(region)
+            taps = [a for a in outer.args if a.kind == "each" and (outer is region or a.name in added)]
+            if any(s.tile is not None for op in loads for s in flat_subs(op.subs)):
+                found |= {a.domain.dim.name: None for a in taps if a.domain.dim.extent.constant is None}
     return list(found)
+
+
+def contracted(region: Region) -> tuple[list[Load], set[str]]:
+    """The loads in a region of which operands of its contractions are made, element by element; the symbols that they
+    add to others, or to coordinates."""
+    needed = {v.name for op in region.body.ops if isinstance(op, Mma) for v in (op.a, op.b)}
+    loads: list[Load] = []
+    added: set[str] = set()
+    for op in reversed(region.body.ops):
+        if not isinstance(op, Load | Elementwise | Cast | Index) or op.result.name not in needed:
+            continue
+        needed |= {v.name for v in op.operands}
+        if isinstance(op, Index):
+            added |= op.expr.symbols
+        elif isinstance(op, Load):
+            loads.append(op)
+            added |= {n for s in flat_subs(op.subs) if s.index is not None for n in sums(s.index)}
+    return loads, added
+
+
+def sums(index: Expr) -> frozenset[str]:
+    """The symbols of an index that has several."""
+    return index.symbols if len(index.symbols) > 1 else frozenset()

@@ -157,15 +157,15 @@ def conv_transposed2d(
     td.let(G, groups)
     td.let(Ho, (H.extent - 1) * sy - 2 * py + dy * (KH.extent - 1) + ey + 1)
     td.let(Vo, (V.extent - 1) * sx - 2 * px + dx * (KV.extent - 1) + ex + 1)
-    for b, g, y, x in td.parallel(B.each, G.each, Ho.each, Vo):
-        acc = td.zeros(Q, x, dtype=state(X.dtype, W.dtype))
+    for b, g, y, q, x in td.parallel(B.each, G.each, Ho.each, Q, Vo):
+        acc = td.zeros(q, x, dtype=state(X.dtype, W.dtype))
         for r, s in td.reduce(KH.each, KV.each):
             i, j = y + py - r * dy, x + px - s * dx
             window = X.at(b, g, P, i // sy, j // sx, fill=0)
             if sy != 1 or sx != 1:
                 window = td.where((i % sy == 0) & (j % sx == 0), window, 0)
-            acc = td.mma(W[g, P, Q, r, s], window, acc)
-        Y[b, g, Q, y, x] = acc if bias is None else acc + wide(bias[g, Q])
+            acc = td.mma(W[g, P, q, r, s], window, acc)
+        Y[b, g, q, y, x] = acc if bias is None else acc + wide(bias[g, q])
 
 
 @td.kernel
@@ -187,12 +187,12 @@ def conv2d_weights(
     """
     (sy, sx), (py, px), (dy, dx) = pair(stride), pair(pad), pair(dilation)
     td.let(G, groups)
-    for g, r, s in td.parallel(G.each, KH.each, KV.each):
-        acc = td.zeros(Q, P, dtype=state(X.dtype, dY.dtype))
+    for g, r, s, q in td.parallel(G.each, KH.each, KV.each, Q):
+        acc = td.zeros(q, P, dtype=state(X.dtype, dY.dtype))
         for b, y in td.reduce(B.each, Ho.each):
             window = X.at(b, g, P, y * sy + r * dy - py, Vo * sx + s * dx - px, fill=0)
-            acc = td.mma(dY[b, g, Q, y, Vo], window, acc)
-        dW[g, Q, P, r, s] = acc
+            acc = td.mma(dY[b, g, q, y, Vo], window, acc)
+        dW[g, q, P, r, s] = acc
 
 
 @td.kernel

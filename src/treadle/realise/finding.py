@@ -405,7 +405,7 @@ class _Finder:
         if any(a.lo != ZERO or a.hi != a.dim.extent for a in axes):
             return None
         own = {id(a): joined(s, a.dim) for s, a in zip(op.subs, axes, strict=True)}
-        lie = between_launches(axes)
+        lie = [a for a in between_launches(axes) if a.extent.constant != 1]  # those have no place in memory
         if not all(isinstance(s, Sub) for s in own.values()):
             return None
         matrix = Tensor(op.source.name.lstrip("%"), tuple(a.dim for a in lie), op.source.type.dtype)

@@ -101,6 +101,8 @@ SPREAD = [
         {"KD": 2, "KH": 2, "KV": 2, "C": 64, "N": 64, "B": 1} | {"D": 2, "H": 3, "V": 9, "Do": 3, "Ho": 4, "Vo": 10},
     ),
     ("conv2d_nhwc", {"pad": 1, "stride": 2}, TAPS | {"H": 7, "V": 9, "Ho": 4, "Vo": 5}),
+    ("conv_transposed2d", {"stride": 2}, TAPS | {"KH": 2, "KV": 2, "H": 2, "V": 4, "Ho": 4, "Vo": 8}),
+    ("conv2d_weights", {"pad": (0, 1)}, TAPS | {"KH": 1, "H": 2, "V": 64, "Ho": 2, "Vo": 64}),
 ]
 
 
@@ -109,7 +111,8 @@ def test_windows_that_lie_across_memory_or_apart_are_made_first(
     name: str, staged: dict[str, int], extents: dict[str, int]
 ) -> None:
     definition = getattr(lib, name).definition
-    absent, dtypes = ["bias"], {name: named("bf16") for name in ("X", "W", "Y")}
+    absent = [] if name.endswith("weights") else ["bias"]
+    dtypes = {name: named("bf16") for name in (("X", "dY", "dW") if name.endswith("weights") else ("X", "W", "Y"))}
     open_ = captured(definition, dtypes, staged, extents, absent)
     sides = {n: extents[n] for n in wanted_dims(open_, extents)}
     assert {"KH", "KV"} <= sides.keys() or "KL" in sides
