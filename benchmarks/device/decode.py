@@ -34,8 +34,11 @@ POINTS: tuple[dict[str, Any], ...] = (
     {"resident": 2, "versions": 2},
     {"resident": 2, "versions": 3},
     {"resident": 2, "held": 1},
+    {"raster": "drawn"},
 )
 """Settings of the family beside the planner's choice."""
+SPLIT: tuple[dict[str, Any], ...] = ({}, {"raster": "drawn"}, {"resident": 2, "raster": "drawn"})
+"""The same of calls over stretches of the keys."""
 
 
 @contextmanager
@@ -106,16 +109,23 @@ def checked(rows: list[dict[str, Any]]) -> None:
 
 
 def split(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, length: torch.Tensor, splits: int, abouts: dict[str, Any]
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    length: torch.Tensor,
+    splits: int,
+    name: str,
+    abouts: dict[str, Any],
 ) -> Callable[[], None]:
     """The same in stretches of keys by one call, merged by another."""
     batch, heads, depth = q.shape
     some = torch.empty(splits, batch, heads, depth, device=DEVICE)
     sums = torch.empty(splits, batch, heads, device=DEVICE)
     y, lse = torch.full_like(q, float("nan")), torch.empty(batch, heads, device=DEVICE)
-    first = lib.split_decode.bind(q, k, v, length, some, sums, splits=splits)
+    parts = td.kernel(numerics=lib.split_decode.definition.numerics)(lib.split_decode.definition.fn)
+    first = parts.bind(q, k, v, length, some, sums, splits=splits)
     last = lib.merge_attention.bind(some, sums, y, lse)
-    about = described(ran_as(lib.split_decode, (q, k, v, length, some, sums), {"splits": splits}))
+    about = described(ran_as(parts, (q, k, v, length, some, sums), {"splits": splits}))
 
     def both() -> None:
         first()
@@ -124,7 +134,7 @@ def split(
     both()
     want, _ = oracle(q, k, v, length)
     about["worst"] = float((y.double() - want).abs().max().nan_to_num(1e9))
-    abouts[f"split in {splits}, merged"] = about
+    abouts[name] = about
     return both
 
 
@@ -147,8 +157,11 @@ def timed(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
                 about = described(ran_as(kernel, (q, k, v, length, y, lse), {}))
                 if not point or "universal" not in about["plan"]:
                     calls[name], abouts[name] = bound, about
-        for splits in (2, 4, 8) if batch < 64 else ():
-            calls[f"split in {splits}, merged"] = split(q, k, v, length, splits, abouts)
+        for splits in (2, 4, 8) if batch < 64 else (2, 4):
+            for point in SPLIT:
+                name = f"split in {splits}, merged {' '.join(f'{a}={b}' for a, b in point.items())}"
+                with only(point):
+                    calls[name] = split(q, k, v, length, splits, name, abouts)
         peer = lambda q=q, k=k, v=v: torch.nn.functional.scaled_dot_product_attention(
             q[:, :, None], k, v, enable_gqa=True
         )

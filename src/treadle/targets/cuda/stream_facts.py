@@ -31,6 +31,12 @@ def varying(stream: Stream) -> bool:
     return any((a.domain.lo.symbols | a.domain.hi.symbols) & names for a in stream.loop.args)
 
 
+def loaded(stream: Stream) -> bool:
+    """Whether a number that is loaded says how many iterations a task has."""
+    args = () if stream.loop is None else stream.loop.args
+    return any(bound.functions for a in args for bound in (a.domain.lo, a.domain.hi))
+
+
 def chained(stream: Stream) -> bool:
     """Whether a contraction's operand is computed in registers of another's results."""
     return any(c.left_tile is None and not c.raw for c in stream.contractions)

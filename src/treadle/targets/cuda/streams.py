@@ -45,6 +45,7 @@ from treadle.targets.cuda.stream_facts import (
     forward,
     holds,
     ledger,
+    loaded,
     store_facts,
     stored,
     strongest,
@@ -189,6 +190,7 @@ class Streams:
         ways = (False,) if not both else (False, True) if isinstance(plain, Stream) else (True,)
         wide = (256, 128, 64) if stream.columns is not None else (0,)
         uneven = varying(stream)
+        orders = ("row", "drawn") if stream.told else ("panels", "row", *(("drawn",) if loaded(stream) else ()))
         return [
             Axis("consumers", (1,) if stream.all_rows else (2, 3, 1) if chained(stream) else (2, 1)),
             Axis("columns", (*wide, 32, 16, 8) if both else wide),
@@ -197,7 +199,7 @@ class Streams:
             Axis("flight", (0,) if chained(stream) else (0, 1)),
             Axis("turns", (False, True) if chained(stream) else (False,)),
             Axis("staged", (True, False)),
-            Axis("raster", ("row", "drawn") if stream.told else (*UNEVEN, "row") if uneven else ("panels", "row")),
+            Axis("raster", (*UNEVEN, "row") if uneven and not stream.told else orders),
             Axis("turned", ways),
             Axis("cluster", clusters(stream)),
             *([Axis("box", boxes(shape_of(program, facts), stream))] if stream.more_rows else []),
