@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from math import isinf
 from re import sub
 from typing import Any
@@ -196,6 +197,20 @@ def test_points_are_declared_priced_and_explained(monkeypatch: pytest.MonkeyPatc
     plan = lib.linear.plan(*given, target=TARGET, where=td.tile(k=128))
     assert sharing(plan.decisions.point) is not None and plan.check().status == "verified"
     assert f"parts={plan.decisions.point['parts']}" in " ".join(plan.explain().split())
+
+
+def test_no_point_is_beyond_pricing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is left over of tiles of whatever size, and clusters of more workgroups than there are processors."""
+    source, settings = program("linear_bf16"), ("2 shared", "3 of those left", "8 together")
+    monkeypatch.setattr(SharedStreams, "portions", lambda self, shape: settings)
+    for sizes, few in (((132 * 64, 512, 4096), ()), ((512, 512, 8192), FEW), ((5 * 128, 64, 1 << 14), FEW)):
+        family, facts = SharedStreams(), facts_of(source, dict(zip("MNK", sizes, strict=True)), *few)
+        axes = {a.name: a.values for a in family.axes(source, facts)}
+        axes |= {"staged": (False,), "raster": ("row",), "cluster": ("alone",), "parts": settings}
+        times = [
+            family.cost(source, facts, dict(zip(axes, values, strict=True))).total for values in product(*axes.values())
+        ]
+        assert min(times) > 0 and not isinf(min(times))
 
 
 def test_only_arrivals_go_on() -> None:

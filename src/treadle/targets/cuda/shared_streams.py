@@ -54,6 +54,9 @@ LEAVING, FAR = 64.0, 24.0
 UNTIMED = 1.5
 """How much slower plans that no device run has timed are held to be."""
 
+SLICE = 32
+"""Columns that the last one folds at a time: a thread has 16 numbers of a slice, and room for some stretches of it."""
+
 FEWEST = 2
 """Stretches of the smallest tiles for each workgroup at which sharing begins."""
 
@@ -206,8 +209,7 @@ class SharedStreams(PartedStreams):
         how, plain = sharing(point), whole(point)
         if how is None:
             return super().build(program, facts, point, guard)
-        if how.together:
-            plain = {**plain, "slice": int(point["columns"]) // how.number}
+        plain = {**plain, "slice": int(point["columns"]) // how.number if how.together else SLICE}
         made = super().build(program, facts, plain, guard)
         shape = self.at(program, facts, whole(point))
         size = self.stretch(shape, how.number)
@@ -241,13 +243,12 @@ class SharedStreams(PartedStreams):
         stretches = ceil(known.depth / size)
         if how.together:
             return self.joint_cost(known, point, how.number, tiles, size)
-        rest = tiles % rate.processors if how.left else tiles
+        rounds, rest = divmod(tiles, rate.processors) if how.left else (0, tiles)
+        if how.left and not (rounds and rest):
+            return NOTHING  # all are left over, or none
         one = self.tasks_cost(known, rest * stretches, size).cost(point)
         cut = self.fold(known, point, stretches) * ceil(rest / rate.processors)
         if how.left:
-            rounds = tiles // rate.processors
-            if not rounds or not rest:
-                return NOTHING
             before = self.tasks_cost(known, rounds * rate.processors, known.depth).cost(point)
             one = before.then(CostVector(compute=one.compute, memory=one.memory))
             cut += rounds * self.fold(known, point, 1)
@@ -259,7 +260,12 @@ class SharedStreams(PartedStreams):
     def joins(self, known: StreamCost, point: Point, number: int) -> bool:
         """Whether a workgroup has room for its sum, and a slice of its columns for each of the cluster."""
         columns, sizes = int(point["columns"]), sizes_of(point)
-        if int(point["consumers"]) != 1 or columns % (8 * number) or len(known.products) != 1:
+        if (
+            number > known.rate.processors
+            or int(point["consumers"]) != 1
+            or columns % (8 * number)
+            or len(known.products) != 1
+        ):
             return False
         held = sum(n for _, n in known.shared_parts(point, sizes))
         return held + 4 * 64 * (columns + APART) <= known.shared
