@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from ring_text import RING
+from tests.checker.machine_study import truth_of
+from tests.checker.random_machines import Drawn
 
 from treadle.checker import check
 from treadle.machine.parse import parse_machine
@@ -378,3 +382,36 @@ def test_twins(twin: tuple[str, str, str, str, str]) -> None:
     assert not form_problems(bad)
     verdict = check(bad)
     assert verdict.status != "verified" and verdict.judgement == judgement, str(verdict)
+
+
+def test_boxes_lie_at_128_bytes_of_shared_memory() -> None:
+    """An engine needs of a place that it is one (PTX ISA, cp.async.bulk.tensor), and where a workgroup's memory begins is
+    told by the alignments that its buffers declare."""
+    text = (Path(__file__).parent / "patterns" / "box_from_inside_16_bytes.right.tdm").read_text()
+    for start, align in ((128, 128), (0, 128), (64, 64), (64, 16), (192, 64), (128, 16)):
+        moved = text
+        for old, new in (
+            ("align 128 versions 2 @ 0", f"align {align} versions 2 @ {start}"),
+            ("@ 4096", f"@ {4096 + start}"),
+            ("@ 4112", f"@ {4112 + start}"),
+            ("shared 4128", f"shared {4128 + start}"),
+        ):
+            assert old in moved
+            moved = moved.replace(old, new)
+        program = parse_machine(moved)
+        verdict, right = check(program), align % 128 == 0
+        assert verdict.status == ("verified" if right else "rejected"), str(verdict)
+        assert right or (verdict.judgement, verdict.counterexample) == ("J4", {"align": align})
+        truth = truth_of(program, Drawn("places", moved, ({"M": 16, "N": 64},)))
+        assert truth[0] == ("safe" if start % 128 == 0 else "unsafe"), truth
+
+
+def test_swizzled_places_begin_where_the_pattern_does() -> None:
+    """The pattern is one of addresses; where the memory begins is told by the largest alignment that is declared."""
+    assert RING.count("align 1024") > 1
+    for moved, status in (
+        (RING.replace("align 1024", "align 512"), "rejected"),
+        (RING.replace("align 1024", "align 512", 1), "verified"),
+    ):
+        verdict = check(parse_machine(moved.strip("\n") + "\n"))
+        assert verdict.status == status and verdict.judgement in (None, "J4"), str(verdict)

@@ -114,6 +114,9 @@ class Engines:
         m = self.maps.get(stmt.map or "")
         if buffer is None or far is None or buffer.place != "shared":
             raise Refused("J1", f"a box between {stmt.src.name} and {stmt.dst.name}", {})
+        if buffer.align % SPAN:  # its offset is a multiple of that, and so is where a workgroup's memory begins
+            reason = f"{buffer.name} is aligned to {buffer.align} bytes: boxes lie at multiples of {SPAN}"
+            raise Refused("J4", reason, {"align": buffer.align})
         if m is None or m.tensor != far.name:
             raise Refused("J7", f"the tensor map {stmt.map} is none of {far.name}", {})
         if m.box != stmt.box or m.dtype != far.dtype or buffer.dtype != far.dtype or m.swizzle != buffer.swizzle:

@@ -332,6 +332,7 @@ def replicated(frag: Frag, grain: str) -> bool:
 def _shared(kernel: Kernel, launch: Launch, target: Target) -> None:
     """Places in shared memory: inside what the launch asks for, and no two over one another."""
     spans: list[tuple[int, int, str]] = []
+    base = max((b.align for b in kernel.buffers if b.place == "shared"), default=1)  # where the memory begins
     for b in kernel.buffers:
         if b.place != "shared":
             continue
@@ -342,7 +343,7 @@ def _shared(kernel: Kernel, launch: Launch, target: Target) -> None:
         start = None if b.offset is None else b.offset.constant
         if start is None:
             raise Unsure("J4", f"{b.name} has no place in shared memory", missing="an offset")
-        if start < 0 or start % b.align or (b.swizzle and start % (8 * b.swizzle)):
+        if start < 0 or start % b.align or (b.swizzle and (start | base) % (8 * b.swizzle)):
             raise Refused("J4", f"{b.name} at byte {start} is not aligned", {"byte": start})
         spans.append((start, start + size, b.name))
     spans += [(b.offset, b.offset + 8 * b.versions, b.name) for b in kernel.barriers]
