@@ -159,7 +159,7 @@ window | B=2 KV=4 R=4 Sq=8192 Sk=8192 D=128 | untimed
     streams consumers=2 step=64 versions=2 turns=True staged=True raster=drawn
 packed | T=26000 U=26000 KV=16 R=1 D=128 B1=13 | untimed
     streams consumers=1 step=128 versions=3 staged=True raster=row shares=4
-up | T=8192 L=8 K=2048 N=1024 E=64 E1=65 | untimed
+up | T=8192 L=8 K=2048 N=1024 E=64 E1=65 | timed
     streams consumers=2 columns=128 step=64 versions=4 staged=True raster=drawn shares=8
 down | C=65536 K=2048 N=1024 E=64 E1=65 | untimed
     streams consumers=2 columns=256 step=64 versions=4 staged=True raster=drawn shares=8
