@@ -11,7 +11,7 @@ from tests.targets.cuda.cuda_kit import tried
 from treadle.checker import check
 from treadle.ir.core import Program
 from treadle.ir.parser import parse_program
-from treadle.machine.form import Fold, MachineProgram, Sync
+from treadle.machine.form import Fold, Loop, MachineProgram, Sync, walk
 from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
 from treadle.plan.facts import CallFacts, contiguous
@@ -231,3 +231,59 @@ def test_promises_of_elements_that_lanes_hold() -> None:
     twins += [right.replace(line, line.replace(" where $0 <= 3", "", 1)) for line in masked]
     for twin in twins:
         assert twin != right and check(parse_machine(twin)).status != "verified"
+
+
+INSIDE = {
+    "owned": (
+        """\
+    region R0 parallel (m in M each)
+      %s: f32[] = load S[m]
+      region R1 parallel (n in N)
+        %x: f32[n] = load X[m, n]
+        %y: f32[n] = mul %x, %s
+        store Y[m, n] = %y
+""",
+        0.0,
+    ),
+    "told": (
+        """\
+    region R0 parallel (m in M each)
+      %t: f32[] = full 0.0
+      %e: i32[] = load E[m]
+      region R1 reduce (n in N[0:min(N, max(0, %e()))]) carry (%a: f32[] = %t) -> (%b)
+        %x: f32[n] = load X[m, n]
+        %f: f32[] = reduce add %x over N
+        %c: f32[] = add %a, %f
+        yield %c
+      store Z[m] = %b
+""",
+        1e-5,
+    ),
+}
+HEAD = """\
+program inside
+  dim M
+  dim N
+  tensor X: f32[M, N]
+  tensor S: f32[M]
+  tensor E: i32[M]
+  tensor Y: f32[M, N] out
+  tensor Z: f32[M] out
+  body
+"""
+
+
+@pytest.mark.parametrize("name", INSIDE)
+@pytest.mark.parametrize("warps", [1, 4])
+def test_lanes_go_along_the_blocks_of_regions_in_a_task(name: str, warps: int) -> None:
+    text, tolerance = INSIDE[name]
+    used = {"owned": ("X", "S", "Y"), "told": ("X", "E", "Z")}[name]
+    lines = [line for line in HEAD.splitlines() if "tensor" not in line or line.split()[1][0] in used]
+    source = parse_program("\n".join(lines) + "\n" + text)
+    sizes = {"M": 3, "N": 700}
+    machine = built(source, sizes, warps, True, 4)
+    loops = [s for k in machine.kernels for r in k.roles for s in walk(r.body) if isinstance(s, Loop) and s.enters]
+    (steps,) = {s.step.constant for s in loops}
+    assert steps is not None and steps >= 32 * warps
+    assert check(machine).status == "verified"
+    tried(machine, source, sizes, tolerance=tolerance)

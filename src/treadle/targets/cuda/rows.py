@@ -86,16 +86,20 @@ FOLLOWS = 2.6e-6
 BURST = 16
 """Elements that a thread takes at a time where a row is swept."""
 
+SHORT = 4
+"""The same of ranges that only a run tells (not timed)."""
+
 
 @dataclass(frozen=True)
 class Along:
     """A dimension along the lanes: neighbours that one access takes, whether a row of it is a whole dimension (else a
-    block of a region's argument), facts that the accesses need."""
+    block of a region's argument), facts that the accesses need, whether a run tells where ranges of it begin."""
 
     dim: Dim
     vector: int
     whole: bool
     facts: tuple[Fact, ...]
+    told: bool = False
 
 
 def along(shape: Shape) -> dict[str, Along]:
@@ -114,9 +118,15 @@ def along(shape: Shape) -> dict[str, Along]:
             if arg is None and (part.lo.symbols | part.hi.symbols) & _symbols(shape):
                 continue
             vector, facts = widest(shape, op, part.dim)
-            found[shape.names[id(op)]] = Along(part.dim, vector, arg is None, tuple(facts))
+            found[shape.names[id(op)]] = Along(part.dim, vector, arg is None, tuple(facts), told(op, part.dim))
             break
     return found
+
+
+def told(region: Region, dim: Dim) -> bool:
+    """Whether a region in this one goes over ranges of a dimension that only a run tells."""
+    args = [a for op in region.body.walk() if isinstance(op, Region) for a in op.args]
+    return any(a.domain.dim is dim and (a.domain.lo.functions or a.domain.hi.functions) for a in args)
 
 
 def heavy(shape: Shape, inside: list[Op]) -> list[Part]:
@@ -156,7 +166,7 @@ def widest(shape: Shape, region: Region, dim: Dim) -> tuple[int, list[Fact]]:
     if not tensors:
         return 1, []
     size = min(max(1, t.dtype.bits // 8) for t in tensors.values())
-    vector = 16 // size
+    vector = 1 if told(region, dim) else 16 // size  # ranges that a run tells begin anywhere
     while vector > 1 and not (
         shape.facts.value(dim.extent) % vector == 0
         and all(
@@ -253,19 +263,20 @@ class Rows:
                     one.vector, rounded(ceil(extent / (32 * warps * one.vector))), True, bool(point.get("exact"))
                 )
             else:
-                found[region] = Stripe(one.vector, max(1, min(BURST // one.vector, 8)))
+                found[region] = Stripe(one.vector, SHORT if one.told else max(1, min(BURST // one.vector, 8)))
         return found
 
     def cuts(self, shape: Shape, point: Point) -> dict[str, int]:
-        """Blocks of arguments that lie along the lanes are as wide as a stripe."""
+        """Blocks of arguments that lie along the lanes are as wide as a stripe, those of regions in a task too."""
         stripes = self.stripes(shape, point)
         found: dict[str, int] = {}
         for region in shape.regions:
-            name = shape.names[id(region)]
-            one = along(shape).get(name)
+            outer = shape.names[id((*shape.around[id(region)], region)[0])]
+            one = along(shape).get(outer)
             for arg in region.args:
                 if one is not None and arg.kind == "block" and arg.domain.dim is one.dim and arg.size is None:
-                    found[f"{name}.{arg.name}"] = stripes[name].width(int(point["warps"]))
+                    name = f"{shape.names[id(region)]}.{arg.name}"
+                    found[name] = stripes[outer].width(int(point["warps"]))
         return found
 
     def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
