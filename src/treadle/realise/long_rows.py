@@ -2,9 +2,9 @@
 
 A plan that sweeps over a row keeps one executor busy a row, a sweep for each fold that needs the one before. Here
 every sweep is a launch whose tasks are (row, stretch): a fold leaves what its stretch comes to in the workspace, and
-each task of the launches behind folds those of its row, a lane each, before it goes on. Where one fold is all there is,
-one launch does: whoever arrives last at a row's word folds them. What a state holds is said by the contributions in it,
-so statements and claims stay as they are.
+each task of the launches behind folds those of its row, a lane each, before it goes on. Where no sweep follows a fold,
+none does: whoever arrives last at a row's word folds its stretches and does the rest. What a state holds is said by
+the contributions in it, so statements and claims stay as they are.
 """
 
 from __future__ import annotations
@@ -279,8 +279,8 @@ class _Rows:
             else:
                 rest.append(item)
         counters: list[Counter] = []
-        if len(kernels) == 1 and not any(isinstance(s, Loop) for s in rest):
-            counters = [self.closed(kernels[0], [*before, *rest])]
+        if not any(isinstance(s, Loop) for s in rest):
+            counters = [self.closed(kernels[-1], [*before, *rest])]
         else:
             kernels.append(self.stored([*before, *rest]))
         host, launches = self.machine.host, list[Launch]()

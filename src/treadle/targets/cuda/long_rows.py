@@ -84,10 +84,6 @@ class LongRows(Rows):
             return False
         return True
 
-    def alone(self, shape: Shape) -> bool:
-        """Whether one fold and what is stored of it is all there is."""
-        return dependent_folds(shape) == 1 and not sweeps_out(shape)
-
     def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
         found, shape = super().guard(program, facts, point), shape_of(program, facts)
         if int(point.get("stretches", 1)) == 1 or scans(shape):
@@ -104,7 +100,7 @@ class LongRows(Rows):
         if parts > 1:
             if point["warps"] == 1:
                 return CostVector(compute=inf)  # the tasks of a workgroup's warps meet nowhere
-            more = ARRIVED - FOLLOWS if self.alone(shape) else (dependent_folds(shape) - 1) * FOLLOWS
+            more = (dependent_folds(shape) - 1) * FOLLOWS + (0.0 if sweeps_out(shape) else ARRIVED - FOLLOWS)
             found = replace(found, launch=found.launch + more)
         return replace(found, memory=max(found.memory, self.swept(shape, point)))
 
