@@ -65,7 +65,7 @@ class VectorSweep:
             Axis("lanes", tuple(ranked[:2])),
             *([Axis("bands", (True, False))] if shape.bands else []),
             *([Axis("beside", (2, 1))] if shape.windows and has_rows else []),
-            Axis("vector", (lanes, 2 * lanes, 4 * lanes) if self.windowed(shape) else (4 * lanes, 2 * lanes, lanes)),
+            Axis("vector", tuple(lanes * n for n in self.fragments(shape, ranked[:2]))),
             Axis("rows", (*ROWS, *((BAND,) if shape.bands else ())) if has_rows else (1,)),
             Axis("columns", (4096, 1024)),
             Axis("stream", (streams(shape.stored_bytes, shape.bytes),)),
@@ -74,6 +74,14 @@ class VectorSweep:
             Axis("across", (bool(self.abreast(shape)), False) if self.abreast(shape) else (False,)),
             Axis("workers", worker_counts(facts)),
         ]
+
+    def fragments(self, shape: Shape, ranked: Sequence[str]) -> tuple[int, ...]:
+        """Vectors of a fragment: three where a row fills just as many, of which four would leave a quarter empty."""
+        if self.windowed(shape):
+            return (1, 2, 4)
+        lanes = rates(shape.facts).lanes
+        extents = [shape.extent(d) for d in shape.program.dims if d.name in ranked]
+        return (4, 3, 2, 1) if any(2 * lanes < n <= 3 * lanes for n in extents) else (4, 2, 1)
 
     def wrapped(self, shape: Shape) -> frozenset[str]:
         """Ordered regions whose carried values share axes: each element of those runs through all iterations by itself,
@@ -194,7 +202,7 @@ class VectorSweep:
         """Fewer vectors in a fragment leave latencies of folds uncovered; windows of many leave no registers."""
         if self.windowed(shape):
             return 1.0 + HAND.window * (vectors * beside - 1)
-        return {4: 1.0, 2: 1.1, 1: 1.4}.get(vectors, 1.0)
+        return {4: 1.0, 3: 1.05, 2: 1.1, 1: 1.4}.get(vectors, 1.0)
 
     def windowed(self, shape: Shape) -> bool:
         """Whether windows of several rows are all that keeps registers."""
