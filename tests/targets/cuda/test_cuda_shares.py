@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from math import isinf
+from random import Random
 from re import sub
 from typing import Any
 
 import pytest
 from tests.realise.texts import program
 from tests.targets.cuda.cuda_kit import clean, tried
+from tests.targets.cuda.graphs import GRAPHS, known
 
 import treadle as td
 from treadle import lib
@@ -220,3 +222,29 @@ def test_only_arrivals_go_on() -> None:
     nests = [s for s in machine.statements() if isinstance(s, Tasks)]
     assert [n.vars for n in nests] == [nests[0].vars] * 2 and nests[0].counts[0] == nests[1].counts[0]
     assert sum(isinstance(s, If) and s.last is not None for s in walk(nests[1].body)) == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_graphs_are_shared_out(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any graph whose depth can be shared out, longer than it was drawn, on a machine of few processors."""
+    settings = ("2 shared", "3 shared", "2 of those left", "2 together")
+    family, rng = SharedStreams(), Random(seed)
+    monkeypatch.setattr(SharedStreams, "portions", lambda self, shape: settings if self.shares_out(shape) else ())
+    while True:
+        drawn = rng.choice(GRAPHS["streams"])(rng)
+        if "K" in drawn.sizes:
+            drawn.sizes["K"] += 128
+        facts = known(drawn, 256)
+        facts = replace(facts, features=frozenset({*facts.features, "processors=3"}))
+        if family.admits(drawn.program, facts):
+            continue
+        fixed = {"staged": (False,), "raster": ("row",), "cluster": ("alone",), "parts": settings}
+        axes = {a.name: fixed.get(a.name, a.values) for a in family.axes(drawn.program, facts)}
+        points = [{name: rng.choice(values) for name, values in axes.items()} for _ in range(40)]
+        point = next((p for p in points if not isinf(family.cost(drawn.program, facts, p).total)), None)
+        if point is not None:
+            break
+    machine = family.build(drawn.program, facts, point, family.guard(drawn.program, facts, point))
+    assert check(machine).status == "verified", drawn.text
+    tried(machine, drawn.program, drawn.sizes)
+    clean(machine)

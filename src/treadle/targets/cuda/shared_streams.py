@@ -108,12 +108,19 @@ class SharedStreams(PartedStreams):
         del _axes[:-16]
         return found
 
+    def shares_out(self, shape: Shape) -> bool:
+        """Whether the depth of a program's tiles can be shared out in one launch."""
+        stream = self.form(shape)
+        if isinstance(stream, str) or shareable(stream) or chained(stream) or stream.around or stream.more_rows:
+            return False
+        if self.derived(shape) or beside(shape, stream.nest[0]):
+            return False
+        return not copied(stream, shape) and not stream.all_rows
+
     def portions(self, shape: Shape) -> tuple[str, ...]:
         """How tiles may be shared out."""
         stream = self.form(shape)
-        if isinstance(stream, str) or shareable(stream) or chained(stream) or stream.around or stream.more_rows:
-            return ()
-        if self.derived(shape) or beside(shape, stream.nest[0]) or copied(stream, shape) or stream.all_rows:
+        if isinstance(stream, str) or not self.shares_out(shape):
             return ()
         row = max(row_of(t.value.type.dtype) for t in stream.tiles)
         most = shape.facts.value(stream.step.dim.extent.substitute(dict(stream.program.lets))) // (DEEP * row)
