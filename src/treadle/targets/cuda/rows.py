@@ -365,6 +365,10 @@ class Rows:
             steps, busy_ones = tiles * waves, min(rows, rate.processors)
             alone = steps * STEP[ahead] + shape.bytes() / (busy_ones * ALONE[ahead])
             moved = max(moved, alone) + SPARSE * steps * STEP[ahead]
+        walked = self.walked(shape, point, rows)
+        if walked:  # tiles that follow one another in a task, each with its loads
+            alone = walked * waves * STEP[False] + shape.bytes() / (min(rows, rate.processors) * ALONE[False])
+            moved = max(moved, alone)
         apart = apart_of(a_processor, warps, channels, close)
         # Rows dealt out beforehand end at different times; where computing is short, more of it is hidden.
         dealt = 1.0 + (DRAWN if channels.tickets else UNEVEN if channels.slots else 0.0)
@@ -375,6 +379,19 @@ class Rows:
             memory=dealt * moved + max(turns, apart * hidden * min(compute, moved)),
             launch=rate.launch + (FOLLOWS if parts > 1 else 0.0),
         )
+
+    def walked(self, shape: Shape, point: Point, rows: float) -> int:
+        """Blocks along the lanes that a task goes through in regions of its own; 0 without such regions. Of ranges that
+        only a run tells, as many as cover the dimension once in all tasks."""
+        stripes, most = self.stripes(shape, point), 0
+        for region in shape.regions:
+            outer = shape.names[id((*shape.around[id(region)], region)[0])]
+            one = along(shape).get(outer)
+            dims = [a.domain.dim for a in region.args if a.kind == "block"]
+            if one is not None and shape.names[id(region)] != outer and one.dim in dims:
+                extent = shape.facts.value(one.dim.extent) / (rows if one.told else 1.0)
+                most = max(most, ceil(extent / stripes[outer].width(int(point["warps"]))))
+        return most
 
     def registers(self, shape: Shape, point: Point) -> float:
         """About how many a thread needs, loads ahead left out."""
