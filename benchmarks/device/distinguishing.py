@@ -131,7 +131,7 @@ def ran(device: Device, name: str, program: Any, found: dict[Side, list[MachineP
     """A row for each side."""
     rows: dict[Side, dict[str, Any]] = {}
     calls: dict[str, Any] = {}
-    results: dict[Side, dict[str, Any]] = {}
+    kept: dict[Side, dict[str, Any]] = {}  # all of them: a call knows the addresses of its tensors only
     for number, (side, machines) in enumerate(found.items()):
         label, ablation = side
         case = program.case(label)
@@ -140,9 +140,8 @@ def ran(device: Device, name: str, program: Any, found: dict[Side, list[MachineP
         row["wrong"] = device.values(keys[0], case, machines[0]) if ablation is None else ""
         row["predicted_us"] = case.seconds(ablation) * 1e6
         extents, arrays = filled(built_whole(case, machines), dict(case.sizes), 1)
-        tensors = device.moved(arrays)
-        calls[f"{label} {ablation}"] = device.bound(keys, machines, extents, tensors)
-        results[side] = {t.name: tensors[t.name] for t in case.source().tensors if t.out}
+        kept[side] = device.moved(arrays)
+        calls[f"{label} {ablation}"] = device.bound(keys, machines, extents, kept[side])
     samples = device.room.interleaved(calls, rounds, device.flush)
     for side, row in rows.items():
         row["samples_us"] = samples[f"{side[0]} {side[1]}"]
@@ -154,8 +153,8 @@ def ran(device: Device, name: str, program: Any, found: dict[Side, list[MachineP
             row["against"] = other[0]
             row["times"] = row["us"] / rows[other]["us"]
             row["predicted"] = row["predicted_us"] / rows[other]["predicted_us"]
-            same = results[side].keys() & results[other].keys()
-            pairs = [(results[side][n].double(), results[other][n].double()) for n in same]
+            outs = [t.name for t in program.case(label).source().tensors if t.out and t.name in kept[other]]
+            pairs = [(kept[side][n].double(), kept[other][n].double()) for n in outs]
             row["off"] = max(float((a - b).norm() / b.norm()) for a, b in pairs)
     return list(rows.values())
 
