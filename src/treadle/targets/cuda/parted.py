@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf, isinf, prod
 
+from treadle.algebra.dims import Dim
 from treadle.analysis.uses import PURE, Uses, flat_subs
 from treadle.base.errors import LimitError, UserError
 from treadle.ir.core import Program, Region, Value
@@ -27,7 +28,7 @@ from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Need, Point, Setting
 from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices, NotLowered
-from treadle.realise.pieces import one_after_another
+from treadle.realise.pieces import between_launches, one_after_another
 from treadle.realise.ring import Stream, row_of
 from treadle.realise.rows import Stripe, over_lanes
 from treadle.rules.copies import dematerialise, recompute
@@ -59,6 +60,9 @@ AT_ONCE = 8
 
 IN_REGISTERS, BEFORE, TURNED = "in registers", "before", "before, columns turned"
 """Where computed operands are made; numbers of columns that lie across memory may be turned by a launch before, too."""
+
+SECTOR = 32
+"""Bytes that memory takes at a time."""
 
 EACH = 0.2e-6
 """Seconds that a part more takes, whatever its size (measured: 0.35 us where parts are read one after the other)."""
@@ -436,12 +440,14 @@ class PartedStreams(Streams):
         target = shape.facts.target
         # Parts side by side in registers: read one after the other, each would take its latency.
         folded = [d.name for op in region.body.walk() if isinstance(op, Reduce) for d in op.dims if d is not one.dim]
+        # Where neighbours of what is kept lie in one thread it stores a whole sector of them.
+        turned = across_lanes(region, one.dim)
         choices = Choices(
             cuts=cuts,
             tasks=frozenset({name}),
             numerics=functions_by_hardware(shape.program, target),
-            sweep=dict.fromkeys(folded, AT_ONCE),
-            slots=AT_ONCE * stripe.width(1),
+            sweep=dict.fromkeys(folded, AT_ONCE) | turned,
+            slots=max(AT_ONCE, *turned.values(), 0) * stripe.width(1),
         )
         return over_lanes(
             shape.program,
@@ -454,6 +460,19 @@ class PartedStreams(Streams):
             workgroups=16 * rates(shape.facts).processors,
             elsewhere=frozenset(n for r in shape.regions if (n := shape.names[id(r)]) != name),
         )
+
+
+def across_lanes(region: Region, dim: Dim) -> dict[str, int]:
+    """The dimension along which a tile that a region fills is contiguous, and elements of a sector along it, where the
+    lanes go along another one."""
+    found: dict[str, int] = {}
+    for op in region.body.walk():
+        if isinstance(op, Insert):
+            last = between_launches(op.result.type.axes)[-1]
+            own = [a.domain.dim for a in region.args]
+            if last.dim is not dim and last.dim not in own:
+                found[last.dim.name] = max(1, SECTOR * 8 // op.result.type.dtype.bits)
+    return found
 
 
 _parts: list[tuple[Shape, int, Parts | str]] = []
