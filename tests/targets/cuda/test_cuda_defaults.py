@@ -100,9 +100,9 @@ attention | B=4 H=16 Sq=4096 Sk=4096 D=128 | timed
 attention | B=4 H=16 Sq=4096 Sk=4096 D=64 | timed
     streams consumers=3 step=128 versions=4 staged=True raster=panels held=2
 causal | B=4 H=16 Sq=4096 Sk=4096 D=128 | timed
-    streams consumers=2 step=128 versions=2 turns=True staged=True raster=heavy first
+    streams consumers=2 step=128 versions=2 turns=True staged=True raster=drawn 8
 causal | B=4 H=16 Sq=4096 Sk=4096 D=64 | timed
-    streams consumers=3 step=128 versions=4 staged=True raster=heavy first 16 held=2
+    streams consumers=2 step=128 versions=2 turns=True staged=True raster=drawn 8
 causal | B=1 H=16 Sq=16384 Sk=16384 D=64 | timed
     streams consumers=3 step=128 versions=4 staged=True raster=heavy first 16 held=2
 decode | B=64 KV=8 R=4 Sk=8192 D=128 DV=128 | timed
@@ -156,7 +156,7 @@ conv | B=32 H=28 V=28 Ho=28 Vo=28 KH=3 KV=3 G=1 P=512 Q=512 | timed
 conv | B=32 H=64 V=64 Ho=64 Vo=64 KH=3 KV=3 G=1 P=128 Q=128 | timed
     streams consumers=2 columns=128 step=64 versions=4 staged=True raster=panels box=1x4x32
 window | B=2 KV=4 R=4 Sq=8192 Sk=8192 D=128 | untimed
-    streams consumers=2 step=64 versions=2 turns=True staged=True raster=drawn
+    streams consumers=2 step=64 versions=2 turns=True staged=True raster=drawn 8
 packed | T=26000 U=26000 KV=16 R=1 D=128 B1=13 | untimed
     streams consumers=1 step=128 versions=3 staged=True raster=row shares=4
 up | T=8192 L=8 K=2048 N=1024 E=64 E1=65 | timed

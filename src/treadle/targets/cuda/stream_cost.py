@@ -52,6 +52,7 @@ from treadle.targets.cuda.stream_rates import (
     CLEARING,
     COMPANY,
     DRAWN,
+    DRAWN_IN_TURNS,
     DRAWN_TOGETHER,
     FETCHED,
     FIRST,
@@ -64,6 +65,7 @@ from treadle.targets.cuda.stream_rates import (
     NARROW_INT,
     NEAR,
     ODD,
+    ONE_PIECE,
     RESERVED,
     SCATTERED,
     SECTORS,
@@ -77,6 +79,7 @@ from treadle.targets.cuda.stream_rates import (
     UNTIMED,
     WIDEST,
 )
+from treadle.targets.cuda.stream_whole import uncut
 
 Span = str | int
 """Coordinates along a part: those of a block of rows, columns or the ordered region, or a number."""
@@ -187,6 +190,7 @@ class StreamCost:
         self._atoms: dict[int, bool] = {}
         self._cleared: dict[tuple[int, int], int] = {}
         self._loads: dict[tuple[int, int], list[int] | None] = {}
+        self._uncut: dict[tuple[int, int], frozenset[str]] = {}
         self._hands: dict[tuple[int, int, int, int, str], Hands] = {}
 
     def started(self) -> set[str]:
@@ -275,6 +279,8 @@ class StreamCost:
             simple = total(self.inside, sizes) / rate.lanes
             simple += sum(SECTORS * consumers * size(span, sizes) for span in self.strided)
             shown = 0.88 if point["turns"] else {1: 1.0, 2: 1.0, 3: 0.72}[consumers]
+            if point["turns"] and self.stream.block is not None and self.stream.block.name in self.uncut(point):
+                shown = ONE_PIECE
             if self.raw:
                 # The next stretch of an operand is made while products of this one are under way.
                 cycles += max(0.0, simple - UNDER_WAY * cycles)
@@ -324,7 +330,7 @@ class StreamCost:
         elif order == "drawn":
             whole *= DRAWN
         if drawn(order) and order != "drawn":
-            whole *= DRAWN_TOGETHER
+            whole *= DRAWN_IN_TURNS if point["turns"] else DRAWN_TOGETHER
         if point.get("ahead", False):
             whole += UNTIMED
         if int(point["flight"]):
@@ -346,6 +352,13 @@ class StreamCost:
             packing=self.packing,
             launch=rate.launch,
         )
+
+    def uncut(self, point: Point) -> frozenset[str]:
+        """Arguments of which no block of a point is cut short."""
+        key = int(point["consumers"]), int(point["step"])
+        if key not in self._uncut:
+            self._uncut[key] = uncut(self.stream, point, lambda fact: holds(fact, self.shape))[0]
+        return self._uncut[key]
 
     def loads(self, rows: int, step: int) -> list[int] | None:
         """Iterations of the tasks along the rows, where they differ and are known."""

@@ -6,12 +6,12 @@ through registers: what differs is in the program, not here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint
 from treadle.hardware.atoms import find_atom
-from treadle.ir.core import Program, RegionArg
+from treadle.ir.core import Program
 from treadle.ir.guard import Bound, Divisible, Fact, Guard, Unit
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
@@ -19,7 +19,7 @@ from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Need, Point
 from treadle.plan.pins import Pin
 from treadle.realise.choices import Choices
-from treadle.realise.closing import closing, never_cut
+from treadle.realise.closing import closing
 from treadle.realise.feeding import Feeding
 from treadle.realise.finding import find_stream
 from treadle.realise.relayed import RelayedLowering
@@ -54,6 +54,7 @@ from treadle.targets.cuda.stream_facts import (
     wide_access,
 )
 from treadle.targets.cuda.stream_groups import shares
+from treadle.targets.cuda.stream_whole import uncut
 
 RASTERS: dict[str, tuple[str | int, ...]] = {
     "panels": ("group", 16),
@@ -239,7 +240,7 @@ class Streams:
         ends = closing(stream, 64 * int(point["consumers"]), int(point["step"]))
         assert not isinstance(ends, str)
         found += ends
-        found += self.uncut(stream, point, lambda fact: holds(fact, shape))[1]
+        found += uncut(stream, point, lambda fact: holds(fact, shape))[1]
         if stream.all_rows:
             found.append(self.fit(stream, int(point["consumers"])))
         if int(point["flight"]):
@@ -254,23 +255,6 @@ class Streams:
             found.append(Unit(op.tensor.name, len(op.tensor.dims) - 1))
         found += wide_access(shape, stream)
         return Guard(tuple(strongest(f for f in found if holds(f, shape) or not isinstance(f, Unit))))
-
-    def uncut(self, stream: Stream, point: Point, has: Callable[[Fact], bool]) -> tuple[frozenset[str], list[Fact]]:
-        """The arguments of a chain of which no block is cut short under facts that are had, and those facts: masks in
-        its iterations would part computations that overlap."""
-        sizes: dict[str, int] = {}
-        found: list[Fact] = []
-        rows, block = stream.rows, stream.block
-        if not chained(stream) or block is None or not isinstance(rows, RegionArg) or stream.more_rows or stream.told:
-            return frozenset(), found
-        if stream.walked or cluster_of(point).size > 1:
-            return frozenset(), found
-        for arg, size in ((rows, 64 * int(point["consumers"])), (block, int(point["step"]))):
-            facts = never_cut(stream, arg, size, sizes)
-            if facts is not None and all(has(f) for f in facts):
-                sizes[arg.name] = size
-                found += facts
-        return frozenset(sizes), found
 
     # ---- cost
 
@@ -316,7 +300,7 @@ class Streams:
             shares=int(point.get("shares", 1)),
             ahead=bool(point.get("ahead", False)),
             slice=int(point.get("slice", 0)),
-            whole=self.uncut(stream, point, lambda fact: fact in guard.facts)[0],
+            whole=uncut(stream, point, lambda fact: fact in guard.facts)[0],
         )
         choices = Choices(
             cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program, facts.target)
