@@ -31,13 +31,13 @@ BF = torch.bfloat16
 POINTS: tuple[dict[str, Any], ...] = (
     {},
     {"resident": 1},
-    {"resident": 2, "versions": 2},
-    {"resident": 2, "versions": 3},
     {"resident": 2, "held": 1},
     {"raster": "drawn"},
 )
 """Settings of the family beside the planner's choice."""
-SPLIT: tuple[dict[str, Any], ...] = ({}, {"raster": "drawn"}, {"resident": 2, "raster": "drawn"})
+CASES = ((8, 8192, 128), (64, 8192, 128), (64, 8192, 64))
+"""Sequences, keys of each, depth."""
+SPLIT: tuple[dict[str, Any], ...] = ({}, {"resident": 2, "raster": "drawn"})
 """The same of calls over stretches of the keys."""
 
 
@@ -138,66 +138,67 @@ def split(
     return both
 
 
-def timed(rows: list[dict[str, Any]], flush: torch.Tensor) -> None:
+def timed(rows: list[dict[str, Any]], case: tuple[int, int, int], flush: torch.Tensor) -> None:
     """The share of a copy."""
-    for batch, keys, depth in ((64, 8192, 128), (8, 8192, 128), (64, 8192, 64)):
-        heads, groups = 32, 8
-        q = torch.randn(batch, heads, depth, device=DEVICE).to(BF)
-        k, v = (torch.randn(batch, groups, keys, depth, device=DEVICE).to(BF) for _ in range(2))
-        length = torch.full((batch,), keys, dtype=torch.int32, device=DEVICE)
-        y = torch.empty(batch, heads, depth, dtype=BF, device=DEVICE)
-        lse = torch.empty(batch, heads, device=DEVICE)
-        calls: dict[str, Any] = {}
-        abouts: dict[str, Any] = {}
-        for point in POINTS:
-            name = "ours" if not point else " ".join(f"{a}={b}" for a, b in point.items())
+    batch, keys, depth = case
+    heads, groups = 32, 8
+    q = torch.randn(batch, heads, depth, device=DEVICE).to(BF)
+    k, v = (torch.randn(batch, groups, keys, depth, device=DEVICE).to(BF) for _ in range(2))
+    length = torch.full((batch,), keys, dtype=torch.int32, device=DEVICE)
+    y = torch.empty(batch, heads, depth, dtype=BF, device=DEVICE)
+    lse = torch.empty(batch, heads, device=DEVICE)
+    calls: dict[str, Any] = {}
+    abouts: dict[str, Any] = {}
+    for point in POINTS:
+        name = "ours" if not point else " ".join(f"{a}={b}" for a, b in point.items())
+        with only(point):
+            kernel = fresh()
+            bound = kernel.bind(q, k, v, length, y, lse)
+            about = described(ran_as(kernel, (q, k, v, length, y, lse), {}))
+            if not point or "universal" not in about["plan"]:
+                calls[name], abouts[name] = bound, about
+    for splits in (2, 4) if batch < 64 or depth > 64 else ():
+        for point in SPLIT:
+            name = f"split in {splits}, merged {' '.join(f'{a}={b}' for a, b in point.items())}"
             with only(point):
-                kernel = fresh()
-                bound = kernel.bind(q, k, v, length, y, lse)
-                about = described(ran_as(kernel, (q, k, v, length, y, lse), {}))
-                if not point or "universal" not in about["plan"]:
-                    calls[name], abouts[name] = bound, about
-        for splits in (2, 4, 8) if batch < 64 else (2, 4):
-            for point in SPLIT:
-                name = f"split in {splits}, merged {' '.join(f'{a}={b}' for a, b in point.items())}"
-                with only(point):
-                    calls[name] = split(q, k, v, length, splits, name, abouts)
-        peer = lambda q=q, k=k, v=v: torch.nn.functional.scaled_dot_product_attention(
-            q[:, :, None], k, v, enable_gqa=True
+                calls[name] = split(q, k, v, length, splits, name, abouts)
+    peer = lambda q=q, k=k, v=v: torch.nn.functional.scaled_dot_product_attention(q[:, :, None], k, v, enable_gqa=True)
+    calls["torch"] = peer
+    size = 2 * k.numel() * 2
+    here, there = (torch.empty(size // 4, dtype=BF, device=DEVICE) for _ in range(2))
+    calls["copy"] = lambda a=there, b=here: a.copy_(b)
+    samples = interleaved(calls, 20, flush)
+    copy = median(samples["copy"])
+    for name, values in samples.items():
+        us = median(values)
+        row = {"case": f"decode b{batch} h{heads} kv{groups} s{keys} d{depth}", "call": name, "us": us}
+        row |= {"share": copy / us, "GB/s": size / us / 1e3, "samples_us": values} | abouts.get(name, {})
+        row["ratio"] = median(samples["torch"]) / us
+        rows.append(row)
+        print(
+            row["case"],
+            name,
+            round(us, 1),
+            "share",
+            round(copy / us, 3),
+            round(row["GB/s"]),
+            row.get("plan", "")[-120:],
+            flush=True,
         )
-        calls["torch"] = peer
-        size = 2 * k.numel() * 2
-        here, there = (torch.empty(size // 4, dtype=BF, device=DEVICE) for _ in range(2))
-        calls["copy"] = lambda a=there, b=here: a.copy_(b)
-        samples = interleaved(calls, 20, flush)
-        copy = median(samples["copy"])
-        for name, values in samples.items():
-            us = median(values)
-            row = {"case": f"decode b{batch} h{heads} kv{groups} s{keys} d{depth}", "call": name, "us": us}
-            row |= {"share": copy / us, "GB/s": size / us / 1e3, "samples_us": values} | abouts.get(name, {})
-            row["ratio"] = median(samples["torch"]) / us
-            rows.append(row)
-            print(
-                row["case"],
-                name,
-                round(us, 1),
-                "share",
-                round(copy / us, 3),
-                round(row["GB/s"]),
-                row.get("plan", "")[-120:],
-                flush=True,
-            )
-        del k, v, here, there
 
 
 def main(out: str) -> None:
-    """Runs and writes."""
+    """Runs and writes, after each case."""
     torch.manual_seed(3)
     rows: list[dict[str, Any]] = []
-    checked(rows)
-    timed(rows, torch.empty(512 * 2**20, dtype=torch.uint8, device=DEVICE))
     found = {"device": torch.cuda.get_device_name(), "clock": clock(), "torch": torch.__version__, "method": __doc__}
-    pathlib.Path(out).write_text(json.dumps(found | {"rows": rows}, indent=1))
+    flush = torch.empty(512 * 2**20, dtype=torch.uint8, device=DEVICE)
+    for case in (None, *CASES):
+        if case is None:
+            checked(rows)
+        else:
+            timed(rows, case, flush)
+        pathlib.Path(out).write_text(json.dumps(found | {"rows": rows}))
 
 
 if __name__ == "__main__":
