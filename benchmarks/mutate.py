@@ -96,6 +96,12 @@ CUDA_KEYS = (
     {"B": 1, "H": 1, "Sq": 200, "Sk": 140, "D": 64},
     {"B": 1, "H": 1, "Sq": 10, "Sk": 520, "D": 64},
 )
+WHOLE_KEYS = (  # what the guard of a plan without masks for the last block of keys admits
+    {"B": 1, "H": 3, "Sq": 10, "Sk": 128, "D": 64},
+    {"B": 1, "H": 1, "Sq": 10, "Sk": 256, "D": 64},
+    {"B": 1, "H": 1, "Sq": 200, "Sk": 256, "D": 64},
+    {"B": 1, "H": 1, "Sq": 10, "Sk": 640, "D": 64},
+)
 
 GATED = dict.fromkeys(("X", "gate", "up", "Y"), bf16)
 LINEAR = dict.fromkeys(("X", "W", "bias", "Y"), f32)
@@ -118,7 +124,16 @@ SUBJECTS = (
         large=BIG,
         resident=2,
     ),
-    Subject("attention bf16", attention, dict.fromkeys("QKVY", bf16), "cuda:sm_90a", CUDA_KEYS, large=BIG, resident=2),
+    Subject("attention bf16", attention, dict.fromkeys("QKVY", bf16), "cuda:sm_90a", WHOLE_KEYS, large=BIG, resident=2),
+    Subject(
+        "attention bf16, ragged",
+        attention,
+        dict.fromkeys("QKVY", bf16),
+        "cuda:sm_90a",
+        CUDA_KEYS,
+        large={**BIG, "Sk": 4001},
+        resident=2,
+    ),
 )
 
 
