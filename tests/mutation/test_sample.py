@@ -15,7 +15,9 @@ SAMPLE, SCHEDULES = 16, 40
 
 
 # The ragged twin of a subject, in the whole study only: it differs in masks.
-@pytest.mark.parametrize("subject", [s for s in SUBJECTS if "ragged" not in s.name], ids=lambda s: f"{s.name} {s.target}")
+@pytest.mark.parametrize(
+    "subject", [s for s in SUBJECTS if "ragged" not in s.name], ids=lambda s: f"{s.name} {s.target}"
+)
 def test_accepted_mutants_are_right(subject: Subject) -> None:
     program = subject.program()
     assert check(program).status == "verified"
