@@ -15,15 +15,18 @@ import pytest
 from tests.planner.test_counts import CASES
 
 from treadle.ir.core import Program
-from treadle.machine.form import MachineProgram, Mma
+from treadle.ir.ops.access import Load
+from treadle.machine.form import MachineProgram, Mma, Tasks, walk
+from treadle.machine.text import print_machine
 from treadle.plan.facts import CallFacts, contiguous
-from treadle.plan.family import points
+from treadle.plan.family import Axis, points
 from treadle.simulate import control
 from treadle.simulate.run import simulate
 from treadle.simulate.thread import Thread
+from treadle.targets.cpu.accesses import accesses
 from treadle.targets.cpu.blocking import Blocking
-from treadle.targets.cpu.contraction import Sizes, TiledContraction
-from treadle.targets.cpu.shape import shape_of
+from treadle.targets.cpu.contraction import Contracting, Sizes, TiledContraction
+from treadle.targets.cpu.shape import Shape, shape_of
 from treadle.targets.cpu.sweep import VectorSweep
 from treadle.targets.cpu.windows import again, tile_bytes
 
@@ -68,9 +71,12 @@ def walked(machine: MachineProgram, arrays: dict[str, Any], monkeypatch: pytest.
 
 
 class Small(TiledContraction):
-    """The family with blocks that small extents cross."""
+    """The family with blocks that small extents cross, whatever the rows."""
 
-    sizes = Sizes((4, 8), (16, 32), (4, 8))
+    sizes = Sizes((4, 8), (8, 16), (4, 8))
+
+    def blocks(self, shape: Shape) -> list[Axis]:
+        return Contracting.blocks(self, shape)
 
 
 def made(program: Program, extents: dict[str, int], **features: int) -> tuple[CallFacts, dict[str, Any]]:
@@ -79,29 +85,64 @@ def made(program: Program, extents: dict[str, int], **features: int) -> tuple[Ca
     return facts, table
 
 
-@pytest.mark.parametrize("extents", [{"M": 9, "N": 37, "K": 10}, {"M": 16, "N": 32, "K": 8}])
-def test_contractions_count_what_they_do(extents: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def levels(machine: MachineProgram) -> dict[str, str]:
+    """The level of every buffer by name; of everything else it is memory. What is outside tasks belongs to the only
+    worker where nothing is handed out."""
+    alone = not any(isinstance(s, Tasks) for k in machine.kernels for r in k.roles for s in walk(r.body))
+    shared = {b.name: "local" if alone else "shared" for b in machine.host.workspace}
+    return shared | {b.name: "local" for k in machine.kernels for b in k.buffers}
+
+
+def by_value(program: Program, moved: Walk, machine: MachineProgram) -> dict[tuple[str, str], tuple[int, int]]:
+    """Reads and writes of what a contraction has in memory: by the tensor of an operand or by `acc`, and the level."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    level = levels(machine)
+    loads = [op for op in program.body.walk() if isinstance(op, Load)]
+    source = {f"b__{op.result.name.lstrip('%')}": op.tensor.name for op in loads}
+    for name in moved.read.keys() | moved.written.keys():
+        key = ("acc" if name.startswith("b_acc") else source.get(name, name)), level.get(name, "memory")
+        found[key] = moved.read[name], moved.written[name]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("workers", "extents"),
+    [(2, {"M": 9, "N": 19, "K": 5}), (1, {"M": 8, "N": 16, "K": 8}), (2, {"M": 1, "N": 17, "K": 5})],
+)
+def test_contractions_count_what_they_do(
+    workers: int, extents: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every mapping of small blocks: products, and accesses by value and level."""
     program = CASES["contract"]
     family = Small()
     facts, arrays = made(program, extents)
     shape = shape_of(program, facts)
     (result,) = (t.name for t in program.tensors if t.out)
-    seen = 0
-    for number, point in enumerate(points(family.axes(program, facts))):
-        if number % 9 or family.cost(program, facts, point).total > 1:
+    seen: set[str] = set()
+    for point in points(family.axes(program, facts)):
+        if point["columns"] == 24 or point["workers"] != workers or family.cost(program, facts, point).total > 1:
             continue
-        walk = walked(family.build(program, facts, point, family.guard(program, facts, point)), arrays, monkeypatch)
+        machine = family.build(program, facts, point, family.guard(program, facts, point))
+        if (text := print_machine(machine)) in seen:
+            continue
+        seen.add(text)
+        found = walked(machine, arrays, monkeypatch)
         blocking = Blocking(shape, family.block(shape, point))
         (role,) = blocking.roles
-        assert walk.products == round(family.slots(blocking, role), 6), point
-        for value, trips in family.trips(blocking, role):
-            times = 1 if family.once(blocking, role, value) else trips
-            source = shape.uses.definition[value.name].tensor.name
-            assert walk.read[source] == times * shape.elements(role.found.op, value.type.dims), (point, source)
-        assert walk.written[result] == extents["M"] * extents["N"], point
-        assert touched_bytes(walk) == shape.bytes
-        seen += 1
-    assert seen > 8
+        told = by_value(program, found, machine)
+        assert told.pop((result, "memory")) == (0, extents["M"] * extents["N"]), point
+        counted = accesses(blocking, role)
+        assert found.products == round(next(a.read for a in counted if a.level == "register"), 6), point
+        said: dict[tuple[str, str], tuple[int, int]] = {}
+        for one in counted:
+            op = shape.uses.definition[one.value]
+            name = op.tensor.name if isinstance(op, Load) else "acc"
+            if one.level != "register":
+                level = "local" if one.level == "shared" and point["workers"] == 1 else one.level
+                said[name, level] = round(one.read), round(one.written)
+        assert told == said, point
+        assert touched_bytes(found) == shape.bytes
+    assert len(seen) > 40
 
 
 def touched_bytes(walk: Walk) -> int:

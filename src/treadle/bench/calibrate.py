@@ -82,6 +82,10 @@ def cpu_probes(workers: int) -> Iterator[Probe]:
     for columns in (16, 64):
         point = {**alone, "atom": "fma", "columns": columns}
         yield Probe("load", matmul, matrices(512, 768, 512), "tiled contraction", point, f"columns {columns}")
+    # Sums of few products are stored and loaded for almost each of them, in blocks that the first cache holds.
+    for k in (4, 12):
+        point = {"workers": 1, "lanes": "N", "atom": "fma", "columns": 64, "held": False, "outer": 14, "inner": 256}
+        yield Probe("l1", matmul, matrices(576, 768, k), "tiled contraction", {**point, "packed": False}, f"deep {k}")
     # Each element of the large operand is packed and used few times.
     for m, n, k in ((28, 2048, 512), (28, 4096, 256)):
         point = {**alone, "atom": "fma"}

@@ -18,6 +18,7 @@ from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
 from treadle.plan.plan import Plan
 from treadle.runtime.cache import content_key
+from treadle.runtime.launch import Block, CpuLaunch
 
 Run = Callable[[], Any]
 
@@ -44,7 +45,7 @@ class Subject:
         self.special, self.call = kernel.prepare(tuple(args), dict(staged or {}))
         self.target = place_of(self.call.device).target
         self.facts: CallFacts = plan_facts(self.special.expanded, self.target, self.special.facts(self.call))
-        self.block = self.special.packer.pack(self.special.arguments(self.call))
+        self.block = self.packed()
         self.families = {f.name: f for f in families(self.target)}
 
     def plans(self) -> tuple[Plan, ...]:
@@ -66,10 +67,14 @@ class Subject:
         if isinstance(record, Refused):
             return record
         kernel = load(record, self.special.signature).kernel
+        # Made ready once: the host's part of a call, room for its buffers included, is no part of a plan.
         if self.target.startswith("cuda"):
-            # Launches made ready once: the host's part of a call is no part of a plan.
             return Made(kernel.ready(self.block), record.digest)
-        return Made(lambda: kernel.run(self.block), record.digest)
+        return Made(CpuLaunch(kernel, self.packed(), None), record.digest)
+
+    def packed(self) -> Block:
+        """The arguments as a kernel reads them."""
+        return self.special.packer.pack(self.special.arguments(self.call))
 
     def _made(self, plan: Plan, key: str) -> Record | Refused:
         record = assemble(restore(plan, self.special.program))

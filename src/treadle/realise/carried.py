@@ -254,7 +254,8 @@ class Carried(Nests, ABC):
         The buffer of the initial value itself where nothing reads that any more. Of a tile that the instance shares
         with others, its own part.
         """
-        if frame.in_tasks and not self.free(carried.type.axes, frame):
+        # A region that runs inside a nest has no tasks in it, wherever it stands.
+        if (frame.in_tasks or self.wrapped(op)) and not self.free(carried.type.axes, frame):
             coords = self.coords(carried.type.axes, frame)
             slots = self.slots_of(coords, frame)
             name = self.fragment(carried.hint or carried.name, carried.type.dtype, slots, frame)

@@ -28,6 +28,17 @@ def test_one_worker_of_several(name: str) -> None:
         assert bool(found) == (workers == 2) and check(machine).status == "verified"
 
 
+def test_sums_that_one_worker_of_several_holds_lie_in_no_buffer() -> None:
+    program, facts = CASES["contract"], facts_of(CASES["contract"], 40)
+    family = next(f for f in families() if f.name == "tiled contraction")
+    for workers in (1, 2):
+        fits = (p for p in points(family.axes(program, facts)) if p["workers"] == workers and p["held"])
+        point = next(p for p in fits if not p["packed"] and family.cost(program, facts, p).total < 1)
+        machine = family.build(program, facts, point, family.guard(program, facts, point))
+        buffers = [b.name for k in machine.kernels for b in k.buffers] + [b.name for b in machine.host.workspace]
+        assert not buffers and check(machine).status == "verified"
+
+
 def test_one_worker_of_several_configures_its_tiles() -> None:
     """A rejected plan would leave small products to the universal one."""
     program = expand(linear.definition.capture(dict.fromkeys(("X", "W", "Y"), bf16), {}, extents={}))

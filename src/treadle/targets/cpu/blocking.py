@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 
 from treadle.algebra.dims import Dim
 from treadle.analysis.uses import PURE
@@ -150,10 +150,9 @@ class Blocking:
         """Every dimension that a contraction sums over, in its statement or by iterations."""
         known = self._folded.get(id(role.found))
         if known is None:
-            known = self._folded[id(role.found)] = (
-                *role.found.contracted,
-                *self.shape.contracted_by_region(role.found),
-            )
+            # What a statement contracts of a fold's block is that fold's dimension: it counts once.
+            found = dict.fromkeys((*role.found.contracted, *self.shape.contracted_by_region(role.found)))
+            known = self._folded[id(role.found)] = tuple(found)
         return known
 
     def tiles(self) -> dict[str, int]:
@@ -258,6 +257,16 @@ class Blocking:
                 left //= size
                 found[key] = min(size, found.get(key, size))
         return found
+
+    def passes(self, role: Roles) -> int:
+        """How often a contraction comes back to its accumulators: the blocks of what is summed around it."""
+        cuts, names = self.cuts(), self.shape.names
+        return prod(
+            ceil(self.shape.extent(a.domain.dim) / cuts.get(f"{names[id(r)]}.{a.name}", 1))
+            for r in self.shape.chain(role.found.op)
+            for a in r.args
+            if r.kind != "parallel" and a.domain.dim in self.folded(role)
+        )
 
     def local_bytes(self) -> int:
         """Bytes of packed operands that each worker holds: blocks at their full sizes, the rest at its extent."""

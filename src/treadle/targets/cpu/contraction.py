@@ -10,10 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, inf, prod
+from math import inf, prod
 
 from treadle.hardware.atoms import find_atom
-from treadle.ir.core import Program, Value
+from treadle.ir.core import Program
 from treadle.ir.guard import Guard
 from treadle.ir.ops.access import Load
 from treadle.ir.ops.elementwise import Bitcast, Cast, Full
@@ -26,8 +26,9 @@ from treadle.plan.grain import Grain, blocks, evenness
 from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
+from treadle.targets.cpu.accesses import accumulator, once, packed, slots, tiles
 from treadle.targets.cpu.admission import call_guard, common_reasons, grain_of, handed_out, pins_refused, worker_counts
-from treadle.targets.cpu.blocking import EXACT, Block, Blocking, Roles, filled_to, grouping, lanes_of, roles, round_to
+from treadle.targets.cpu.blocking import EXACT, Block, Blocking, Roles, filled_to, grouping, lanes_of, roles
 from treadle.targets.cpu.rates import HAND, Rates, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 
@@ -149,7 +150,9 @@ class Contracting(ABC):
         # Beside a vector of an operand in place there is what is taken off for it, where a factor has to be unsigned.
         owing = self.owing(shape, str(point["atom"])) and not point["packed"]
         beside = 2 * vectors + 1 if owing else vectors
-        rows = max(1, (rate.registers - 1 - beside * joined) // (vectors + rate.apart) // joined)
+        # Elements that lie apart are taken for all lanes ahead of their products, unless each is used just once.
+        apart = rate.apart or int(point["atom"] == "fma" and not point["packed"] and vectors > 1)
+        rows = max(1, (rate.registers - 1 - beside * joined) // (vectors + apart) // joined)
         if str(point["atom"]).startswith("amx"):
             rows, columns = TILES, TILES
         return Block(
@@ -283,7 +286,7 @@ class Contracting(ABC):
         owing = vectors if self.owing(shape, atom) and not blocking.block.packed else 0
         step = max(products + owing, HAND.block_least) / rate.issue(atom) + 0.5 * (rows + vectors) / rate.loads
         at_once = {"fma": 1.0, "dpbf16": HAND.pair_width, "dpbssd": HAND.four_width}.get(atom, HAND.tile_width)
-        steps = self.slots(blocking, role) / (products * rate.lanes * at_once)
+        steps = slots(blocking, role) / (products * rate.lanes * at_once)
         deep = shape.size(blocking.folded(role)) if blocking.block.held else blocking.block.deep
         # Panels that do not fit the first cache are read from the second in every block.
         size = COPIED.get(atom, 2.0)
@@ -292,14 +295,12 @@ class Contracting(ABC):
 
     def accumulators(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
         """Seconds to load and store accumulators between blocks of the contracted dimension."""
-        shape = blocking.shape
-        total = max(1, shape.size(blocking.folded(role)))
-        made = shape.products(role.found) / total
-        trips = 1 if blocking.block.held else ceil(total / blocking.block.deep) + 1
-        block = blocking.block
+        shape, block = blocking.shape, blocking.block
         rows = 1 if role.row is None else min(block.outer, shape.extent(role.row))
-        near = HAND.near if 8 * rows * min(block.inner, shape.extent(role.lane)) <= rate.l1 else 1.0
-        return made * 8.0 * trips / rate.l2_rate / near + self.columns(blocking, role, rate)
+        near = 8 * rows * min(block.inner, shape.extent(role.lane)) <= rate.l1
+        sums = accumulator(blocking, role)
+        size = 4.0 * (sums.read + sums.written)
+        return size / (rate.l1_rate if near else rate.l2_rate) + self.columns(blocking, role, rate)
 
     def columns(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
         """Seconds to read an operand in place column by column, once for each row of register blocks."""
@@ -307,50 +308,26 @@ class Contracting(ABC):
         if not blocking.in_place(role.lane_operand, role):
             return 0.0
         size = shape.elements(role.found.op, role.lane_operand.type.dims) * shape.source_bytes(role.lane_operand)
-        trips = 1 if role.row is None else ceil(shape.extent(role.row) / blocking.tile[role.row.name])
+        trips = tiles(blocking, role.row)
         if size <= rate.l1 or not (block.held or size > rate.l2 and block.deep > HAND.streams):
             return 0.0
         return size * (trips if block.held else 1) / (HAND.near * rate.l2_rate if size <= rate.l2 else rate.l3_rate)
-
-    def trips(self, blocking: Blocking, role: Roles) -> list[tuple[Value, int]]:
-        """The operands that are packed, and how often each of their elements is read for it: as blocks come round."""
-        shape, block = blocking.shape, blocking.block
-        around = {a.domain.dim for r in shape.chain(role.found.op) for a in r.args}
-        row_trips = lane_trips = 1
-        if role.row is not None and role.row in around:
-            row_trips = ceil(shape.extent(role.row) / filled_to(block.outer, blocking.tile[role.row.name]))
-        if role.lane in around:
-            lane_trips = ceil(shape.extent(role.lane) / round_to(block.inner, block.columns))
-        both = ((role.lane_operand, row_trips), (role.row_operand, lane_trips))
-        return [(value, trips) for value, trips in both if not blocking.in_place(value, role)]
-
-    def once(self, blocking: Blocking, role: Roles, value: Value) -> bool:
-        """Whether an operand is packed once, for all tasks."""
-        return blocking.block.shared and value is role.lane_operand and blocking.shape.everywhere(value)
 
     def copies(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
         """Seconds to pack both operands, as often as their blocks come round."""
         shape = blocking.shape
         total = 0.0
-        for value, trips in self.trips(blocking, role):
+        for value, trips in packed(blocking, role):
             copied = COPIED.get(blocking.atom(role.found), 2.0)
             elements = shape.elements(role.found.op, value.type.dims)
             size = elements * (copied + shape.source_bytes(value))
-            if self.once(blocking, role, value):
+            if once(blocking, role, value):
                 # It comes back from memory as often as it would be packed, ahead of its use.
                 total += elements * copied * trips * HAND.back
                 trips = 1
             turned = shape.source_unit(value) not in (role.lane, role.row)
             total += size * trips * (1.6 if turned and value is role.lane_operand else 1.0)
         return total / rate.packing_rate
-
-    def slots(self, blocking: Blocking, role: Roles) -> float:
-        """Products that register blocks compute, those of their padding included."""
-        shape = blocking.shape
-        waste = _waste(shape.extent(role.lane), blocking.block.columns)
-        if role.row is not None:
-            waste *= _waste(shape.extent(role.row), blocking.tile[role.row.name])
-        return shape.products(role.found) * waste
 
     def turned(self, blocking: Blocking, rate: Rates) -> float:
         """Seconds to store what lies across the lanes."""
@@ -370,10 +347,6 @@ class Contracting(ABC):
             for name in shape.tasks[:1]
             for arg in shape.named(name).args
         ]
-
-
-def _waste(extent: int, tile: int) -> float:
-    return ceil(extent / tile) * tile / extent if extent else 1.0
 
 
 def mixed(shape: Shape) -> bool:

@@ -19,6 +19,7 @@ TERMS = (
     Term("tile", "the same on matrix tiles, as multiply-adds of vectors"),
     Term("load", "vectors and scalars loaded for a register block"),
     Term("simple", "other vector instructions"),
+    Term("l1", "bytes of accumulators from the first cache"),
     Term("l2", "bytes from the second cache"),
     Term("l3", "bytes from the last cache"),
     Term("memory", "bytes from memory"),
@@ -49,6 +50,7 @@ class Rates:
     l3: int = 16 << 20
     local: int = 256 << 20
     apart: int = 0
+    l1_rate: float = 100e9
     l2_rate: float = 60e9
     l3_rate: float = 25e9
     memory_rate: float = 12e9
@@ -74,6 +76,7 @@ PER_SECOND = {
     "tile": "tile",
     "load": "loads",
     "simple": "simple",
+    "l1": "l1_rate",
     "l2": "l2_rate",
     "l3": "l3_rate",
     "memory": "memory_rate",
@@ -107,8 +110,7 @@ class Hand:
     far: float = 0.02
     """The part of reading a panel from the second cache that arithmetic does not hide."""
     near: float = 4.0
-    """How much faster accumulators come from the first cache than from the second, and whole lines from the second than
-    what is packed."""
+    """How much faster whole lines come from the second cache than what is packed."""
     streams: int = 16
     """Rows of memory that are read at once without waiting for each."""
     chain: float = 3.0
