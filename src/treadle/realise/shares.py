@@ -92,15 +92,25 @@ def shareable(stream: Stream) -> str:
 
 
 def in_shares(
-    machine: MachineProgram, way: Derivation, stream: Stream, size: int, workgroups: int, left: bool = False
+    machine: MachineProgram,
+    way: Derivation,
+    stream: Stream,
+    size: int,
+    workgroups: int,
+    *,
+    left: bool = False,
+    at_once: int = AT_ONCE,
 ) -> MachineProgram:
     """The program with stretches of `size` of the depth, a multiple of what an iteration takes, for so many workgroups.
-    `left`: only of the tiles that are left over where all workgroups have had as many.
+    `left`: only of the tiles that are left over where all workgroups have had as many; `at_once`: stretches whose loads
+    are under way together.
 
     *Requires*: `starting_apart` led to `way`, `shareable`. *Ensures*: the guard has what `Portions.facts` says.
     *Errors*: `realise/unsupported` for a task that is more than a loop of products and stores of threads behind it.
     """
-    return Shared(machine, way, stream, size, workgroups, left).program()
+    made = Shared(machine, way, stream, size, workgroups, left)
+    made.at_once = at_once
+    return made.program()
 
 
 @dataclass(frozen=True)

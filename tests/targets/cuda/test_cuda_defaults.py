@@ -75,6 +75,8 @@ linear | M=4095 N=4097 K=4093 | timed
     streams consumers=2 columns=256 step=64 versions=4 raster=panels turned=True
 linear | M=2047 N=2049 K=2051 | timed
     streams consumers=1 columns=256 step=64 versions=4 flight=1 raster=panels turned=True
+linear | M=2048 N=2304 K=16384 | timed
+    streams consumers=2 columns=256 step=64 versions=4 raster=row parts=8 of those left
 linear f16 | M=1 N=1792 K=5120 | timed
     streams consumers=1 columns=8 step=256 versions=6 raster=row turned=True parts=4
 linear f32 | M=4096 N=4096 K=4096 | timed

@@ -31,12 +31,12 @@ from treadle.targets.cuda.rows import (
 )
 from treadle.targets.cuda.shape import Shape, shape_of
 
-SWEPT = 0.45e-6
-"""Seconds of a tile of a row that is swept over: the loads of one are known before those of the next begin (half of the
-least that was measured of scans with their next tile's loads under way; not measured of folds)."""
+SWEPT = 0.85e-6
+"""Seconds of a tile of a row that is swept over: the loads of one are known before those of the next begin (measured on
+rows of 1M by one workgroup of 32 warps, benchmarks/results/2026-11-30-long-rows.json: 0.7 to 1.1)."""
 
-ARRIVED = 1.5e-6
-"""Seconds from the last stretch to the row's result where one launch does all (not measured)."""
+ARRIVED = 4e-6
+"""Seconds from the last stretch to the row's result where one launch does all (measured in the same place)."""
 
 
 class LongRows(Rows):

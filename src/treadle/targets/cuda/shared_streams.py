@@ -39,7 +39,11 @@ EACH, LEFT, TOGETHER = "shared", "of those left", "together"
 clusters of so many workgroups, which fold a tile together."""
 
 FOLDED = 40.0
-"""Bytes a cycle that a workgroup folds: loads of 32 KB under way at a time (not measured)."""
+"""Bytes a cycle that a workgroup of two consumers folds (2048x2304x16384, 8 and 4 of those left: predicted 245 and 261,
+measured 245 and 250 us, benchmarks/results/2026-11-30-shares.json)."""
+
+LOADED = 1800.0
+"""Cycles of loads that are under way together, of one consumer (measured in the same place: 128 KB in 8 of them)."""
 
 ARRIVED = 2500.0
 """Cycles from the last product of a tile to the first stretch in registers: stores of a stretch are known, the counter
@@ -48,11 +52,13 @@ answers, loads begin (not measured)."""
 MET = 2500.0
 """Cycles in which a cluster meets twice and its first loads from one another arrive (not measured)."""
 
-LEAVING, FAR = 64.0, 24.0
-"""Bytes a cycle that a workgroup puts into its shared memory, and has from that of others (not measured)."""
+LEAVING, FAR = 64.0, 3.0
+"""Bytes a cycle that a workgroup puts into its shared memory (not measured), and has from that of others, in pairs of
+numbers, rows of a warp apart (measured in the same place: 64 KB in 14 us)."""
 
 UNTIMED = 1.5
-"""How much slower plans that no device run has timed are held to be."""
+"""How much slower shares of all tiles are held to be than the model says: what was measured of them was two times what
+it said, before loads of more stretches were under way together."""
 
 SLICE = 32
 """Columns that the last one folds at a time: a thread has 16 numbers of a slice, and room for some stretches of it."""
@@ -216,7 +222,8 @@ class SharedStreams(PartedStreams):
         how, plain = sharing(point), whole(point)
         if how is None:
             return super().build(program, facts, point, guard)
-        plain = {**plain, "slice": int(point["columns"]) // how.number if how.together else SLICE}
+        columns, at_once = folds(point, how)
+        plain = {**plain, "slice": columns}
         made = super().build(program, facts, plain, guard)
         shape = self.at(program, facts, whole(point))
         size = self.stretch(shape, how.number)
@@ -231,7 +238,7 @@ class SharedStreams(PartedStreams):
         stream = self.chosen(shape, point)
         if how.together:
             return in_clusters(made, way, stream, size, how.number, processors)
-        return in_shares(made, way, stream, size, processors, how.left)
+        return in_shares(made, way, stream, size, processors, left=how.left, at_once=at_once)
 
     # ---- cost
 
@@ -254,7 +261,12 @@ class SharedStreams(PartedStreams):
         if how.left and not (rounds and rest):
             return NOTHING  # all are left over, or none
         one = self.tasks_cost(known, rest * stretches, size).cost(point)
-        cut = self.fold(known, point, stretches) * ceil(rest / rate.processors)
+        cut = self.fold(known, point, stretches)
+        if not how.left:
+            width, at_once = folds(point, how)
+            loads = ceil((sizes["columns"] or 128) / width) * ceil(stretches / at_once)
+            cut = max(cut, ARRIVED + loads * LOADED)
+        cut *= ceil(rest / rate.processors)
         if how.left:
             before = self.tasks_cost(known, rounds * rate.processors, known.depth).cost(point)
             one = before.then(CostVector(compute=one.compute, memory=one.memory))
@@ -262,7 +274,8 @@ class SharedStreams(PartedStreams):
         if isinf(one.total):
             return NOTHING
         one = one.then(CostVector(cache=cut / rate.clock))
-        return CostVector(*(UNTIMED * seconds for seconds in one.parts.values()))
+        doubt = 1.0 if how.left else UNTIMED
+        return CostVector(*(doubt * seconds for seconds in one.parts.values()))
 
     def joins(self, known: StreamCost, point: Point, number: int) -> bool:
         """Whether a workgroup has room for its sum, and a slice of its columns for each of the cluster."""
@@ -303,6 +316,16 @@ class SharedStreams(PartedStreams):
         elements = sizes["rows"] * (sizes["columns"] or 128) * len(known.products)
         after = total(known.after, sizes) / known.rate.lanes + elements * known.leaving(point)
         return ARRIVED + 4.0 * elements * stretches / FOLDED + after
+
+
+def folds(point: Point, how: Sharing) -> tuple[int, int]:
+    """Columns that are folded at a time, and stretches of them whose loads are under way together: as the registers of
+    a thread have room."""
+    if how.together:
+        return int(point["columns"]) // how.number, how.number
+    if int(point["consumers"]) > 1:
+        return SLICE, 2
+    return (2 * SLICE, how.number) if how.number <= 4 else (SLICE, min(8, how.number))
 
 
 def whole(point: Point) -> Point:
