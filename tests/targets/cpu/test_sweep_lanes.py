@@ -8,9 +8,12 @@ from tests.realise.oracle import agrees
 from tests.targets.cpu.test_families import facts_for, runner
 from tests.targets.cpu_emit.kit import HOST_LEVELS
 
+import treadle as td
 from treadle.checker import check
 from treadle.ir.expand import expand
 from treadle.ir.parser import parse_program
+from treadle.lib.reductions import rows_max
+from treadle.lib.rows import softmax
 from treadle.plan.facts import contiguous
 from treadle.plan.family import points
 from treadle.targets.cpu.shape import shape_of
@@ -57,3 +60,10 @@ def test_short_rows_fill_their_fragments() -> None:
     for columns, widest in ((64, 64), (100, 64), (32, 64)):
         few = facts_for(source, "avx512", {"M": 90, "N": columns})
         assert {a.name: a.values for a in family.axes(source, few)}["vector"] == (widest, 32, 16)
+
+
+def test_rows_that_are_searched_are_not_asked_for_ahead() -> None:
+    for kernel, ahead in ((rows_max, False), (softmax, True)):
+        source = expand(kernel.program(td.like(td.f32, 4096, 4096)))
+        facts = contiguous(source, "cpu:avx512", {"M": 4096, "N": 4096}, workers=2)
+        assert {a.name: a.values for a in VectorSweep().axes(source, facts)}["ahead"] == (ahead,)
