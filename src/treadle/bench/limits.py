@@ -20,14 +20,13 @@ PAIRS = frozenset({"avx512_bf16"})
 STEPS = 200_000
 
 
-@functools.cache
-def fma_loop(pairs: bool = False) -> tuple[Callable[[], None], float]:
-    """A loop in registers on one core, and how many floating-point operations it does.
+LANES = {"avx2": 8, "avx512": 16, "amx": 16, "neon": 4, "neon_dot": 4, "sve": 4}
+"""f32 elements of the loop's vectors by level: of aarch64 those of 128 bits, which every level has."""
 
-    f32 multiply-adds, or with `pairs` products of pairs of bf16 summed in f32.
-    """
-    level = host_target().partition(":")[2]
-    lanes = 8 if level == "avx2" else 16
+
+def loop_text(level: str, pairs: bool = False) -> tuple[str, frozenset[str], float]:
+    """The loop for a level, the features that it needs, and the floating-point operations of an iteration."""
+    lanes = LANES[level]
     count = 12 if level == "avx2" else ACCUMULATORS
     vector = f"<{lanes} x float>"
     phis = "\n".join(f"  %a{i} = phi {vector} [ zeroinitializer, %start ], [ %b{i}, %loop ]" for i in range(count))
@@ -61,11 +60,21 @@ end:
 }}
 declare {vector} @{name}({taken})
 """
-    features = LEVELS["avx2" if level == "avx2" else "avx512"] | (PAIRS if pairs else frozenset[str]())
+    features = LEVELS["avx512" if level == "amx" else level] | (PAIRS if pairs else frozenset[str]())
+    return text, features, (4.0 if pairs else 2.0) * lanes * count
+
+
+@functools.cache
+def fma_loop(pairs: bool = False) -> tuple[Callable[[], None], float]:
+    """A loop in registers on one core, and how many floating-point operations it does.
+
+    f32 multiply-adds, or with `pairs` products of pairs of bf16 summed in f32.
+    """
+    text, features, work = loop_text(host_target().partition(":")[2], pairs)
     code = compile_ir(text, cpu_features=features, name="peak").object
     loaded = load_object(code, ["peak"], name="peak", features=features)
     call = loaded.function("peak", ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64, ctypes.c_float))
-    return lambda: call(STEPS, 1e-9), (4.0 if pairs else 2.0) * lanes * count * STEPS
+    return lambda: call(STEPS, 1e-9), work * STEPS
 
 
 def peak_flops(dtype: DType = f32, repeats: int = 5) -> float:
