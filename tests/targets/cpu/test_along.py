@@ -118,7 +118,10 @@ def test_halves_of_bytes_are_looked_up_by_whole_registers(n: int, group: int) ->
     y = np.full((1, n), np.nan, np.float32)
     plan = int4_matmul.plan(x, w, scale, None, y, group=group)
     assert plan.check().status == "verified"
-    assert "permvar.hi.512" in plan.source() and "permvar.hi.256" not in plan.source(), plan.explain()
+    text = plan.source()
+    assert "permvar.hi.512" in text and "permvar.hi.256" not in text, plan.explain()
+    assert "@llvm.prefetch" in text, "rows of halves of bytes are asked for ahead"
+    assert "load volatile i64" in text, "masks are made where they are needed"
     int4_matmul(x, w, scale, None, y, group=group)
     wide = numbers * np.repeat(scale.astype(np.float64), group, 1)
     assert np.array_equal(y, x.astype(np.float64) @ wide.T)
