@@ -14,10 +14,16 @@ from treadle.ir.parser import parse_program
 from treadle.machine.form import Load, Mma
 from treadle.machine.parse import parse_machine
 from treadle.plan.facts import contiguous
-from treadle.planner.enumerate import choose
+from treadle.planner.enumerate import choose, realised
+from treadle.targets.cpu.contraction import TiledContraction
+from treadle.targets.cpu.emit import emit
+from treadle.targets.cpu.emit.errors import EmitUnsupported
 from treadle.targets.cpu.emit.fours import shifted
+from treadle.targets.cpu.emit.pairs import GROUPS
 from treadle.targets.cpu.families import families
-from treadle.toolchain.features import LEVELS
+from treadle.targets.cpu.instructions import CORRECTED, FEATURES
+from treadle.targets.cpu.shape import shape_of
+from treadle.toolchain.features import FLAGS, LEVELS, require_features
 
 M, N, K = td.dims("M N K")
 
@@ -136,3 +142,34 @@ def test_without_the_feature_it_is_not_tried() -> None:
     without = replace(facts, features=facts.features - {"avx512_vnni"})
     assert choose(parsed, without, families()).plan.point["atom"] == "fma"
     assert choose(parsed, with_it, families()).plan.point["atom"] == "dpbssd"
+
+
+LIKE = (td.like(td.i8, 256, 256), td.like(td.i8, 256, 256), td.like(td.i32, 256, 256))
+BY_LEVEL = (("avx512", "avx512_vnni"), ("neon_dot", "asimddp"))
+
+
+def test_what_families_offer_is_what_is_emitted() -> None:
+    assert GROUPS.keys() == FEATURES.keys() and FLAGS >= CORRECTED.union(*FEATURES.values())
+    parsed = parse_program(product.plan(*LIKE, target="cpu:avx512").source_program(), "a test")
+    for level, feature in BY_LEVEL:
+        have = LEVELS[level] | {feature}
+        facts = contiguous(parsed, f"cpu:{level}", dict.fromkeys("MNK", 512), workers=2, features=have)
+        plan = choose(parsed, facts, families()).plan
+        assert plan.point["atom"] == "dpbssd"
+        machine = realised(plan, parsed, facts, families())
+        assert feature in require_features(emit(machine, have).text, have)
+        with pytest.raises(EmitUnsupported, match="dpbssd without avx512_vnni or asimddp"):
+            emit(replace(machine, target="cpu:neon") if level == "neon_dot" else machine, have - {feature})
+
+
+def test_a_factor_without_a_sign_takes_registers() -> None:
+    """What its correction keeps beside the operand leaves fewer rows; the instruction of aarch64 needs none."""
+    parsed = parse_program(product.plan(*LIKE, target="cpu:avx512").source_program(), "a test")
+    family, rows = TiledContraction(), list[list[int]]()
+    for level, feature in BY_LEVEL:
+        have = LEVELS[level] | {feature}
+        facts = contiguous(parsed, f"cpu:{level}", dict.fromkeys("MNK", 512), workers=2, features=have)
+        point = {a.name: a.values[0] for a in family.axes(parsed, facts)} | {"columns": 32 if level == "avx512" else 8}
+        rows.append([family.block(shape_of(parsed, facts), {**point, "atom": a}).rows for a in ("fma", "dpbssd")])
+    corrected, signed = rows
+    assert corrected[1] < corrected[0] and signed[1] == signed[0]

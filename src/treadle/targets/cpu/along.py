@@ -15,7 +15,6 @@ from math import ceil, inf
 
 from treadle.algebra.dims import Dim
 from treadle.analysis.uses import WEIGHT
-from treadle.hardware.atoms import find_atom
 from treadle.ir.core import Program, Value
 from treadle.ir.guard import Guard
 from treadle.ir.ops.access import Load, Store
@@ -40,8 +39,9 @@ from treadle.targets.cpu.admission import (
     pins_refused,
     worker_counts,
 )
-from treadle.targets.cpu.blocking import DEPTH, EXACT, GROUP, Block, Blocking, Roles, grouping, lanes_of, roles
-from treadle.targets.cpu.contraction import NEEDS, unaccumulated
+from treadle.targets.cpu.blocking import DEPTH, EXACT, Block, Blocking, Roles, grouping, lanes_of, roles
+from treadle.targets.cpu.contraction import allowed, unaccumulated
+from treadle.targets.cpu.instructions import FEATURES
 from treadle.targets.cpu.rates import rates, traffic
 from treadle.targets.cpu.shape import Contraction, Shape, shape_of
 
@@ -339,11 +339,8 @@ class SumsInLanes:
 
     def atoms(self, shape: Shape) -> tuple[str, ...]:
         """Instructions to try for short formats, then multiply-adds."""
-        keeps = shape.program.numerics.get("mma_subnormals") == "keep"
         known = dict.fromkeys(a for c in shape.contractions for a in grouping(c))
-        found = [a for a in known if a in NEEDS and NEEDS[a] & set(shape.facts.features) and DEPTH[a] <= GROUP]
-        found = [a for a in found if find_atom(shape.facts.target, a) is not None and (a in EXACT or not keeps)]
-        return (*found, "fma")
+        return (*(a for a in known if a in FEATURES and allowed(shape, a)), "fma")
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
         shape = self._shape(program, facts)

@@ -29,6 +29,7 @@ from treadle.realise.choices import Choices
 from treadle.targets.cpu.accesses import accumulator, once, packed, slots, tiles
 from treadle.targets.cpu.admission import call_guard, common_reasons, grain_of, handed_out, pins_refused, worker_counts
 from treadle.targets.cpu.blocking import EXACT, Block, Blocking, Roles, filled_to, grouping, lanes_of, roles
+from treadle.targets.cpu.instructions import CORRECTED, FEATURES, feature_of
 from treadle.targets.cpu.rates import HAND, Rates, rates, traffic
 from treadle.targets.cpu.shape import Shape, shape_of
 
@@ -38,10 +39,6 @@ COLUMNS = {16: (32, 48, 64, 16), 8: (16, 24, 8), 4: (12, 16, 8)}
 
 TILES = 32
 """Rows and columns of a block of two by two matrix tiles."""
-
-
-NEEDS = {"dpbf16": frozenset(("avx512_bf16",)), "dpbssd": frozenset(("avx512_vnni", "asimddp"))}
-"""Features of processors of which an atom needs one."""
 
 
 COPIED = {"fma": 4.0, "dpbssd": 1.0}
@@ -99,13 +96,7 @@ class Contracting(ABC):
         known = [a for c in shape.contractions for a in grouping(c)]
         found: list[str] = []
         for atom in dict.fromkeys(known):
-            # These flush subnormal operands and results, and join products in pairs.
-            if atom not in EXACT and shape.program.numerics.get("mma_subnormals") == "keep":
-                continue
-            # Without a contract of the atom on the target no plan that uses it is verified.
-            if find_atom(shape.facts.target, atom) is None:
-                continue
-            if self.matrix_units(shape) if atom.startswith("amx") else NEEDS[atom] & set(shape.facts.features):
+            if allowed(shape, atom) and (atom in FEATURES or self.matrix_units(shape)):
                 found.append(atom)
         return (*found, "fma")
 
@@ -148,12 +139,12 @@ class Contracting(ABC):
         together = max((shape.uses.contractions(c.block).__len__() for c in shape.contractions), default=1)
         joined = together if self.joined(shape) else 1
         # Beside a vector of an operand in place there is what is taken off for it, where a factor has to be unsigned.
-        owing = self.owing(shape, str(point["atom"])) and not point["packed"]
-        beside = 2 * vectors + 1 if owing else vectors
+        atom = str(point["atom"])
+        beside = 2 * vectors + 1 if self.owing(shape, atom) and not point["packed"] else vectors
         # Elements that lie apart are taken for all lanes ahead of their products, unless each is used just once.
-        apart = rate.apart or int(point["atom"] == "fma" and not point["packed"] and vectors > 1)
+        apart = rate.apart or int(atom == "fma" and not point["packed"] and vectors > 1)
         rows = max(1, (rate.registers - 1 - beside * joined) // (vectors + apart) // joined)
-        if str(point["atom"]).startswith("amx"):
+        if atom.startswith("amx"):
             rows, columns = TILES, TILES
         return Block(
             lane=str(point["lanes"]),
@@ -163,14 +154,14 @@ class Contracting(ABC):
             inner=int(point["inner"]),
             deep=int(point["deep"]),
             held=bool(point["held"]),
-            atom=str(point["atom"]),
+            atom=atom,
             shared=bool(point["shared"]),
             packed=bool(point["packed"]),
         )
 
     def owing(self, shape: Shape, atom: str) -> bool:
         """Whether the instruction of an atom takes an unsigned factor, and what that adds is taken off again."""
-        return atom == "dpbssd" and "asimddp" not in shape.facts.features
+        return atom in FEATURES and feature_of(atom, shape.facts.features) in CORRECTED
 
     def joined(self, shape: Shape) -> bool:
         """Whether contractions of a block share their accumulators' nest."""
@@ -361,6 +352,17 @@ def mixed(shape: Shape) -> bool:
     return any(
         c.block is first.block and c.op.result.type.axes != first.op.result.type.axes for c in shape.contractions
     )
+
+
+def allowed(shape: Shape, atom: str) -> bool:
+    """Whether the program may be given an atom for short formats, and the processor has it."""
+    # These flush subnormal operands and results, and join products in pairs.
+    if atom not in EXACT and shape.program.numerics.get("mma_subnormals") == "keep":
+        return False
+    # Without a contract of the atom on the target no plan that uses it is verified.
+    if find_atom(shape.facts.target, atom) is None:
+        return False
+    return atom not in FEATURES or feature_of(atom, shape.facts.features) is not None
 
 
 class TiledContraction(Contracting):

@@ -15,7 +15,7 @@ from treadle.algebra.expr import ONE, Expr, sym
 from treadle.dtype.formats import DType, bf16, f32, i8, i32, u32
 from treadle.machine.form import Body, Compute, Fold, Frag, FragRef, Load, MemRef, Mma, walk
 from treadle.targets.cpu.emit.errors import unsupported
-from treadle.targets.cpu.emit.fours import FOURS, SUFFIX, factors
+from treadle.targets.cpu.emit.fours import SUFFIX, factors
 from treadle.targets.cpu.emit.index import Point, coordinate
 from treadle.targets.cpu.emit.lanes import Vec
 from treadle.targets.cpu.emit.layouts import reads
@@ -23,13 +23,10 @@ from treadle.targets.cpu.emit.owed import Fours
 from treadle.targets.cpu.emit.places import Memory
 from treadle.targets.cpu.emit.registers import Registers
 from treadle.targets.cpu.emit.text import Int
+from treadle.targets.cpu.instructions import CORRECTED, FEATURES, feature_of
 
-GROUPS: dict[str, tuple[DType, int, DType, str, str]] = {
-    "dpbf16": (bf16, 2, f32, "avx512_bf16", ""),
-    "dpbssd": (i8, 4, i32, "avx512_vnni", "asimddp"),
-}
-"""Atoms that contract groups: the dtype of the elements, how many, the accumulator's, the feature that is needed on x86
-and on aarch64."""
+GROUPS: dict[str, tuple[DType, int, DType]] = {"dpbf16": (bf16, 2, f32), "dpbssd": (i8, 4, i32)}
+"""Atoms that contract groups: the dtype of the elements, how many, the accumulator's."""
 
 _MEMBERS = {bf16: 2, i8: 4}
 
@@ -79,25 +76,24 @@ def _rank(stmt: Load) -> int:
 
 def dot_product(registers: Registers, stmt: Mma, features: frozenset[str], fours: Fours) -> None:
     """`dst = acc + a * b` over groups, by the instruction."""
-    _, many, into, *needs = GROUPS[stmt.atom]
-    arm = registers.fn.module.arm
-    feature = needs[arm]
-    step = _pairs if stmt.atom == "dpbf16" else _signed_fours
+    _, many, into = GROUPS[stmt.atom]
+    feature = feature_of(stmt.atom, features)
     if registers.frag(stmt.dst).dtype != into or len(stmt.contracted) != 1 or stmt.contracted[0] % many or not stmt.acc:
         raise unsupported(
             f"this {stmt.atom} contraction", f"one contracted coordinate, a multiple of {many}, into {into.name}"
         )
-    if feature not in features:
+    if feature is None:
         raise unsupported(
-            f"the atom {stmt.atom} without {feature or 'an instruction of aarch64'}",
+            f"the atom {stmt.atom} without {' or '.join(FEATURES[stmt.atom])}",
             "a processor with that feature",
             "use the atom fma",
         )
     rank = len(registers.frag(stmt.dst).shape)
-    if stmt.atom == FOURS and not arm:
+    if feature in CORRECTED:
         left, right = (_groups(registers, stmt.atom, ref, rank) for ref in factors(stmt, rank))
         fours.contract(stmt, left, right)
         return
+    step = _STEPS[feature]
     a, b = (_groups(registers, stmt.atom, ref, rank) for ref in (stmt.a, stmt.b))
     points = registers.points(stmt.dst)
     totals = [registers.read(stmt.acc, p) for p in points]
@@ -180,3 +176,6 @@ def _signed_fours(registers: Registers, total: Vec, a: Vec, b: Vec) -> Vec:
         whole = [*range(2 * (parts[0].lanes or 1))]
         parts = [lanes.shuffle(x, y, whole) for x, y in zip(parts[::2], parts[1::2])]
     return parts[0]
+
+
+_STEPS = {"avx512_bf16": _pairs, "asimddp": _signed_fours}
