@@ -163,13 +163,14 @@ def test_what_families_offer_is_what_is_emitted() -> None:
 
 
 def test_a_factor_without_a_sign_takes_registers() -> None:
-    """What its correction keeps beside the operand leaves fewer rows; the instruction of aarch64 needs none."""
+    """What is taken off for an operand in place leaves fewer rows; the instruction of aarch64 needs none."""
     parsed = parse_program(product.plan(*LIKE, target="cpu:avx512").source_program(), "a test")
     family, rows = TiledContraction(), list[list[int]]()
     for level, feature in BY_LEVEL:
         have = LEVELS[level] | {feature}
         facts = contiguous(parsed, f"cpu:{level}", dict.fromkeys("MNK", 512), workers=2, features=have)
-        point = {a.name: a.values[0] for a in family.axes(parsed, facts)} | {"columns": 32 if level == "avx512" else 8}
-        rows.append([family.block(shape_of(parsed, facts), {**point, "atom": a}).rows for a in ("fma", "dpbssd")])
+        point = {a.name: a.values[0] for a in family.axes(parsed, facts)} | {"atom": "dpbssd"}
+        point |= {"columns": 32 if level == "avx512" else 8}
+        rows.append([family.block(shape_of(parsed, facts), {**point, "packed": p}).rows for p in (True, False)])
     corrected, signed = rows
     assert corrected[1] < corrected[0] and signed[1] == signed[0]
