@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import array
 import sys
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -114,3 +117,52 @@ def test_as_many_layouts_as_are_compared() -> None:
     assert made.full
     slot = made.slot()
     assert [slot.take((x, y)) for x in xs] == [*objects[:-1], MISS]
+    made.add(layout(xs[-1], y, 0), objects[-1])  # another thread was faster
+    assert slot.take((xs[-1], y)) is MISS and slot.take((xs[0], y)) is objects[0]
+
+
+def at_once(*calls: Callable[[], Any]) -> None:
+    threads = [threading.Thread(target=call) for call in calls]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+
+
+def test_two_threads_add_two_layouts() -> None:
+    class Slow(list[Any]):
+        def __len__(self) -> int:
+            found = super().__len__()
+            time.sleep(0.05)
+            return found
+
+    y = aligned(4)
+    xs, objects = [aligned(n, 4) for n in (1, 2)], [Found(), Found()]
+    made = known()
+    made._objects = Slow()
+    at_once(*(lambda x=x, o=o: made.add(layout(x, y, 0), o) for x, o in zip(xs, objects, strict=True)))
+    slot = made.slot()
+    assert [slot.take((x, y)) for x in xs] == objects
+
+
+def test_methods_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What builtins are made of stays where it is while another thread asks for them, too."""
+    calls: list[int] = []
+    methods = taking._methods
+
+    def slow() -> Any:
+        calls.append(1)
+        time.sleep(0.05)
+        return methods()
+
+    monkeypatch.setattr(taking, "_methods", slow)
+    fresh = taking._Builtins()
+    at_once(fresh.ready, fresh.ready)
+    assert len(calls) == 1 and fresh.ready()
+
+
+def test_builtins_that_count_wrongly_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = "%more = add i64 %many, 1"
+    assert one in taking.WALKER_IR
+    monkeypatch.setattr(taking, "WALKER_IR", taking.WALKER_IR.replace(one, "%more = add i64 %many, 2"))
+    assert not taking._Builtins().ready()

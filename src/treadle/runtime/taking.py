@@ -10,6 +10,8 @@ from __future__ import annotations
 import array
 import ctypes
 import struct
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,6 +48,7 @@ class _Builtins:
     def __init__(self) -> None:
         self.tried = False
         self.methods: dict[str, _Method] = {}
+        self._trying = threading.Lock()
 
     def make(self, symbol: str, *addresses: int) -> Callable[[Any], Any]:
         """A builtin with these addresses, which are its caller's to keep alive."""
@@ -55,12 +58,14 @@ class _Builtins:
         return new(ctypes.addressof(self.methods[symbol]), held, ctypes.py_object())
 
     def ready(self) -> bool:
-        """Whether there are builtins, which is tried once."""
+        """Whether there are builtins, which is tried once: they read the methods where these lie."""
         if not self.tried:
-            self.methods = _methods()
-            self.tried = True
-            if self.methods and not _right():
-                self.methods = {}
+            with self._trying:
+                if not self.tried:
+                    self.methods = _methods()
+                    if self.methods and not _right(self):
+                        self.methods = {}
+                    self.tried = True
         return bool(self.methods)
 
 
@@ -79,14 +84,20 @@ def _methods() -> dict[str, _Method]:
     return {name: _Method(name.encode(), code.addresses[name], _METH_O, None) for name in (TAKE, PLACE)}
 
 
-def _right() -> bool:
-    """Whether the builtins do on a sample what they should: an address that is placed, and counts of references."""
+def _right(builtins: _Builtins) -> bool:
+    """Whether the builtins do on a sample what they should: an address that is placed, and a reference that is counted
+    where a call is none of those known."""
     word = array.array("q", [0])
-    place = _builtins.make(PLACE, word.buffer_info()[0], _numbers_at.buffer_info()[0])
+    place = builtins.make(PLACE, word.buffer_info()[0], _numbers_at.buffer_info()[0])
     raw = np.empty(ALIGNED + 8, np.uint8)
     address = int(raw.__array_interface__["data"][0])
     skip = place(raw)
-    return skip == -address % ALIGNED and word[0] == address + skip
+    known = array.array("q", [1, 0, 0, 0, 0, 0, 0, id(MISS)])  # of one argument, and no layouts
+    take = builtins.make(TAKE, 0, known.buffer_info()[0])
+    before = sys.getrefcount(MISS)
+    found = take(())
+    counted = found is MISS and sys.getrefcount(MISS) == before + 1
+    return skip == -address % ALIGNED and word[0] == address + skip and counted
 
 
 class Slot:
@@ -117,6 +128,7 @@ class Known:
         self._rows = array.array("q", bytes(8 * size * MOST))
         self._ids = array.array("q", bytes(8 * MOST))
         self._objects: list[Any] = []
+        self._adding = threading.Lock()
         addresses = [a.buffer_info()[0] for a in (records, self._masks, self._rows, self._ids)]
         words = [count, addresses[0], size, addresses[1], 0, addresses[2], addresses[3], id(MISS)]
         self._words = array.array("q", words)
@@ -137,12 +149,15 @@ class Known:
         return len(self._objects) >= MOST
 
     def add(self, words: array.array[int], found: Any) -> None:
-        """Remembers a block's layout with what `take` returns for it. *Requires*: not `full`."""
-        at, size = len(self._objects), len(self._masks)
-        self._objects.append(found)
-        self._rows[at * size : (at + 1) * size] = words
-        self._ids[at] = id(found)
-        self._words[4] = at + 1  # last: another thread may be looking
+        """Remembers a block's layout with what `take` returns for it, unless it is full meanwhile."""
+        with self._adding:  # of two threads that wrote one row, one would get what the other found
+            at, size = len(self._objects), len(self._masks)
+            if at >= MOST:
+                return
+            self._objects.append(found)
+            self._rows[at * size : (at + 1) * size] = words
+            self._ids[at] = id(found)
+            self._words[4] = at + 1  # last: another thread may be looking
 
 
 def can_take() -> bool:
