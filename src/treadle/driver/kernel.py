@@ -135,10 +135,7 @@ class Kernel:
     def __call__(self, *args: Any, **staged: Any) -> Any:
         if self._around is not None and self._around.changed():
             self._forget()
-        try:
-            known = self._quick.get(quick_key(len(args), staged) if staged else len(args))
-        except TypeError:  # a staged value that is not hashable
-            known = None
+        known = self._quick.get(quick_key(len(args), staged) if staged else len(args))
         if known is not None:
             outs = known.quick(args)
             if outs is not MISS:

@@ -40,10 +40,11 @@ _EQUAL = (int, bool, str, type(None), types.FunctionType)
 
 
 def quick_key(count: int, staged: dict[str, Any]) -> Any:
-    """A number of arguments and staged values as a key; None where telling them apart takes looking into them."""
+    """A number of arguments and staged values as a key, which is hashable; None where telling them apart takes looking
+    into them."""
     parts: list[Any] = [count]
     for name, value in staged.items():
-        kind = value.__class__
+        kind: Any = type(value)
         if kind is float:
             if not value or value != value:  # two zeros are equal, no NaN is
                 return None
