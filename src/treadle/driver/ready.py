@@ -44,7 +44,7 @@ def quick_key(count: int, staged: dict[str, Any]) -> Any:
     into them."""
     parts: list[Any] = [count]
     for name, value in staged.items():
-        kind = type(value)
+        kind = value.__class__
         if kind is float:
             if not value or value != value:  # two zeros are equal, no NaN is
                 return None
