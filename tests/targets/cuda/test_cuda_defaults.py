@@ -62,7 +62,7 @@ gelu | M=8192 N=8192 K=8192 | timed
 linear | M=512 N=512 K=512 | timed
     streams consumers=1 columns=32 step=128 versions=4 raster=panels turned=True
 linear | M=1024 N=1024 K=1024 | timed
-    streams consumers=1 columns=128 step=64 versions=4 flight=1 staged=True raster=panels
+    streams consumers=1 columns=128 step=128 versions=4 staged=True raster=panels
 linear | M=16 N=8192 K=8192 | timed
     streams consumers=1 columns=16 step=256 versions=4 raster=panels turned=True
 linear | M=64 N=8192 K=8192 | timed
@@ -75,6 +75,8 @@ linear | M=4095 N=4097 K=4093 | timed
     streams consumers=2 columns=256 step=64 versions=4 raster=panels turned=True
 linear | M=2047 N=2049 K=2051 | timed
     streams consumers=1 columns=256 step=64 versions=4 flight=1 raster=panels turned=True
+linear | M=2048 N=2304 K=8192 | timed
+    streams consumers=2 columns=256 step=64 versions=4 raster=row parts=8 of those left
 linear | M=2048 N=2304 K=16384 | timed
     streams consumers=2 columns=256 step=64 versions=4 raster=row parts=8 of those left
 linear f16 | M=1 N=1792 K=5120 | timed
@@ -157,13 +159,13 @@ conv | B=32 H=28 V=28 Ho=28 Vo=28 KH=3 KV=3 G=1 P=512 Q=512 | timed
     streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels box=32x1x4
 conv | B=32 H=64 V=64 Ho=64 Vo=64 KH=3 KV=3 G=1 P=128 Q=128 | timed
     streams consumers=2 columns=128 step=64 versions=4 staged=True raster=panels box=1x4x32
-window | B=2 KV=4 R=4 Sq=8192 Sk=8192 D=128 | untimed
+window | B=2 KV=4 R=4 Sq=8192 Sk=8192 D=128 | timed
     streams consumers=2 step=64 versions=2 turns=True staged=True raster=drawn 8
 packed | T=26000 U=26000 KV=16 R=1 D=128 B1=13 | timed
     streams consumers=1 step=128 versions=3 staged=True raster=row shares=4
 up | T=8192 L=8 K=2048 N=1024 E=64 E1=65 | timed
     streams consumers=2 columns=128 step=64 versions=4 staged=True raster=drawn shares=8
-down | C=65536 K=2048 N=1024 E=64 E1=65 | untimed
+down | C=65536 K=2048 N=1024 E=64 E1=65 | timed
     streams consumers=2 columns=256 step=64 versions=4 staged=True raster=drawn shares=8
 """
 """Kernel, extents, whether a device run has timed the settings below; settings that rest are left out."""

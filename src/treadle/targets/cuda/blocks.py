@@ -33,8 +33,9 @@ EFFICIENCY = {(128, 256): (0.76, 0.88), (128, 128): (0.72, 0.76), (128, 64): (0.
 """Hand term: of the rate of multiply-adds, by block, with one slot and with two (measured on products of 4096 and 1024
 cubed: larger blocks read less of shared memory a product)."""
 BESIDE = 0.87
-"""The same of blocks of 128 x 128 by 128 threads, two workgroups a multiprocessor, with two slots (believed: what one
-loses where it meets, the other has; no run has timed them)."""
+"""The same of blocks of 128 x 128 by 128 threads, two workgroups a multiprocessor, with two slots (what one loses
+where it meets, the other has; 4096 cubed takes 2 % longer than by blocks of 128 x 256, as this says:
+benchmarks/results/2026-11-30-chain-points-again.json)."""
 MEETING = 90.0
 """Hand term: cycles of a meeting of the workgroup."""
 FULL = 192

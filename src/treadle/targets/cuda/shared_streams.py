@@ -38,9 +38,10 @@ EACH, LEFT, TOGETHER = "shared", "of those left", "together"
 """Settings of `parts` are a number and one of these: all tiles are shared out, those of the last round only, or all to
 clusters of so many workgroups, which fold a tile together."""
 
-FOLDED = 40.0
-"""Bytes a cycle that a workgroup of two consumers folds (2048x2304x16384, 8 and 4 of those left: predicted 245 and 261,
-measured 245 and 250 us, benchmarks/results/2026-11-30-shares.json)."""
+FOLDED = 44.0
+"""Bytes a cycle that a workgroup of two consumers folds (2048x2304x16384, 8 and 4 of those left: predicted 243 and 260,
+measured 245 and 250 us; 8192 deep, and whole: 142, 147, 143 and 150, 148, 151;
+benchmarks/results/2026-11-30-shares.json, -shares-last.json)."""
 
 LOADED = 1800.0
 """Cycles of loads that are under way together, of one consumer (measured in the same place: 128 KB in 8 of them)."""

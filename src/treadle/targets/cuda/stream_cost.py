@@ -71,6 +71,7 @@ from treadle.targets.cuda.stream_rates import (
     SECTORS,
     SHARING,
     SLACK,
+    SLOT,
     SLOW_START,
     TAKEN,
     TOLD_APART,
@@ -317,7 +318,7 @@ class StreamCost:
         late = FETCHED if int(point.get("held", 1)) == 1 and self.chained and not point["turns"] else 0.0
         one, ends = cycles / hidden + (60 if self.chained else 0), after + 600 + late
         # What comes and what contracts hold each other up a little, the more alike they are.
-        one = one if self.chained else together(one, resident * streamed / NEAR)
+        one = one if self.chained else together(one, resident * (streamed / NEAR + (SLOT if consumers == 1 else 0.0)))
         whole = rounds * (iterations * one + ends) + company + found
         order, executors = str(point["raster"]), resident * rate.processors
         if loads:

@@ -68,6 +68,11 @@ TAKEN, NEAR = 32.0, 56.0
 """Bytes a cycle that one multiprocessor takes from memory (measured on 28 that read 18 MB together), and from the
 second cache (measured on 16 and 64 that contract to depths of 16384 and 8192)."""
 
+SLOT = 10.0
+"""Cycles that a slot costs one consumer beyond its bytes. Too few (1024 cubed takes 11.1 us in steps of 64 and
+10.2 to 10.5 of 128: some 60 or more), but more moves 512x512x8192 to settings that no run has timed
+(benchmarks/results/2026-11-30-chain-points-again.json)."""
+
 HELD_NEAR = 200e6
 """Bytes of a call of which the second cache keeps enough for any order of tasks."""
 
