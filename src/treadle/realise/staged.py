@@ -12,14 +12,11 @@ from treadle.algebra.expr import Constraint, Expr, const, lt, sym
 from treadle.ir.ops.access import Store
 from treadle.machine import form
 from treadle.machine.form import Buffer, Claim, FragRef, MemRef, StoreClaim, Sync
-from treadle.realise.finding import multiple
+from treadle.realise.finding import CHUNK, multiple
 from treadle.realise.frame import Frame, Lane, ends
 from treadle.realise.items import Item
 from treadle.realise.ring import SWIZZLED, factor
 from treadle.realise.roles import StreamLowering
-
-CHUNK = 8
-"""Elements of 16 bits at whose multiples an engine begins along the innermost axis."""
 
 
 class StagedLowering(StreamLowering):
@@ -41,7 +38,7 @@ class StagedLowering(StreamLowering):
         if spans[:-1] != self.stream.row_parts or set(op.value.type.axes) != set(spans):
             return False
         begin = self.index(factor(op.subs[-1], op.tensor.dims[-1])[1], frame) + lane.base
-        if not multiple(begin, CHUNK, op.tensor.dims[-1].extent):
+        if not multiple(begin, CHUNK * 8 // op.tensor.dtype.bits, op.tensor.dims[-1].extent):
             return False
         # The engine clips at the tensor's extents: blocks may end only there.
         for part, dim, sub in zip(parts, op.tensor.dims, op.subs, strict=True):

@@ -267,6 +267,4 @@ def forward(stream: Stream) -> bool:
     the number of blocks is loaded the judge does not see that the consumers' last step is the producer's too."""
     rings = [r for r in stream.rings() if any(t.streamed for t in r)]
     two = [len(b) for b in stream.batches] == [1, 1] and len(rings) == 2
-    domain = None if stream.block is None else stream.block.domain
-    loaded = domain is not None and bool(domain.lo.functions or domain.hi.functions)
-    return chained(stream) and two and not loaded and not stream.told
+    return chained(stream) and two and not loaded(stream) and not stream.told
