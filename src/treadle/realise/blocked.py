@@ -7,6 +7,8 @@ rank-one updates out of shared memory.
 
 from __future__ import annotations
 
+from math import prod
+
 from treadle.algebra.dims import Part
 from treadle.algebra.expr import Constraint, Expr, const, lt, maximum, minimum, sym
 from treadle.analysis.uses import Uses
@@ -365,9 +367,7 @@ def blocked(
     kernel = Kernel("main", [role], low.parts.frags, low.parts.buffers)
     without_idle(kernel)
     shared = lay_out(kernel)
-    total = const(1)
-    for count in low.tasks.counts:
-        total = total * count
+    total = prod(low.tasks.counts, start=const(1))
     grid = maximum(1, minimum(feeding.workgroups, total))
     launch = Launch("main", grid=grid, threads=feeding.threads, shared_bytes=shared, resident=low.residents)
     return MachineProgram(target, program, guard, Host(dict(program.lets), [], [], [launch]), [kernel], low.ledger())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from math import prod
 
 from treadle.algebra.expr import ZERO, Expr, const, lt, maximum, minimum, sym
 from treadle.machine.form import (
@@ -148,9 +149,7 @@ class _Joint(Shared):
         frags = [*self.kernel.frags, *self.frags]
         kernel = without_idle(replace(self.kernel, roles=roles, frags=frags, buffers=buffers))
         shared, size = lay_out(kernel), self.cluster.size
-        total: Expr = const(1)
-        for n in self.nest.counts:
-            total = total * n
+        total = prod(self.nest.counts, start=const(1))
         host, (last,) = self.machine.host, self.machine.host.launches
         grid = maximum(1, minimum(self.workgroups // size, total)) * size
         launch = replace(last, grid=grid, cluster=size, shared_bytes=shared)

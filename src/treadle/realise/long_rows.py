@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from treadle.algebra.expr import ZERO, Constraint, Expr, ceildiv, const, lt, maximum, minimum, sym
 from treadle.base.names import Names
@@ -286,10 +287,7 @@ class _Rows:
         host, launches = self.machine.host, list[Launch]()
         for kernel in kernels:
             (nest,) = (s for s in kernel.roles[0].body if isinstance(s, Tasks))
-            count = const(1)
-            for n in nest.counts:
-                count = count * n
-            grid = maximum(1, minimum(workgroups, count))
+            grid = maximum(1, minimum(workgroups, prod(nest.counts, start=const(1))))
             launches.append(replace(host.launches[0], kernel=kernel.name, grid=grid))
         made = Host(dict(host.lets), list(self.buffers.values()), [], launches, counters)
         kernels = [without_idle(replace(k, frags=[*self.kernel.frags, *self.frags])) for k in kernels]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from treadle.algebra.expr import Constraint, Expr, ceildiv, const, maximum, minimum
 
@@ -66,10 +67,7 @@ class Portions:
 
 def left_over(counts: Sequence[Expr], workgroups: int) -> tuple[Expr, ...]:
     """The first tile of the last round of so many workgroups, where that is not full; behind all where it is."""
-    total: Expr = const(1)
-    for n in counts:
-        total = total * n
-    rest = total // workgroups * workgroups
+    rest = prod(counts, start=const(1)) // workgroups * workgroups
     found: list[Expr] = []
     for n in reversed(counts[1:]):
         found.append(maximum(0, rest % n))

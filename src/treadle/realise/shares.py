@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from math import prod
 from typing import TypeVar, cast
 
 from treadle.algebra.expr import ZERO, Constraint, Expr, Sym, const, lt, maximum, minimum, sym
@@ -334,9 +335,7 @@ class Shared:
         frags = [*self.kernel.frags, *self.frags]
         kernel = without_idle(replace(self.kernel, roles=roles, frags=frags))
         host, last = self.machine.host, self.machine.host.launches[-1]
-        total: Expr = self.portions.most
-        for n in self.nest.counts:
-            total = total * n
+        total = prod(self.nest.counts, start=self.portions.most)
         launch = replace(last, grid=maximum(1, minimum(self.workgroups, total)))
         agents = [const(self.consumer.agents)] if self.consumer.agents > 1 else []
         word = Counter(self.word, (*self.nest.counts, *agents))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 from treadle.algebra.expr import Constraint, Expr, ceildiv, const, lt, maximum, minimum, sym
 from treadle.base.names import Names
@@ -59,9 +60,7 @@ def in_stretches(machine: MachineProgram, width: int, tiles: int, most: int, wor
     launches: list[Launch] = []
     for kernel in (first, second):
         (nest,) = (s for s in kernel.roles[0].body if isinstance(s, Tasks))
-        count = const(1)
-        for n in nest.counts:
-            count = count * n
+        count = prod(nest.counts, start=const(1))
         grid = maximum(1, minimum(workgroups, ceildiv(count, kernel.roles[0].agents)))
         launches.append(replace(launch, kernel=kernel.name, grid=grid))
     host = Host(dict(machine.host.lets), [*machine.host.workspace, made.buffer], [], launches)
