@@ -41,7 +41,7 @@ from treadle.realise.ring import phase
 from treadle.realise.threads import lay_out
 
 CHUNK = 16
-"""Bytes that an engine moves as one; runs begin and end at multiples of it."""
+"""Bytes that an engine moves as one: runs begin and end at multiples of it, boxes at such innermost coordinates."""
 
 PRODUCER = 32
 """Threads of the role that fills slots: one of them does the work."""

@@ -11,14 +11,12 @@ from treadle.ir.core import If, Op, Program, Region, RegionArg, Sub, Tensor, Val
 from treadle.ir.ops.access import Extract, Load, Store
 from treadle.ir.ops.elementwise import Cast, Coords, Elementwise, Full, Index
 from treadle.ir.ops.fold import Mma
+from treadle.realise.channels import CHUNK
 from treadle.realise.pieces import between_launches
 from treadle.realise.ring import Contraction, Stream, Tile, Whole, factor, joined
 
 MOST_AXES = 5
 """Axes of what an engine copies boxes from."""
-
-CHUNK = 16
-"""Bytes at whose multiples the innermost coordinate of a box lies."""
 
 
 class Refusal(Exception):

@@ -12,7 +12,8 @@ from treadle.algebra.expr import Constraint, Expr, const, lt, sym
 from treadle.ir.ops.access import Store
 from treadle.machine import form
 from treadle.machine.form import Buffer, Claim, FragRef, MemRef, StoreClaim, Sync
-from treadle.realise.finding import CHUNK, multiple
+from treadle.realise.channels import CHUNK
+from treadle.realise.finding import multiple
 from treadle.realise.frame import Frame, Lane, ends
 from treadle.realise.items import Item
 from treadle.realise.ring import SWIZZLED, factor
