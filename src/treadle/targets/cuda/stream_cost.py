@@ -64,6 +64,7 @@ from treadle.targets.cuda.stream_rates import (
     NARROW_FLOAT,
     NARROW_INT,
     NEAR,
+    NO_FASTER,
     ODD,
     ONE_PIECE,
     RESERVED,
@@ -77,7 +78,6 @@ from treadle.targets.cuda.stream_rates import (
     TOLD_APART,
     TURNS,
     UNDER_WAY,
-    UNTIMED,
     WIDEST,
 )
 from treadle.targets.cuda.stream_whole import uncut
@@ -333,7 +333,7 @@ class StreamCost:
         if drawn(order) and order != "drawn":
             whole *= DRAWN_IN_TURNS if point["turns"] else DRAWN_TOGETHER
         if point.get("ahead", False):
-            whole += UNTIMED
+            whole += NO_FASTER
         if int(point["flight"]):
             whole = 1.002 * whole + LAST
         if not self.chained:

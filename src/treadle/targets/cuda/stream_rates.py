@@ -11,9 +11,9 @@ TOLD_APART = 9
 numbers, 64 bits each (assembled: 24 bytes spilled beside 192, none without; two workgroups a multiprocessor always
 spill some)."""
 
-UNTIMED = 1.0
-"""Cycles by which a chain a step ahead is held for slower: with texts of plans edited by hand it was 2 to 7 % faster at
-128 columns (`2026-11-30-chain-texts.json`), and no plan with it has been timed."""
+NO_FASTER = 1.0
+"""Cycles by which a chain a step ahead is held for slower: where blocks are kept whole it gained nothing at 128 columns
+and lost 4 to 7 % at 64 (`2026-11-30-chains-whole.json`)."""
 
 SLACK = 1024
 """Bytes lost to rounding the base of shared memory up."""
