@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,12 @@ from tests.realise.oracle import EXTENTS, Arrays, agrees
 from tests.realise.texts import TEXTS, program
 from tests.targets.cpu_emit.kit import HOST_LEVELS, Compiled, assembly
 
+import treadle as td
 from treadle.checker import check
+from treadle.dtype.formats import bf16
 from treadle.ir.core import Program
+from treadle.ir.expand import expand
+from treadle.lib.products import matvec
 from treadle.machine.form import MachineProgram, Mma, Tasks
 from treadle.plan.facts import CallFacts, contiguous
 from treadle.plan.family import Family, Point, points
@@ -173,6 +178,19 @@ def test_matrix_tiles_are_used_where_the_target_has_them() -> None:
         return done
 
     agrees("linear_bf16", source, run, {"M": 37, "N": 35, "K": 45})
+
+
+def test_a_product_without_rows_takes_no_matrix_tiles() -> None:
+    """A matrix times a vector: a tile would have rows alone; of the family's points every fiftieth is built."""
+    source = expand(matvec.program(td.like(bf16, 64, 64), td.like(bf16, 64)))
+    facts = contiguous(source, "cpu:amx", {"M": 256, "K": 256}, workers=2, features=LEVELS["amx"])
+    family = next(f for f in families() if f.name == "tiled contraction")
+    assert family.admits(source, facts) == []
+    found = [p for p in points(family.axes(source, facts)) if family.cost(source, facts, p).total < inf]
+    assert len(found) > 100 and not any(str(p["atom"]).startswith("amx") for p in found)
+    for point in found[::50]:
+        machine = family.build(source, facts, point, family.guard(source, facts, point))
+        assert check(machine).status == "verified", point
 
 
 @processor("avx512")

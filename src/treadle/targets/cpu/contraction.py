@@ -397,8 +397,9 @@ class TiledContraction(Contracting):
         return max((1 if r is None or r.row is None else shape.extent(r.row) for r in found), default=1)
 
     def matrix_units(self, shape: Shape) -> bool:
-        # Accumulators have to lie in buffers between blocks of the contracted dimension.
-        return shape.facts.target.endswith("amx") and all(len(c.contracted) == 1 for c in shape.contractions)
+        # Accumulators have to lie in buffers between blocks of the contracted dimension; a tile has rows and columns.
+        tiles = all(len(c.contracted) == 1 and c.only_a and c.only_b for c in shape.contractions)
+        return shape.facts.target.endswith("amx") and tiles
 
 
 class TiledRegions(Contracting):
