@@ -90,13 +90,15 @@ def facts_of(program: Program, target: str) -> CallFacts:
 
 
 def programs(kernel: Kernel, target: str) -> list[tuple[str, Program]]:
-    """A kernel's program for default dtypes and, as tensor cores take no f32, on GPUs for bf16 in the place of f32."""
+    """A kernel's program for default dtypes and, as tensor cores take no f32, on GPUs for bf16 in its place, too; on a
+    CPU with tiles for bf16 alone (f32 has the plans of cpu:avx512)."""
     first = captured(kernel)
     if first is None:
         return []
     single = {t.name: bf16 for t in first.tensors if t.dtype == f32}
-    second = captured(kernel, single) if single and target.startswith("cuda") else None
-    return [("", first), *([(" bf16", second)] if second is not None else [])]
+    tiles = target == "cpu:amx"
+    second = captured(kernel, single) if single and (tiles or target.startswith("cuda")) else None
+    return [*([] if tiles and single else [("", first)]), *([(" bf16", second)] if second is not None else [])]
 
 
 def texts(task: tuple[str, str]) -> list[tuple[str, str, str, int]]:
