@@ -35,7 +35,8 @@ from treadle.machine.form import (
 from treadle.machine.vocabulary import RANK
 from treadle.realise.clusters import Cluster
 from treadle.realise.ring import Stream
-from treadle.realise.shares import Shared, Sum, fragments_of, replaced
+from treadle.realise.shares import Shared, fragments_of, replaced
+from treadle.realise.stretched import Sum
 from treadle.realise.threads import lay_out
 from treadle.realise.tidy import without_idle
 from treadle.rules.derivation import Derivation
