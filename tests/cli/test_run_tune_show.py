@@ -199,8 +199,9 @@ def test_show_writes_a_page(capsys, file, tmp_path):
     page, text = tmp_path / "plan.html", tmp_path / "product.tdm"
     status, out, _ = run(capsys, "show", f"{file}:product", "--target", "cpu:avx2", "-o", page)
     assert status == 0 and str(page) in out and "<title>product on cpu:avx2: plan</title>" in page.read_text("utf-8")
-    status, out, _ = run(capsys, "plan", f"{file}:product", "--target", "cuda:sm_90a", "--machine")
-    text.write_text(out)
+    words = ("plan", f"{file}:product", "--target", "cuda:sm_90a", "--machine")
+    status, out, _ = run(capsys, *words, "-o", text)
+    assert status == 0 and out.startswith(f"{text}: ") and text.read_text("utf-8") == run(capsys, *words)[1]
     status, out, _ = run(capsys, "show", text, "-o", "-")
     assert status == 0 and out.startswith("<!doctype html>") and "product on cuda:sm_90a" in out
     # The page of a wrong text says so; what is no text is bad input.

@@ -213,6 +213,12 @@ def test_staged_values_that_are_equal_have_equal_keys(make: Any) -> None:
     assert freeze(make()) == freeze(make())
 
 
+def test_like_with_the_extents_first_says_how_it_is_called() -> None:
+    with pytest.raises(TreadleError, match="capture/argument") as caught:
+        td.like((64, 256))
+    assert "td.like(f32, 64, 256)" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -1,9 +1,10 @@
-"""`treadle plan FILE:KERNEL --target T [--machine | --source | --json] [--search S [--budget N]] [--ablate A]`."""
+"""`treadle plan FILE:KERNEL --target T [--machine | --source | --json] [-o FILE] ...`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from treadle.cli.parser import Parser, kernel_arguments
 from treadle.cli.screen import fitted
@@ -28,11 +29,19 @@ def run(argv: Sequence[str], prog: str = "treadle plan") -> int:
     shown.add_argument("--source", action="store_true", help="print the emitted text")
     shown.add_argument("--program", action="store_true", help="print the captured program")
     shown.add_argument("--json", action="store_true", help="print the decisions")
+    parser.add_argument("-o", "--out", metavar="FILE", default="-", help="write it into FILE (default: print it)")
     given = parser.parse_args(argv)
     described = (given.kernel, given.arg, given.absent, given.dim, given.set, given.target)
     how = Searching(given.search, given.budget)
-    for plan in described_plans(*described, given.family, given.ablate, how):
-        print(_shown(plan, given.machine, given.source, given.program, given.json))
+    plans = described_plans(*described, given.family, given.ablate, how)
+    texts = (_shown(plan, given.machine, given.source, given.program, given.json) for plan in plans)
+    if given.out == "-":
+        for text in texts:
+            print(text)
+        return 0
+    written = "\n".join(texts) + "\n"
+    Path(given.out).write_text(written, encoding="utf-8")
+    print(f"{given.out}: {len(written.encode()) / 1e3:.0f} kB")
     return 0
 
 

@@ -53,7 +53,7 @@ def like(dtype: Any, *shape: int, strides: tuple[int, ...] | None = None, align:
 
     *Errors*: `call/like` for extents, strides or an alignment that no array has; `dtype/unknown`.
     """
-    kind = as_dtype(dtype, "reading td.like", user_position())
+    kind = as_dtype(dtype, "reading td.like", user_position(), hint="dtype, then extents: td.like(f32, 64, 256)")
     extents, steps = _whole(shape, "extents"), None if strides is None else _whole(strides, "strides")
     if any(n < 0 for n in extents) or (steps is not None and len(steps) != len(extents)):
         raise _no_array(f"extents {extents}, strides {steps}", "extents of at least 0, and one stride for each")

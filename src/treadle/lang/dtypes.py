@@ -11,8 +11,10 @@ from treadle.base.source import Span
 from treadle.dtype.formats import BY_NAME, DType, from_numpy
 from treadle.lang.errors import BadArgument
 
+_IMPORT = "import it from treadle, for example: from treadle import f32"
 
-def as_dtype(x: Any, doing: str, span: Span | None = None) -> DType:
+
+def as_dtype(x: Any, doing: str, span: Span | None = None, hint: str = _IMPORT) -> DType:
     """The dtype that `x` names: a dtype, its name or that of NumPy (`"float32"`), a NumPy dtype or scalar type.
 
     *Errors*: `capture/argument`.
@@ -37,6 +39,6 @@ def as_dtype(x: Any, doing: str, span: Span | None = None) -> DType:
         doing=doing,
         found=f"{x!r}",
         expected=f"a dtype: {', '.join(BY_NAME)}",
-        hint="import it from treadle, for example: from treadle import f32",
+        hint=hint,
         span=span,
     )

@@ -50,7 +50,7 @@ def solver() -> Any:
             doing="planning with search='solve'",
             found=f"no solver: {error}",
             expected="OR-tools, the extra `solve`",
-            hint="pip install 'treadle[solve]', or leave search= out: enumeration proves the same optimum",
+            hint="leave search= out, which proves the same optimum, or ./dev setup solve in a checkout",
         ) from error
 
 

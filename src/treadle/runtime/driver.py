@@ -40,7 +40,7 @@ def driver() -> Any:
             doing=doing,
             found=f"the Python package cuda-bindings cannot be imported: {error}",
             expected="cuda-bindings 13.0",
-            hint="pip install 'treadle[cuda]'; in a checkout of the repository: ./dev setup cuda",
+            hint="in a checkout of the repository: ./dev setup cuda, or pip install '.[cuda]'",
         ) from error
     try:
         (status,) = module.cuInit(0)

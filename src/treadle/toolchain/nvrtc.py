@@ -76,7 +76,7 @@ def _bindings() -> Any:
             doing="loading the CUDA compiler NVRTC",
             found=f"{type(error).__name__}: {error}",
             expected="the packages cuda-bindings and nvidia-cuda-nvrtc, version 13.0",
-            hint="pip install 'treadle[cuda]'; in a checkout of the repository: ./dev setup cuda",
+            hint="in a checkout of the repository: ./dev setup cuda, or pip install '.[cuda]'",
         ) from error
     return module
 

@@ -57,7 +57,7 @@ def find_disassembler() -> Path:
         doing="looking for the CUDA disassembler",
         found="no nvdisasm among this Python's packages, nor on PATH",
         expected="the package nvidia-cuda-nvdisasm",
-        hint="pip install 'treadle[cuda]'; in a checkout of the repository: ./dev setup cuda",
+        hint="in a checkout of the repository: ./dev setup cuda, or pip install '.[cuda]'",
     )
 
 
