@@ -7,6 +7,7 @@ import pytest
 
 import treadle as td
 from treadle import f32, i32
+from treadle.algebra.expr import sym
 from treadle.evaluate.cuts import Random
 from treadle.evaluate.interpreter import evaluate
 from treadle.ir.core import Program, Region
@@ -144,6 +145,28 @@ def test_tiles_go_through() -> None:
         given = {"X": x.copy(), "Y": np.zeros_like(x)}
         evaluate(one, given, extents={"M": 3, "N": 4})
         np.testing.assert_array_equal(given["Y"], x)
+
+
+APART = {
+    "another kind": lambda outer, inner: setattr(outer, "kind", "serial"),
+    "another order": lambda outer, inner: setattr(inner, "order", "ordered"),
+    "another scope": lambda outer, inner: setattr(inner, "scope", "memory"),
+    "other versions": lambda outer, inner: setattr(inner, "versions", 2),
+    "stages around": lambda outer, inner: outer.stages.append(("load", 0)),
+    "stages inside": lambda outer, inner: inner.stages.append(("load", 0)),
+    "another beginning": lambda outer, inner: inner.inits.__setitem__(0, outer.inits[0]),
+    "another end": lambda outer, inner: outer.body.yields.__setitem__(0, outer.carried[0]),
+    "blocks of another size in each": lambda outer, inner: setattr(inner.args[0], "size", sym("m") + 1),
+}
+
+
+@pytest.mark.parametrize("why", APART)
+def test_what_differs_stays_apart(why: str) -> None:
+    program = parse_program(TILES)
+    outer, inner = (op for op in program.body.walk() if isinstance(op, Region))
+    assert nested(program)
+    APART[why](outer, inner)
+    assert not nested(program)
 
 
 @pytest.mark.parametrize(

@@ -45,5 +45,5 @@ def _join(block: Block) -> None:
     for op in block.ops:
         for inside in op.blocks:
             _join(inside)
-        while isinstance(op, Region) and (inner := inner_of(op)) is not None:
+        if isinstance(op, Region) and (inner := inner_of(op)) is not None:
             op.args, op.carried, op.body = [*op.args, *inner.args], inner.carried, inner.body
