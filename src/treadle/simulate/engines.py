@@ -101,8 +101,7 @@ def _check_map(thread: Thread, item: Copy) -> None:
 def _check_start(thread: Thread, item: Copy, view: View, index: Index) -> None:
     """A box begins at 16 bytes of its contiguous axis: engines fault elsewhere."""
     axis = _contiguous(thread, view.name, len(index))
-    bits = 4 if view.dtype.packed else 8 * view.dtype.numpy.itemsize
-    if len(index[axis]) and int(index[axis].min()) * bits % 128:
+    if len(index[axis]) and int(index[axis].min()) * view.dtype.bits % 128:
         thread.report("resource", f"{item.engine} of a box of {view.name} that starts at {int(index[axis].min())}")
 
 
