@@ -180,6 +180,20 @@ def test_matrix_tiles_are_used_where_the_target_has_them() -> None:
     agrees("linear_bf16", source, run, {"M": 37, "N": 35, "K": 45})
 
 
+@pytest.mark.parametrize("rows", [2, 7, 16])
+def test_few_rows_fill_whole_matrix_tiles(rows: int) -> None:
+    """What is planned for a call of few rows has tiles of 32 all the same: the instruction knows no others."""
+    source = program("linear_bf16")
+    facts = contiguous(source, "cpu:amx", {**LARGE, "M": rows}, workers=1, features=LEVELS["amx"])
+    family = next(f for f in families() if f.name == "tiled contraction")
+    tiles = [p for p in points(family.axes(source, facts)) if str(p["atom"]).startswith("amx")]
+    found = [p for p in tiles if family.cost(source, facts, p).total < inf]
+    assert found
+    machine = family.build(source, facts, found[0], family.guard(source, facts, found[0]))
+    verdict = check(machine)
+    assert verdict.status == "verified", str(verdict)
+
+
 def test_a_product_without_rows_takes_no_matrix_tiles() -> None:
     """A matrix times a vector: a tile would have rows alone; of the family's points every fiftieth is built."""
     source = expand(matvec.program(td.like(bf16, 64, 64), td.like(bf16, 64)))

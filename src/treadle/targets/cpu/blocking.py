@@ -162,9 +162,10 @@ class Blocking:
             if role.row is not None and role.row.name not in found:
                 extent = self.shape.extent(role.row)
                 known = role.row.extent.constant if role.row.extent.constant is not None or extent > FEW else extent
-                height = fitting(known, self.block.rows)
-                # Instructions that contract groups have rows, be it one of padding.
-                found[role.row.name] = height if self.atom(role.found) == "fma" else max(2, height)
+                atom = self.atom(role.found)
+                # Tiles are whole, and other instructions that contract groups have rows, be it one of padding.
+                height = self.block.rows if atom.startswith("amx") else fitting(known, self.block.rows)
+                found[role.row.name] = height if atom == "fma" else max(2, height)
         return found
 
     def atom(self, found: Contraction) -> str:
