@@ -1,7 +1,7 @@
 """Whether the judge verifies what the planner plans: every kernel of the library, for random shapes and views.
 
     python benchmarks/judge_sweep.py OUT.json [TARGET ...] [--cases 50] [--seed 0] [--jobs 1] [--seconds N] [--again]
-        [--only NAME ...]
+        [--only NAME ...] [--dtype bf16]
 
 A name is that of a chapter or of a kernel (`norms`, `norms.groupnorm`). A case draws extents (0, 1, odd, large) and
 how each argument lies (contiguous, transposed, strided, broadcast or backwards: no axis of step one; offset: badly
@@ -10,7 +10,8 @@ not judged again, for many cases differ in nothing that a guard or a plan says. 
 that should not be; a crash is listed beside them. Seconds are processor time of one judgement.
 
 `--seconds` ends a run early, between two cases; what was done is in OUT.json, and the next run goes on from there,
-kernel by kernel, in random order. Each row says at which versions of the judge's rules it was judged; `--again` does
+kernel by kernel, in random order. `--dtype` takes another dtype for the arguments that are f32 by default, and leaves
+kernels without such arguments out. Each row says at which versions of the judge's rules it was judged; `--again` does
 anew what an older version judged.
 """
 
@@ -38,7 +39,7 @@ from treadle.driver.build import judged as judged_as_called
 from treadle.driver.candidates import candidate_of, families
 from treadle.driver.kernel import Kernel
 from treadle.driver.targets import NAMES, features_of
-from treadle.dtype.formats import DType
+from treadle.dtype.formats import DType, f32, named
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.lang.errors import NeedsExtent
@@ -107,9 +108,18 @@ Row = dict[str, Any]
 judged, what was not verified, the seconds, and the judge's versions."""
 
 
-def sweep(kernel: Kernel, target: str, cases: int, seed: int, row: Row, end: float) -> Row | None:
-    """The row, gone on with until `end`."""
+def with_dtype(kernel: Kernel, dtype: str) -> Program | None:
+    """The program with `dtype` in the place of f32, "": the default one; None where no argument is f32."""
     program = captured(kernel)
+    if program is None or not dtype:
+        return program
+    floats = {t.name: named(dtype) for t in program.tensors if t.dtype == f32}
+    return captured(kernel, floats) if floats else None
+
+
+def sweep(kernel: Kernel, target: str, cases: int, seed: int, row: Row, end: float, dtype: str = "") -> Row | None:
+    """The row, gone on with until `end`."""
+    program = with_dtype(kernel, dtype)
     if program is None:
         return None
     meant = expand(program)
@@ -150,13 +160,13 @@ def sweep(kernel: Kernel, target: str, cases: int, seed: int, row: Row, end: flo
 FRESH: Row = {"done": 0, "plans": 0, "texts": [], "no plan": 0, "not verified": [], "seconds": [], "judge": []}
 
 
-def one_kernel(task: tuple[str, str, int, int, Row, float]) -> tuple[str, Row | None]:
+def one_kernel(task: tuple[str, str, int, int, Row, float, str]) -> tuple[str, Row | None]:
     """`sweep` of a kernel by name. What is no answer is one, too: it is listed as what was not verified."""
-    name, target, cases, seed, row, end = task
+    name, target, cases, seed, row, end, dtype = task
     if time.monotonic() > end:
         return name, row
     try:
-        return name, sweep(dict(kernels())[name], target, cases, seed, row, end)
+        return name, sweep(dict(kernels())[name], target, cases, seed, row, end, dtype)
     except Exception as error:
         crash = f"crash: {type(error).__name__}: {error}"
         return name, {**row, "not verified": [*row["not verified"], crash], "done": cases, "judge": [VERSION]}
@@ -197,12 +207,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--dtype", default="")
     options = parser.parse_args(argv)
     end = time.monotonic() + options.seconds
     table: dict[str, Any] = {"python": platform.python_version(), "cases": options.cases, "seed": options.seed}
+    if options.dtype:
+        table["dtype"] = options.dtype
     if options.out.exists():
         table = json.loads(options.out.read_text())
-        if (table["cases"], table["seed"]) != (options.cases, options.seed):
+        asked = (options.cases, options.seed, options.dtype)
+        if (table["cases"], table["seed"], table.get("dtype", "")) != asked:
             parser.error(f"{options.out} has other cases")
     wrong = 0
     names = [n for n, _ in kernels() if not options.only or n in options.only or n.split(".")[0] in options.only]
@@ -212,7 +226,7 @@ def main(argv: list[str]) -> int:
         if options.again:
             rows = {n: row for n, row in rows.items() if row["judge"] == [VERSION]}
         left = [n for n in names if n not in rows or rows[n]["done"] < options.cases]
-        tasks = [(n, target, options.cases, options.seed, rows.get(n, FRESH), end) for n in left]
+        tasks = [(n, target, options.cases, options.seed, rows.get(n, FRESH), end, options.dtype) for n in left]
         with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
             for name, row in pool.imap_unordered(one_kernel, tasks):
                 if row is None or not row["done"]:
