@@ -50,7 +50,8 @@ def test_a_contraction_on_the_cpu() -> None:
     found = names(gated, like(f32, 512, 512), like(f32, 512, 512), like(f32, 512), target="cpu:avx2")
     assert set(found) >= {"m", "n", "k", "acc", "shifted"}
     assert found["m"].startswith("[2] tasks over workers, ") and found["k"].startswith("[4] a loop")
-    assert found["acc"].startswith("[3, 4, 5] registers f32[")
+    # Sums that are held over the whole fold are one fragment; else each iteration carries them in from a buffer.
+    assert re.match(r"\[3, (4, )?5\] registers f32\[", found["acc"])
     assert found["shifted"].startswith("[6] registers f32[")
 
 
