@@ -142,7 +142,21 @@ def test_two_threads_add_two_layouts() -> None:
     made._objects = Slow()
     at_once(*(lambda x=x, o=o: made.add(layout(x, y, 0), o) for x, o in zip(xs, objects, strict=True)))
     slot = made.slot()
+    taken = [slot.take((x, y)) for x in xs]
+    assert all(got in (MISS, o) for got, o in zip(taken, objects, strict=True)) and taken != [MISS, MISS]
+    made._objects = list(made._objects)
+    for x, got, o in zip(xs, taken, objects, strict=True):
+        if got is MISS:  # another time
+            made.add(layout(x, y, 0), o)
     assert [slot.take((x, y)) for x in xs] == objects
+
+
+def test_nobody_waits_for_who_adds() -> None:
+    """It may be the same thread, before a signal, or one that is not in a forked process."""
+    x, y, made = aligned(3, 4), aligned(4), known()
+    with made._adding:
+        made.add(layout(x, y, 0), Found())
+    assert made.slot().take((x, y)) is MISS
 
 
 def test_methods_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:

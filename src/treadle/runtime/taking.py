@@ -149,8 +149,12 @@ class Known:
         return len(self._objects) >= MOST
 
     def add(self, words: array.array[int], found: Any) -> None:
-        """Remembers a block's layout with what `take` returns for it, unless it is full meanwhile."""
-        with self._adding:  # of two threads that wrote one row, one would get what the other found
+        """Remembers a block's layout with what `take` returns for it, unless it is full or somebody adds."""
+        # Of two threads that wrote one row, one would get what the other found. Nobody waits: whoever is adding may be
+        # this very thread, before a signal, or one that a fork left behind. The layout is remembered another time.
+        if not self._adding.acquire(blocking=False):
+            return
+        try:
             at, size = len(self._objects), len(self._masks)
             if at >= MOST:
                 return
@@ -158,6 +162,8 @@ class Known:
             self._rows[at * size : (at + 1) * size] = words
             self._ids[at] = id(found)
             self._words[4] = at + 1  # last: another thread may be looking
+        finally:
+            self._adding.release()
 
 
 def can_take() -> bool:
