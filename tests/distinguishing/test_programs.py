@@ -18,8 +18,7 @@ PROGRAMS = {m.__name__.rpartition(".")[2]: m.PROGRAM for m in (one_nest, owners,
 CASES = [(name, case.label) for name, program in PROGRAMS.items() for case in program.cases]
 
 LOSES = {
-    ("one_nest", "amx", "place-early"): 1.05,
-    ("one_nest", "amx", "greedy-atoms"): 2.0,
+    ("one_nest", "amx", "greedy-atoms"): 1.8,
     ("one_nest", "hopper", "place-early"): 1.02,
     ("owners", "unowned, avx512", "no-interface"): 1.3,
     ("owners", "unowned, hopper", "no-interface"): 1.3,
@@ -35,6 +34,7 @@ LOSES = {
 }
 """How many times as long the ablated plan is predicted to take, at least."""
 LOSES_NOTHING = {
+    ("one_nest", "amx", "place-early"),
     ("one_nest", "avx512", "place-early"),
     ("one_nest", "avx512", "greedy-atoms"),
     ("one_nest", "hopper", "greedy-atoms"),

@@ -111,7 +111,7 @@ def test_missing_extra_has_a_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc.importlib, "import_module", absent)
     with pytest.raises(NvrtcMissing) as caught:
         nvrtc.compile_cuda("", arch="sm_80", name="k")
-    assert caught.value.code == "toolchain/nvrtc-missing" and "treadle[cuda]" in caught.value.hint
+    assert caught.value.code == "toolchain/nvrtc-missing" and "[cuda]" in caught.value.hint
 
 
 @assembled

@@ -12,9 +12,9 @@ from treadle.targets.cuda.emit import emit
 
 
 @cache
-def chain(causal: bool) -> str:
-    """Machine text of a plan with turns."""
-    given = [td.like(td.bf16, 4, 16, 4096, 128, align=256) for _ in range(4)]
+def chain(causal: bool, length: int = 4032) -> str:
+    """Machine text of a plan with turns; of the usual length blocks of 128 keys do not end with the last one."""
+    given = [td.like(td.bf16, 4, 16, length, 128, align=256) for _ in range(4)]
     plan = attention.plan(*given, causal=causal, target="cuda:sm_90a")
     assert plan.decisions.point["turns"]
     assert plan.check().status == "verified"
@@ -30,6 +30,11 @@ def test_the_usual_way_has_no_masks() -> None:
     masks = re.findall(r"if \(+n_Sk <= [^{]*\{", text)
     assert text.count("exp2_approx(fmaf(") == 2 * 64
     assert len(masks) == 4  # around the run, and the three in its first half
+
+
+def test_whole_blocks_have_none_at_all() -> None:
+    text = source(chain(False, 4096))
+    assert text.count("exp2_approx(fmaf(") == 64 and not re.findall(r"if \(+n_Sk <= [^{]*\{", text)
 
 
 def test_registers_are_ready_before_the_turn() -> None:
