@@ -6,10 +6,12 @@ import threading
 from typing import Any
 
 import numpy as np
+import pytest
 
 import treadle as td
+from treadle.driver.ready import Ready
 from treadle.runtime.pool import set_workers, workers
-from treadle.runtime.taking import MOST
+from treadle.runtime.taking import MOST, Known, can_take
 
 M, N = td.dims("M N")
 added = 1.0
@@ -43,6 +45,12 @@ def twice(X: td.Tensor[M, N], Y: td.Out[M, N], Z: td.Out[M]):
         x = X[m, N]
         Y[m, N] = x * 2
         Z[m] = x.sum(N)
+
+
+@td.kernel
+def two_more(X: td.Tensor[N], Y: td.Out[N] = None):
+    """X plus 2."""
+    Y[N] = X[N] + 2
 
 
 def warm(kernel: Any, *args: Any, **staged: Any) -> Any:
@@ -108,6 +116,32 @@ def test_another_number_of_workers() -> None:
             assert (y == 2).all() and (z == 33).all()
     finally:
         set_workers(before)
+
+
+def test_layouts_stay_known_while_workers_and_dtypes_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert can_take()
+    xs = [np.arange(7, dtype=dtype) for dtype in (np.float32, np.float64)]
+    missed: list[Any] = []
+    run, before = Ready.run, workers()
+
+    def counted(self: Ready, args: tuple[Any, ...]) -> Any:
+        missed.append(args)
+        return run(self, args)
+
+    try:
+        for x in xs:
+            for count in (1, before):
+                set_workers(count)
+                warm(two_more, x)
+        monkeypatch.setattr(Ready, "run", counted)
+        monkeypatch.setattr(Known, "add", None)  # nothing is added that is there
+        for x in [*xs, *xs] * MOST:
+            for count in (1, before, 1, before):
+                set_workers(count)
+                assert (two_more(x) == x + 2).all()
+    finally:
+        set_workers(before)
+    assert len(missed) == 4 * MOST  # once for each change of the dtype
 
 
 def test_several_threads_have_blocks_of_their_own() -> None:

@@ -130,7 +130,8 @@ class Ready:
         self._targets: dict[bytes, Target] = {}
         self._spare: list[Workspace] = []
         taken = self._packer.records is not None and not self._numbers and not nones and can_take()
-        self._known = self._none_known(whole) if taken else None
+        self._bare = self._none_known(whole) if taken else None
+        self._known: dict[int, Known] = {}  # by how many workers there are
 
     def _none_known(self, whole: Signature) -> Known:
         """No layout: only addresses' last bits count, and outputs that are left out have no words yet."""
@@ -146,14 +147,14 @@ class Ready:
     @property
     def takes(self) -> bool:
         """Whether `quick` may be asked."""
-        return self._known is not None
+        return self._bare is not None
 
     def quick(self, args: tuple[Any, ...]) -> Any:
         """Runs a call of one of the last layouts, whatever its arguments are, and returns its Outs; or `MISS`.
 
         *Requires*: `takes`. *Errors*: `runtime/*`.
         """
-        known = self._known
+        known = self._known.get(workers())
         if known is None:
             return MISS
         try:
@@ -161,7 +162,7 @@ class Ready:
         except IndexError:
             slot = known.slot()
         target = slot.take(args)
-        if target is MISS or target.workers != workers():
+        if target is MISS:
             known.slots.append(slot)
             return MISS
         outs = [args[o] if o.__class__ is int else o.place(slot) for o in target.outs]
@@ -212,13 +213,16 @@ class Ready:
             self._give(held)
         if code:
             raise kernel.failure(code)
-        if self._known is not None and target.closing is not None:
-            self._take(self._known, target, words)
+        if self._bare is not None and target.closing is not None:
+            self._take(self._bare, target, words)
 
-    def _take(self, known: Known, target: Target, words: array.array[int]) -> None:
-        """Has machine code take calls of a block's layout from now on."""
-        if known.full:
-            known = self._known = known.anew()
+    def _take(self, bare: Known, target: Target, words: array.array[int]) -> None:
+        """Has machine code take calls of a block's layout from now on, while there are as many workers."""
+        known = self._known.get(target.workers)
+        if known is not None and known.finds(target):
+            return
+        if known is None or known.full:
+            known = self._known[target.workers] = bare.anew()
         layout = words[:]
         layout[self._tail] = 0
         known.add(layout, target)

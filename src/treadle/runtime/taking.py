@@ -148,6 +148,10 @@ class Known:
         """Whether no layout can be added."""
         return len(self._objects) >= MOST
 
+    def finds(self, found: Any) -> bool:
+        """Whether `take` returns it for some layout."""
+        return any(o is found for o in self._objects)
+
     def add(self, words: array.array[int], found: Any) -> None:
         """Remembers a block's layout with what `take` returns for it, unless it is full or somebody adds."""
         # Of two threads that wrote one row, one would get what the other found. Nobody waits: whoever is adding may be
