@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import pathlib
 import random
 import statistics
 import subprocess
 import time
+import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -206,8 +209,28 @@ def median(values: list[float]) -> float:
 
 
 def clock() -> str:
-    """Clock, power, driver, name."""
+    """Clock, power, driver, name; empty without a GPU."""
+    if DEVICE != "cuda":
+        return ""
     query = "clocks.sm,power.draw,driver_version,name"
     return subprocess.run(
         ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True, check=False
     ).stdout.strip()
+
+
+def part_by_part(
+    out: str, report: dict[str, Any], parts: Mapping[str, Callable[[], object]], wanted: Iterable[str] = ()
+) -> None:
+    """Runs the parts, those of the names `wanted` where there are any. A part that fails is told and noted among the
+    report's `errors`, and the next one runs; the report is written to `out` after each, with the seconds so far.
+    """
+    began = time.time()
+    for name in list(wanted) or parts:
+        try:
+            parts[name]()
+        except Exception:
+            report.setdefault("errors", []).append([name, traceback.format_exc()])
+            print(traceback.format_exc()[-1500:], flush=True)
+        report["seconds"] = round(time.time() - began, 1)
+        pathlib.Path(out).write_text(json.dumps(report))
+    print("seconds:", report["seconds"], flush=True)

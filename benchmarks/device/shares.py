@@ -8,18 +8,16 @@ each sample, random data, medians of 40. `ours`: what the planner takes by itsel
 
 from __future__ import annotations
 
-import json
 import pathlib
 import sys
-import time
-import traceback
+from functools import partial
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
 import torch
-from room import DEVICE, clock, described, exactly, interleaved, median, ran_as
+from room import DEVICE, clock, described, exactly, interleaved, median, part_by_part, ran_as
 
 import treadle as td
 from treadle import lib
@@ -130,22 +128,13 @@ def edges(rows: list[dict[str, Any]]) -> None:
 
 
 def main(out: str, wanted: list[str]) -> None:
-    report: dict[str, Any] = {"method": __doc__, "torch": torch.__version__, "clock": clock(), "rows": []}
-    began = time.time()
+    """The cases that are asked for, or all."""
+    rows: list[dict[str, Any]] = []
     torch.manual_seed(1)
     flush = torch.empty(512 << 20, dtype=torch.uint8, device=DEVICE)
-    for case in wanted or ["edges", *CASES]:
-        try:
-            if case == "edges":
-                edges(report["rows"])
-            else:
-                run(case, report["rows"], flush)
-        except Exception:
-            report.setdefault("errors", []).append([case, traceback.format_exc()])
-            print(traceback.format_exc()[-1500:], flush=True)
-        report["seconds"] = round(time.time() - began, 1)
-        pathlib.Path(out).write_text(json.dumps(report))
-    print("seconds:", report["seconds"], flush=True)
+    parts = {"edges": partial(edges, rows), **{case: partial(run, case, rows, flush) for case in CASES}}
+    report: dict[str, Any] = {"method": __doc__, "torch": torch.__version__, "clock": clock(), "rows": rows}
+    part_by_part(out, report, parts, wanted)
 
 
 if __name__ == "__main__":

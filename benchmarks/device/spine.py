@@ -394,7 +394,7 @@ def main(out: str, what: list[str]) -> None:
     report: dict[str, Any] = {
         "experiment": "spine",
         "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu, a trial",
-        "clock": clock() if DEVICE == "cuda" else "",
+        "clock": clock(),
         "torch": torch.__version__,
         "cudnn": torch.backends.cudnn.version(),
         "method": __doc__,

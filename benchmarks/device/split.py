@@ -9,11 +9,8 @@ points of so many.
 
 from __future__ import annotations
 
-import json
 import pathlib
 import sys
-import time
-import traceback
 from functools import partial
 from typing import Any
 
@@ -21,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
 import torch
-from room import DEVICE, clock, described, exactly, interleaved, median, ran_as
+from room import DEVICE, clock, described, exactly, interleaved, median, part_by_part, ran_as
 
 import treadle as td
 from treadle import lib
@@ -241,23 +238,15 @@ def compare(
 
 
 def main(out: str, wanted: list[str]) -> None:
-    report: dict[str, Any] = {"method": __doc__, "torch": torch.__version__, "clock": clock(), "rows": []}
-    began = time.time()
+    """The cases that are asked for, or all."""
+    rows: list[dict[str, Any]] = []
     torch.manual_seed(1)
     flush = torch.empty(512 << 20, dtype=torch.uint8, device=DEVICE)
     beside = {"rows": long_rows, "causal": causal, "bounds": bounds, "of rows": made_first}
-    for case in wanted or [*CASES, *beside]:
-        try:
-            if case in beside:
-                beside[case](report["rows"], flush)
-            else:
-                run(case, report["rows"], flush)
-        except Exception:
-            report.setdefault("errors", []).append([case, traceback.format_exc()])
-            print(traceback.format_exc()[-1500:], flush=True)
-        report["seconds"] = round(time.time() - began, 1)
-        pathlib.Path(out).write_text(json.dumps(report))
-    print("seconds:", report["seconds"], flush=True)
+    parts = {case: partial(run, case, rows, flush) for case in CASES}
+    parts |= {case: partial(part, rows, flush) for case, part in beside.items()}
+    report: dict[str, Any] = {"method": __doc__, "torch": torch.__version__, "clock": clock(), "rows": rows}
+    part_by_part(out, report, parts, wanted)
 
 
 if __name__ == "__main__":
