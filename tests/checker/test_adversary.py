@@ -8,6 +8,7 @@ import pytest
 from ring_text import RING
 from tests.checker.machine_study import truth_of
 from tests.checker.random_machines import Drawn
+from tests.checker.text_parts import SUMS
 
 from treadle.checker import check
 from treadle.machine.parse import parse_machine
@@ -165,18 +166,7 @@ MIRRORED = CHOICE.replace("AT", "M - 1 - t").replace("OF", "at (m = M - 1 - t)")
 
 LANE_SUM = text(
     "cpu:avx512",
-    """
-  program p
-    dim M
-    dim N
-    tensor X: f32[M, N]
-    tensor Y: f32[M] out
-    body
-      region R0 parallel (m in M)
-        %x: f32[m, N] = load X[m, N]
-        %s: f32[m] = reduce add %x over N
-        store Y[m] = %s
-""",
+    SUMS,
     APART,
     "grid 1 threads 1",
     """
@@ -255,18 +245,7 @@ RELAID = text(
 
 FOLDED = text(
     "cuda:sm_90a",
-    """
-  program p
-    dim M
-    dim N
-    tensor X: f32[M, N]
-    tensor Y: f32[M] out
-    body
-      region R0 parallel (m in M)
-        %x: f32[m, N] = load X[m, N]
-        %s: f32[m] = reduce add %x over N
-        store Y[m] = %s
-""",
+    SUMS,
     APART + "\n  64 <= N\n  N <= 64",
     "grid 4 threads 64",
     """

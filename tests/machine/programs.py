@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
+from textwrap import indent
+
+from tests.realise.texts import SOFTMAX
+
 from treadle.machine.form import MachineProgram
 from treadle.machine.parse import parse_machine
 
-ROWS = """\
-program {
-  program row_softmax
-    dim M
-    dim N
-    tensor X: f32[M, N]
-    tensor Y: f32[M, N] out
-    body
-      region R0 parallel (m in M)
-        %x: f32[m, N] = load X[m, N]
-        %top: f32[m] = reduce max %x over N
-        %d: f32[m, N] = sub %x, %top
-        %e: f32[m, N] = exp %d
-        %s: f32[m] = reduce add %e over N
-        %y: f32[m, N] = div %e, %s
-        store Y[m, N] = %y
-}
-"""
+ROWS = "program {\n" + indent(SOFTMAX.strip("\n"), "  ") + "\n}\n"
 
 ROWS_SCALAR = f"""\
 tdm 1
