@@ -217,29 +217,54 @@ def test_map_names_every_room() -> None:
     assert [room for room in ROOMS if f"`{room}`" not in text and f"`{room.split('/')[0]}" not in text] == []
 
 
-MARK = re.compile(r"# (?:type: ignore|pyright: ignore|(?:ruff: )?noqa)(?P<rest>.*)$")
-REASON = re.compile(r"^(?:\[[^\]]*\]|: ?[A-Z0-9, ]+)(?:  # \S| \(\S)")
+MARK = re.compile(r"#\s*(?:type:\s*ignore|pyright:|(?:(?:ruff|flake8):\s*)?noqa)(?P<rest>.*)$", re.IGNORECASE)
+REASON = re.compile(r"^(?: ?ignore)?(?:\[[^\]]+\]|: ?[A-Z]+[0-9]+(?:, [A-Z]+[0-9]+)*)(?:  # \S| \(\S)")
+
+
+def marks(text: str) -> Iterator[tuple[str, bool]]:
+    """The lines that tell a tool to overlook something, each with whether it says what, and why beside it."""
+    for line in text.splitlines():
+        if mark := MARK.search(line):
+            yield line, REASON.match(mark["rest"]) is not None
 
 
 def test_what_a_tool_is_told_to_overlook_has_a_reason() -> None:
-    """Beside each mark stands why (`# wrong` on its line is a reason); what is not type-checked needs no marks for
-    types."""
+    """Beside each mark, of a line or of a whole file, stands why; what is not type-checked needs no marks for types."""
     found = [
-        (path, line, mark)
+        (path, line, why)
         for path in tracked()
         if path.suffix == ".py" and path.name != Path(__file__).name
-        for line in path.read_text().splitlines()
-        if (mark := MARK.search(line))
+        for line, why in marks(path.read_text())
     ]
-    assert found
-    bare = [
-        f"{path.relative_to(ROOT)}: {line}"
-        for path, line, mark in found
-        if not (REASON.match(mark["rest"]) or "# wrong" in line[: mark.start()])
-    ]
-    assert bare == []
-    typed = [path for path, _, mark in found if ": ignore" in mark.group()]
+    assert any(line.startswith("# ruff: ") for _, line, _ in found)
+    assert [f"{path.relative_to(ROOT)}: {line}" for path, line, why in found if not why] == []
+    typed = [path for path, line, _ in found if "ignore" in line.split("#", 1)[1]]
     assert [str(path) for path in typed if ROOT / "src" not in path.parents] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("x = f()  # noqa: E731 (why)", True),
+        ("x = f()  # noqa: F821, UP037 (why)", True),
+        ("x = f()  # wrong  # noqa: F821", False),
+        ("x = f()  # noqa: E731", False),
+        ("x = f()  # noqa", False),
+        ("x = f()  #NOQA", False),
+        ("x = f()  # noqa (why)", False),
+        ("# ruff: noqa: E501 (why)", True),
+        ("# ruff: noqa: E501", False),
+        ("# ruff: noqa", False),
+        ("# flake8: noqa", False),
+        ("x = f()  # type: ignore[call]  # why", True),
+        ("x = f()  # type: ignore[call]", False),
+        ("x = f()  # type: ignore", False),
+        ("x = f()  # pyright: ignore[reportCall] (why)", True),
+        ("# pyright: basic", False),
+    ],
+)
+def test_every_mark_is_seen(line: str, why: bool) -> None:
+    assert list(marks(line)) == [(line, why)]
 
 
 SKIPS = {"pytest.skip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.importorskip"}

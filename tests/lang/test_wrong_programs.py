@@ -165,7 +165,7 @@ def python_error(X: td.Tensor[M], Y: td.Out[M]):
 @wrong
 def unbound_name(X: td.Tensor[M], Y: td.Out[M]):
     for m in td.parallel(M):
-        Y[m] = X[m] * undefined_name  # wrong: capture/unbound  # noqa: F821
+        Y[m] = X[m] * undefined_name  # wrong: capture/unbound  # noqa: F821 (the name is the mistake)
 
 
 @wrong
@@ -176,7 +176,7 @@ def with_statement(X: td.Tensor[M], Y: td.Out[M]):
 
 @wrong
 def yielding(X: td.Tensor[M], Y: td.Out[M]):
-    rows = lambda: (yield X[M])  # wrong: capture/unsupported  # noqa: E731
+    rows = lambda: (yield X[M])  # wrong: capture/unsupported  # noqa: E731 (such a lambda is the mistake)
     Y[M] = X[M]
 
 

@@ -391,7 +391,7 @@ def two_tensors(X: td.Tensor[M], Z: td.Tensor[M], Y: td.Out[M]):
 
 
 @pairs.wrong("capture/signature")
-def annotation_of_another_library(X: "jax.Array", Y: td.Out[M]):  # wrong  # noqa: F821, UP037
+def annotation_of_another_library(X: "jax.Array", Y: td.Out[M]):  # wrong  # noqa: F821, UP037 (not imported)
     Y[M] = X[M]
 
 
