@@ -16,7 +16,9 @@ from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
 from treadle.plan.facts import CallFacts, contiguous
 from treadle.planner.enumerate import choose
-from treadle.targets.cuda.rows import Rows, along, even, least, rounded
+from treadle.targets.cuda.row_lanes import along
+from treadle.targets.cuda.row_shares import even, least, rounded
+from treadle.targets.cuda.rows import Rows
 from treadle.targets.cuda.shape import shape_of
 
 

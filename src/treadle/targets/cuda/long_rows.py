@@ -18,17 +18,10 @@ from treadle.plan.family import Axis, Point
 from treadle.realise.choices import NotLowered
 from treadle.realise.long_rows import in_long_rows
 from treadle.targets.cuda.rates import rates
-from treadle.targets.cuda.rows import (
-    FOLLOWS,
-    MOST_STRETCHES,
-    MOST_WORKGROUPS,
-    SHORTEST,
-    Rows,
-    along,
-    dependent_folds,
-    instances,
-    scans,
-)
+from treadle.targets.cuda.row_cost import FOLLOWS
+from treadle.targets.cuda.row_lanes import along, dependent_folds, scans
+from treadle.targets.cuda.row_shares import instances, resident_of, stretched, stripes_of
+from treadle.targets.cuda.rows import MOST_STRETCHES, MOST_WORKGROUPS, SHORTEST, Rows
 from treadle.targets.cuda.shape import Shape, shape_of
 
 SWEPT = 0.85e-6
@@ -68,7 +61,7 @@ class LongRows(Rows):
         processors = rates(shape.facts).processors
         if len(found) != 1 or not dependent_folds(shape) or not all(one.whole for one in found.values()):
             return (1,)
-        rows = instances(shape, found, self.stripes(shape, {"warps": 1, "held": False}), 1)
+        rows = instances(shape, found, stripes_of(shape, {"warps": 1, "held": False}), 1)
         longest = max(shape.facts.value(one.dim.extent) for one in found.values())
         if rows >= processors:
             return (1,)
@@ -107,8 +100,8 @@ class LongRows(Rows):
     def swept(self, shape: Shape, point: Point) -> float:
         """Seconds of an executor that sweeps over its rows, tile after tile."""
         warps, parts = int(point["warps"]), int(point.get("stretches", 1))
-        stripes, most = self.stripes(shape, point), 0.0
-        executors = rates(shape.facts).processors * max(1, self.resident(shape, point))
+        stripes, most = stripes_of(shape, point), 0.0
+        executors = rates(shape.facts).processors * max(1, resident_of(shape, point))
         waves = ceil(instances(shape, along(shape), stripes, warps) * parts / executors)
         for name, one in along(shape).items():
             if one.whole:
@@ -118,7 +111,7 @@ class LongRows(Rows):
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = shape_of(program, facts)
-        stretches = None if scans(shape) else self.stretched(shape, point)
+        stretches = None if scans(shape) else stretched(shape, point)
         if stretches is None:
             return super().build(program, facts, point, guard)
         made = super().build(program, facts, {**point, "stretches": 1}, guard)

@@ -38,7 +38,7 @@ from treadle.rules.nests import fuse
 from treadle.rules.tiles import materialise
 from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.rates import rates
-from treadle.targets.cuda.rows import Along, along
+from treadle.targets.cuda.row_lanes import Along, along
 from treadle.targets.cuda.shape import Shape, remembered, shape_of
 from treadle.targets.cuda.stream_before import across, beside, contracting, copied_as_is, kept_first, small
 from treadle.targets.cuda.stream_cost import strided, taken_apart

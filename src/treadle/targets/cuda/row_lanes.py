@@ -1,0 +1,144 @@
+"""What of a program's tasks lies along the lanes of a warp: the dimension, how many neighbours an access takes, what is
+read and folded along it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from treadle.algebra.dims import Dim, Part
+from treadle.ir.core import Op, Region, Tensor
+from treadle.ir.guard import Divisible, Fact
+from treadle.ir.ops.access import Insert, Load, Store
+from treadle.ir.ops.fold import Reduce, Scan
+from treadle.targets.cuda.shape import Shape, vector_facts
+
+LONG_ROW = 32 * 1024
+"""Bytes of a row of which a multiprocessor does few: the last ones show."""
+
+
+@dataclass(frozen=True)
+class Along:
+    """A dimension along the lanes: neighbours that one access takes, whether a row of it is a whole dimension (else a
+    block of a region's argument), facts that the accesses need, whether a run tells where ranges of it begin."""
+
+    dim: Dim
+    vector: int
+    whole: bool
+    facts: tuple[Fact, ...]
+    told: bool = False
+
+
+def along(shape: Shape) -> dict[str, Along]:
+    """For each task region, the dimension that its stores, the largest first (else its loads), are contiguous along."""
+    found: dict[str, Along] = {}
+    for op in shape.program.body.ops:
+        if not isinstance(op, Region):
+            continue
+        inside = list(op.body.walk())
+        stores = sorted((s for s in inside if isinstance(s, Store | Insert)), key=lambda s: -kept(shape, s))
+        stored = [p for s in stores if (p := shape.last_axis(s)) is not None]
+        read = [p for s in inside if isinstance(s, Load) and (p := shape.last_axis(s)) is not None]
+        folded = [a for s in inside if isinstance(s, Reduce) for a in s.source.type.axes if a.dim in s.dims]
+        for part in [*heavy(shape, inside), *stored] or [p for p in read if p in folded] or read:
+            arg = shape.arg_of(part)
+            if arg is None and (part.lo.symbols | part.hi.symbols) & _symbols(shape):
+                continue
+            vector, facts = widest(shape, op, part.dim)
+            found[shape.names[id(op)]] = Along(part.dim, vector, arg is None, tuple(facts), told(op, part.dim))
+            break
+    return found
+
+
+def told(region: Region, dim: Dim) -> bool:
+    """Whether a region in this one goes over ranges of a dimension that only a run tells."""
+    args = [a for op in region.body.walk() if isinstance(op, Region) for a in op.args]
+    return any(a.domain.dim is dim and (a.domain.lo.functions or a.domain.hi.functions) for a in args)
+
+
+def heavy(shape: Shape, inside: list[Op]) -> list[Part]:
+    """Axes that are folded alone and in any order, as long as a warp, of loads that weigh more than all that is stored:
+    their elements, not those of the results, are to lie side by side in the lanes."""
+    reduces = [s for s in inside if isinstance(s, Reduce) and s.order == "unordered" and len(s.dims) == 1]
+    free = [a for s in reduces for a in s.source.type.axes if a.dim in s.dims]
+    out = sum(bytes_of(shape, s.tensor) for s in inside if isinstance(s, Store))
+    loads = [s for s in inside if isinstance(s, Load) and bytes_of(shape, s.tensor) > 2 * out]
+    parts = [part for s in loads if (part := shape.last_axis(s)) is not None and part in free]
+    return [part for part in parts if shape.facts.value(part.dim.extent) >= 32]
+
+
+def kept(shape: Shape, op: Store | Insert) -> float:
+    """How large the tensor or the tile is that something is stored to."""
+    if isinstance(op, Store):
+        return bytes_of(shape, op.tensor)
+    return float(prod(shape.extent(p) for p in op.result.type.axes)) * max(1, op.result.type.dtype.bits // 8)
+
+
+def bytes_of(shape: Shape, tensor: Tensor) -> float:
+    """How large a tensor is for the call in question."""
+    return float(prod(max(1, shape.facts.value(d.extent)) for d in tensor.dims)) * max(1, tensor.dtype.bits // 8)
+
+
+def _symbols(shape: Shape) -> set[str]:
+    return {n for r in shape.regions for a in r.args for n in (a.name, f"{a.name}.start", f"{a.name}.stop")}
+
+
+def widest(shape: Shape, region: Region, dim: Dim) -> tuple[int, list[Fact]]:
+    """How many neighbours along a dimension all accesses can take at once under the call's facts."""
+    tensors: dict[str, Tensor] = {}
+    for op in region.body.walk():
+        part = shape.last_axis(op)
+        if part is not None and part.dim.root is dim.root and isinstance(op, Load | Store):
+            tensors[op.tensor.name] = op.tensor
+    if not tensors:
+        return 1, []
+    size = min(max(1, t.dtype.bits // 8) for t in tensors.values())
+    vector = 1 if told(region, dim) else 16 // size  # ranges that a run tells begin anywhere
+    while vector > 1 and not (
+        shape.facts.value(dim.extent) % vector == 0
+        and all(
+            shape.facts.aligned.get(t.name, 0) >= min(16, vector * max(1, t.dtype.bits // 8)) for t in tensors.values()
+        )
+    ):
+        vector //= 2
+    facts: list[Fact] = []
+    for tensor in tensors.values():
+        facts += vector_facts(tensor, vector)
+    if vector > 1 and dim.extent.constant is None:
+        facts.append(Divisible(dim.extent, vector))
+    return vector, facts
+
+
+def chunked(shape: Shape) -> bool:
+    """Whether a row of a task is read that begins and ends at whole chunks of a copy engine."""
+    for region in shape.regions:
+        one = along(shape).get(shape.names[id(region)])
+        for op in region.body.walk() if one is not None else ():
+            part = shape.last_axis(op) if isinstance(op, Load) else None
+            if one is not None and part is not None and isinstance(op, Load) and part.dim.root is one.dim.root:
+                if len(op.subs) > 1 and one.vector * op.tensor.dtype.bits % 128 == 0:
+                    return True
+    return False
+
+
+def few_long_rows(shape: Shape) -> bool:
+    """Whether rows are so long that a multiprocessor does few of them."""
+    return chunked(shape) and any(
+        one.whole and shape.facts.value(one.dim.extent) * one_element(shape) >= LONG_ROW
+        for one in along(shape).values()
+    )
+
+
+def one_element(shape: Shape) -> int:
+    """Bytes of the widest element that is read."""
+    return max((max(1, t.dtype.bits // 8) for t in shape.program.tensors if t.name in shape.uses.loaded), default=4)
+
+
+def dependent_folds(shape: Shape) -> int:
+    """Folds along lanes: each needs the one before it to be finished."""
+    return sum(isinstance(op, Reduce) for op in shape.program.body.walk())
+
+
+def scans(shape: Shape) -> int:
+    """Scans: each needs what came before, of a tile of the row and of every one before it."""
+    return sum(isinstance(op, Scan) for op in shape.program.body.walk())
