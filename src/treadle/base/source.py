@@ -7,10 +7,10 @@ knows IPython's cells. A file that cannot be read shows its position only.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import linecache
 import os
-import sys
 from dataclasses import dataclass
 
 _kept: dict[str, list[str]] = {}
@@ -57,7 +57,7 @@ def source_line(file: str, line: int) -> str | None:
 
 def user_position() -> Span | None:
     """Where the code that called treadle stands now; `None` on the command line, which no line of the user's calls."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # no public one is as quick
+    frame = inspect.currentframe()
     while frame is not None and _is_ours(module := str(frame.f_globals.get("__name__", ""))):
         if module.startswith("treadle.cli"):
             return None

@@ -102,7 +102,7 @@ def resume_tracing() -> None:
 
 def _hide_callers() -> None:
     """No debugger stops in treadle's own frames between the user's call and the user's kernel."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # no public one is as quick
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # a debugger would step into the public one
     while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("treadle."):
         frame.f_trace_lines = False
         frame.f_trace = None
@@ -133,7 +133,7 @@ class Activation:
             ".wait": stepper.ready.acquire,
             ".exec": exec,
             ".stop": breakpoint,
-            ".frame": sys._getframe,  # pyright: ignore[reportPrivateUsage]  # no public one is as quick
+            ".frame": sys._getframe,  # pyright: ignore[reportPrivateUsage]  # a debugger would step into the public one
         }
         self.names: dict[str, Any] = dict(self.hidden)
 
