@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from treadle.algebra.layouts import LayoutUndefined
@@ -112,10 +112,10 @@ class Nested(Order):
     part.apply(its coordinates)`."""
 
     parts: tuple[Order, ...]
+    extents: Point = field(init=False, repr=False, compare=False)
 
-    @property
-    def extents(self) -> Point:  # pyright: ignore[reportIncompatibleVariableOverride]  # a field of the others
-        return tuple(e for p in self.parts for e in p.extents)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extents", tuple(e for p in self.parts for e in p.extents))
 
     def apply(self, point: Point) -> int:
         at, rest = 0, point
