@@ -1,8 +1,8 @@
-"""How often a contraction reads and writes its values, at each level of memory: what its costs count.
+"""How often a contraction reads and writes its values: what its costs count.
 
-Levels: `register`, the products of register blocks; `local`, buffers of a worker; `shared`, what is packed once for all
-tasks; `memory`, tensors. Counted are elements, with the padding that is really moved. No cache is modelled: an element
-that is read twice counts twice. On small mappings they equal what walking the machine program's loops counts.
+Counted are elements that operands are read from where they lie, products of register blocks, and sums in buffers (with
+the padding that is really moved). No cache is modelled: an element that is read twice counts twice. On small mappings
+they equal what walking the machine program's loops counts.
 """
 
 from __future__ import annotations
@@ -17,60 +17,41 @@ from treadle.targets.cpu.blocking import Blocking, Roles, filled_to, round_to
 
 @dataclass(frozen=True)
 class Access:
-    """Elements of a value that are read and written at a level."""
+    """Elements that are read and written."""
 
-    value: str
-    level: str
     read: float
-    written: float = 0.0
+    written: float
 
 
-def accesses(blocking: Blocking, role: Roles) -> list[Access]:
-    """Of both operands, of the accumulator, and the products."""
-    found = [a for v in (role.lane_operand, role.row_operand) for a in operand(blocking, role, v)]
-    sums = accumulator(blocking, role)
-    products = Access(sums.value, "register", slots(blocking, role))
-    return [*found, products, *([sums] if sums.written else [])]
-
-
-def operand(blocking: Blocking, role: Roles, value: Value) -> list[Access]:
-    """Of one operand: from where it lies, and from its copy if it has one."""
+def source(blocking: Blocking, role: Roles, value: Value) -> int:
+    """Elements of an operand that are read from where it lies: in place by each register block, else for its copy."""
     elements = blocking.shape.elements(role.found.op, value.type.dims)
-    by_lane = value is role.lane_operand
-    dim, other = (role.lane, role.row) if by_lane else (role.row, role.lane)
     if blocking.in_place(value, role):
-        return [Access(value.name, "memory", elements * tiles(blocking, other))]
-    trips = 1 if once(blocking, role, value) else dict(packed(blocking, role))[value]
-    level = "shared" if once(blocking, role, value) or not blocking.level(value, role) else "local"
-    # Register blocks take whole panels, for every block along the other dimension.
-    beside = blocking.block.columns if not by_lane else 1 if role.row is None else blocking.tile[role.row.name]
-    copy = Access(value.name, level, slots(blocking, role) / beside, elements * trips * waste(blocking, dim))
-    return [Access(value.name, "memory", elements * trips), copy]
+        return elements * tiles(blocking, role.row if value is role.lane_operand else role.lane)
+    return elements if once(blocking, role, value) else elements * trips(blocking, role, value)
+
+
+def trips(blocking: Blocking, role: Roles, value: Value) -> int:
+    """How often an element of an operand is packed, where each block has its own copy: as blocks of the other's rows or
+    lanes come round."""
+    shape, block = blocking.shape, blocking.block
+    other = role.row if value is role.lane_operand else role.lane
+    if other is None or all(a.domain.dim != other for r in shape.chain(role.found.op) for a in r.args):
+        return 1
+    tile = blocking.tile[other.name]
+    size = round_to(block.inner, tile) if other is role.lane else filled_to(block.outer, tile)
+    return ceil(shape.extent(other) / size)
 
 
 def accumulator(blocking: Blocking, role: Roles) -> Access:
     """Of sums in buffers: filled before the first block of what is summed, loaded and stored by each, loaded behind the
     last one, there without the padding of rows. What registers hold all the time lies in none."""
-    name = role.found.op.result.name
     folds = [r for r in blocking.shape.chain(role.found.op) if r.kind != "parallel"]
     if blocking.block.held and folds:
-        return Access(name, "local", 0.0)
+        return Access(0.0, 0.0)
     made = slots(blocking, role) / max(1, blocking.shape.size(blocking.folded(role)))
     passes = blocking.passes(role) if folds else 0
-    return Access(name, "local", made * passes + made / waste(blocking, role.row), made * (1 + passes))
-
-
-def packed(blocking: Blocking, role: Roles) -> list[tuple[Value, int]]:
-    """The operands that are packed, and how often each of their elements is read for it: as blocks come round."""
-    shape, block = blocking.shape, blocking.block
-    around = {a.domain.dim for r in shape.chain(role.found.op) for a in r.args}
-    row_trips = lane_trips = 1
-    if role.row is not None and role.row in around:
-        row_trips = ceil(shape.extent(role.row) / filled_to(block.outer, blocking.tile[role.row.name]))
-    if role.lane in around:
-        lane_trips = ceil(shape.extent(role.lane) / round_to(block.inner, block.columns))
-    both = ((role.lane_operand, row_trips), (role.row_operand, lane_trips))
-    return [(value, trips) for value, trips in both if not blocking.in_place(value, role)]
+    return Access(made * passes + made / waste(blocking, role.row), made * (1 + passes))
 
 
 def once(blocking: Blocking, role: Roles, value: Value) -> bool:

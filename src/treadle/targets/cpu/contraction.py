@@ -26,7 +26,7 @@ from treadle.plan.grain import Grain, blocks, evenness
 from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
-from treadle.targets.cpu.accesses import accumulator, once, packed, slots, tiles
+from treadle.targets.cpu.accesses import accumulator, once, slots, source, trips
 from treadle.targets.cpu.admission import call_guard, common_reasons, grain_of, handed_out, pins_refused, worker_counts
 from treadle.targets.cpu.blocking import EXACT, Block, Blocking, Roles, filled_to, grouping, lanes_of, roles
 from treadle.targets.cpu.instructions import CORRECTED, FEATURES, feature_of
@@ -298,26 +298,27 @@ class Contracting(ABC):
         shape, block = blocking.shape, blocking.block
         if not blocking.in_place(role.lane_operand, role):
             return 0.0
-        size = shape.elements(role.found.op, role.lane_operand.type.dims) * shape.source_bytes(role.lane_operand)
-        trips = tiles(blocking, role.row)
-        if size <= rate.l1 or not (block.held or size > rate.l2 and block.deep > HAND.streams):
+        value = role.lane_operand
+        whole = shape.elements(role.found.op, value.type.dims) * shape.source_bytes(value)
+        if whole <= rate.l1 or not (block.held or whole > rate.l2 and block.deep > HAND.streams):
             return 0.0
-        return size * (trips if block.held else 1) / (HAND.near * rate.l2_rate if size <= rate.l2 else rate.l3_rate)
+        size = source(blocking, role, value) * shape.source_bytes(value) if block.held else whole
+        return size / (HAND.near * rate.l2_rate if whole <= rate.l2 else rate.l3_rate)
 
     def copies(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
         """Seconds to pack both operands, as often as their blocks come round."""
         shape = blocking.shape
         total = 0.0
-        for value, trips in packed(blocking, role):
+        for value in (role.lane_operand, role.row_operand):
+            if blocking.in_place(value, role):
+                continue
             copied = COPIED.get(blocking.atom(role.found), 2.0)
-            elements = shape.elements(role.found.op, value.type.dims)
-            size = elements * (copied + shape.source_bytes(value))
+            read = source(blocking, role, value)
             if once(blocking, role, value):
                 # It comes back from memory as often as it would be packed, ahead of its use.
-                total += elements * copied * trips * HAND.back
-                trips = 1
-            turned = shape.source_unit(value) not in (role.lane, role.row)
-            total += size * trips * (1.6 if turned and value is role.lane_operand else 1.0)
+                total += read * copied * trips(blocking, role, value) * HAND.back
+            turned = value is role.lane_operand and shape.source_unit(value) not in (role.lane, role.row)
+            total += read * (copied + shape.source_bytes(value)) * (1.6 if turned else 1.0)
         return total / rate.packing_rate
 
     def turned(self, blocking: Blocking, rate: Rates) -> float:
