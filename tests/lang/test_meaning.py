@@ -87,6 +87,44 @@ def _objects(x):
     return x.sum(0) + 10 * padded[-2] + 100 * padded[-1]
 
 
+class Scaled:
+    """Called with its own number."""
+
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, x):
+        return x * self.by
+
+
+class Raised:
+    """Called without itself."""
+
+    @staticmethod
+    def __call__(x, by=1):
+        return x + by
+
+
+class Named:
+    """Called with its class."""
+
+    by = 7
+
+    @classmethod
+    def __call__(cls, x):
+        return x - cls.by
+
+
+OBJECTS = Scaled(3), Raised(), Named()
+
+
+@case(lambda X, Y: {"Y": (X * 3 + 1) - 7 + (X + 5)}, 4, 3)
+def called_objects(X: td.Tensor[M, N], Y: td.Out[M, N] = None):
+    scaled, raised, named = OBJECTS
+    for m in td.parallel(M):
+        Y[m, N] = named(raised(scaled(X[m, N]))) + raised(X[m, N], by=5)
+
+
 @case(lambda X, Y: {"Y": _nested(X)}, 6, 4)
 def nested(X: td.Tensor[M, N], Y: td.Out[M] = None):
     for m in td.parallel(M.each):

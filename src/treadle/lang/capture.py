@@ -117,9 +117,10 @@ class Interpreter(Statements):
             return self.call_function(fn, args, kwargs)
         self.refuse_opaque(fn, args, kwargs)
         if not isinstance(fn, (type, types.BuiltinFunctionType)) and not _module(type(fn)).startswith("treadle."):
-            method = getattr(class_of(fn), "__call__", None)  # noqa: B004 (the method itself is wanted)
+            method = class_of(fn).__call__
             if isinstance(method, types.FunctionType):
-                return self.call(method, [fn, *args], kwargs)
+                static = isinstance(inspect.getattr_static(class_of(fn), "__call__"), staticmethod)
+                return self.call(method, args if static else [fn, *args], kwargs)
         try:
             return fn(*args, **kwargs)
         except (TracedBool, TracedNumber) as error:
