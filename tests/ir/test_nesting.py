@@ -7,7 +7,7 @@ import pytest
 
 import treadle as td
 from treadle import f32, i32
-from treadle.algebra.expr import sym
+from treadle.algebra.expr import ZERO, Fn, of, sym
 from treadle.evaluate.cuts import Random
 from treadle.evaluate.interpreter import evaluate
 from treadle.ir.core import Program, Region
@@ -157,6 +157,9 @@ APART = {
     "another beginning": lambda outer, inner: inner.inits.__setitem__(0, outer.inits[0]),
     "another end": lambda outer, inner: outer.body.yields.__setitem__(0, outer.carried[0]),
     "blocks of another size in each": lambda outer, inner: setattr(inner.args[0], "size", sym("m") + 1),
+    "blocks of a size that is handed in": lambda outer, inner: setattr(
+        inner.args[0], "size", of(Fn(outer.carried[0].name, (ZERO, ZERO)))
+    ),
 }
 
 

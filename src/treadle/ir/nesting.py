@@ -35,6 +35,7 @@ def inner_of(region: Region) -> Region | None:
         return None
     mine = {s for a in region.args for s in (a.name, f"{a.name}.start", f"{a.name}.stop")}
     for arg in inner.args:
+        # What the outer region hands in has no name once the regions are one, so no value may tell a range.
         ends = (arg.domain.lo, arg.domain.hi, *([] if arg.size is None else [arg.size]))
         if any(e.symbols & mine or any(n.startswith("%") for n in e.functions) for e in ends):
             return None
