@@ -34,8 +34,9 @@ from treadle.machine.form import (
 )
 from treadle.machine.vocabulary import RANK
 from treadle.realise.clusters import Cluster
+from treadle.realise.replacing import replaced
 from treadle.realise.ring import Stream
-from treadle.realise.shares import Shared, fragments_of, replaced
+from treadle.realise.shares import Shared, fragments_of
 from treadle.realise.stretched import Sum
 from treadle.realise.threads import lay_out
 from treadle.realise.tidy import without_idle

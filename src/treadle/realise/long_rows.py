@@ -46,6 +46,7 @@ from treadle.machine.form import (
 from treadle.realise.chained import chained
 from treadle.realise.choices import NotLowered
 from treadle.realise.folds import identity
+from treadle.realise.replacing import renamed
 from treadle.realise.tidy import without_idle
 
 LANES = 32
@@ -100,6 +101,9 @@ class _Rows:
         found = [s for s in self.items if isinstance(s, _Section)]
         loops = [s for x in found for s in x.body if isinstance(s, Loop)]
         loops += [s for s in self.items if isinstance(s, Loop)]
+        choices: Body = [s for s in self.items if isinstance(s, If)]
+        if any(isinstance(x, Loop) for x in walk(choices)):
+            raise self.unlike("a sweep under a condition")
         if not found or len({str(x.hi) for x in loops}) != 1:
             raise self.unlike("sweeps over other coordinates than a row's")
         self.sweep = loops[0].hi
@@ -272,7 +276,7 @@ class _Rows:
                 if any(isinstance(s, Loop) for s in rest):
                     raise self.unlike("a sweep between two folds")
                 # What is stored of a row, the last launch stores.
-                own = [s for s in (*before, *rest) if not isinstance(s, Store)]
+                own = [s for s in (*before, *rest) if not _stores(s)]
                 body = [*copy.deepcopy(own), *self.folded(item)]
                 kernels.append(self.kernel_of(f"fold_{len(kernels)}", body, True, [self.ghost(item)]))
                 before += [*rest, *self.gathered(item)]
@@ -305,14 +309,14 @@ class _Rows:
             raise self.unlike("threads that meet behind a fold")
         (nest,) = (s for s in kernel.roles[0].body if isinstance(s, Tasks))
         word = Counter(self.names.fresh("stretches"), self.nest.counts)
-        fresh = self.renamed(body)
+        fresh = self.of_its_own(body)
         arrival = Last(
             MemRef(word.name, tuple(sym(v) for v in self.nest.vars)), self.count, const(1), self.role.threads
         )
         nest.body.append(If(last=arrival, enters=self.nest.enters, then=fresh))
         return word
 
-    def renamed(self, body: Body) -> Body:
+    def of_its_own(self, body: Body) -> Body:
         """The same with fragments of its own."""
         names: dict[str, str] = {}
         for s in walk(body):
@@ -321,7 +325,7 @@ class _Rows:
                 names[name] = self.names.fresh(f"{name}_last")
                 frag = next(f for f in (*self.kernel.frags, *self.frags) if f.name == name)
                 self.frags.append(replace(frag, name=names[name]))
-        return [_renamed(s, names) for s in copy.deepcopy(body)]
+        return renamed(body, names)
 
     def stored(self, body: Body) -> Kernel:
         """The last launch: sweeps that store, a stretch each, and what is stored of a row by its first stretch."""
@@ -330,7 +334,7 @@ class _Rows:
         for s in copy.deepcopy(body):
             if isinstance(s, Loop):
                 made.append(self.limited(s))
-            elif isinstance(s, Store) and sweeps:
+            elif sweeps and _stores(s):
                 made.append(If(conds=(Constraint(-sym(self.at)),), scope="workgroup", then=[s]))
             else:
                 made.append(s)
@@ -345,25 +349,11 @@ def _makes(stmt: Stmt | Control) -> str:
     return stmt.dst if isinstance(stmt, Compute | Load | Fold) else ""
 
 
+def _stores(stmt: Stmt | Control) -> bool:
+    """Whether a statement, or one under its condition, stores."""
+    return any(isinstance(s, Store) for s in walk([stmt]))
+
+
 def _value(stmt: Stmt) -> str:
     """The value of the program of which a statement's claim is."""
     return stmt.claim.value if isinstance(stmt.claim, Claim) else ""
-
-
-def _renamed(stmt: Stmt | Control, names: dict[str, str]) -> Stmt | Control:
-    """A statement of other fragments."""
-
-    def of(ref: object) -> object:
-        return replace(ref, name=names.get(ref.name, ref.name)) if isinstance(ref, FragRef) else ref
-
-    if isinstance(stmt, Compute):
-        args = tuple(of(a) for a in stmt.args)
-        return replace(stmt, dst=names.get(stmt.dst, stmt.dst), args=args)
-    if isinstance(stmt, Load):
-        return replace(stmt, dst=names.get(stmt.dst, stmt.dst))
-    if isinstance(stmt, Fold):
-        acc = None if stmt.acc is None else of(stmt.acc)
-        return replace(stmt, dst=names.get(stmt.dst, stmt.dst), src=of(stmt.src), acc=acc)
-    if isinstance(stmt, Store):
-        return replace(stmt, src=of(stmt.src))
-    return stmt

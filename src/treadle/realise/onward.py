@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from treadle.algebra.expr import Constraint, Expr, const, lt, sym
 from treadle.machine.form import Advance, Body, Claim, Compute, FragRef, If, Invariant, Loop, Mma, Sync
+from treadle.realise.replacing import renamed
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def ahead(
     between = found.between
     copy = only_copied(between, [*found.awaited, more, *found.rest], holder)
     if copy is not None:
-        between = [_called(s, copy, holder) for s in between]
+        between = renamed(between, {copy: holder})
     loop.body[:] = [*between, *found.awaited, more, *hand_over, *found.rest]
     return before
 
@@ -119,20 +120,6 @@ def _read(one: Any) -> list[str]:
     if is_dataclass(one) and not isinstance(one, type):
         return [n for f in fields(one) for n in _read(getattr(one, f.name))]
     return []
-
-
-def _called(one: Any, old: str, new: str) -> Any:
-    """A statement with another name for a fragment."""
-    if isinstance(one, FragRef):
-        return replace(one, name=new) if one.name == old else one
-    if isinstance(one, tuple):
-        return tuple(_called(x, old, new) for x in cast("tuple[Any, ...]", one))
-    if isinstance(one, list):
-        return [_called(x, old, new) for x in cast("list[Any]", one)]
-    if is_dataclass(one) and not isinstance(one, type | Expr | Constraint | Claim):
-        changed = {f.name: _called(getattr(one, f.name), old, new) for f in fields(one) if f.init}
-        return replace(one, **{k: new if k == "dst" and v == old else v for k, v in changed.items()})
-    return one
 
 
 def moved(body: Body, env: Mapping[str, Expr], fresh: Callable[[str], str]) -> Body:

@@ -12,10 +12,8 @@ starts from nothing (`apart`), so that sums of stretches may be joined, with all
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from math import prod
-from typing import TypeVar, cast
 
 from treadle.algebra.expr import ZERO, Constraint, Expr, const, lt, maximum, minimum, sym
 from treadle.ir.core import Program
@@ -47,6 +45,7 @@ from treadle.machine.form import (
     walk,
 )
 from treadle.realise.portions import MOST
+from treadle.realise.replacing import replaced
 from treadle.realise.ring import Stream
 from treadle.realise.stretched import FOLDED, Stretched, Sum
 from treadle.realise.tidy import without_idle
@@ -338,22 +337,6 @@ class Shared(Stretched):
             Load(dst=part, src=place, where=claim.where, claim=of),
             Fold(dst=total, monoid="add", src=FragRef(part), acc=FragRef(total), claim=upto),
         ]
-
-
-Thing = TypeVar("Thing")
-
-
-def replaced(thing: Thing, env: Mapping[str, Expr]) -> Thing:
-    """A statement, or a part of one, with symbols replaced in all its expressions."""
-    found: object = thing
-    if isinstance(thing, Expr | Constraint):
-        found = thing.substitute(env)
-    elif isinstance(thing, list | tuple):
-        items = cast("Sequence[object]", thing)
-        found = type(items)(replaced(x, env) for x in items)  # type: ignore[call-arg]  # a list or a tuple of them
-    elif is_dataclass(thing) and not isinstance(thing, type):
-        found = replace(thing, **{f.name: replaced(getattr(thing, f.name), env) for f in fields(thing)})
-    return cast("Thing", found)
 
 
 def _waits(stmt: Stmt | Control) -> bool:
