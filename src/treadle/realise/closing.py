@@ -85,7 +85,7 @@ def never_cut(stream: Stream, arg: RegionArg, size: int, others: dict[str, int])
     """Facts under which no block of an argument of this size is cut short by the end of its range, blocks of `others`
     being of these sizes and never cut short: then nothing in a task has a mask for that. None where there are none."""
     args = {a.name: a for a in (*stream.region.args, *(stream.loop.args if stream.loop is not None else ()))}
-    return multiple(arg.domain.hi - arg.domain.lo, size, args, others)
+    return multiple_where(arg.domain.hi - arg.domain.lo, size, args, others)
 
 
 def length_of(stream: Stream) -> Expr:
@@ -132,9 +132,9 @@ def _closing(stream: Stream, rows: int, step: int) -> tuple[list[Fact], list[tup
                     mine.append(Bound(Constraint(end - extent)))
                     continue
                 # Blocks end with it when it lies a multiple of the step behind where they start.
-                whole = multiple(end - lo, step, args, cut)
+                whole = multiple_where(end - lo, step, args, cut)
                 if whole is None:
-                    first = "" if multiple(lo, step, args, cut) is not None else f", after starting at {lo}"
+                    first = "" if multiple_where(lo, step, args, cut) is not None else f", after starting at {lo}"
                     why = (
                         f"blocks of {part} end at {end}{first}, where {tile.tensor} goes on "
                         f"(a range from and to multiples of {step}, as `n // {step} * {step}`, and a mask end there)"
@@ -147,7 +147,7 @@ def _closing(stream: Stream, rows: int, step: int) -> tuple[list[Fact], list[tup
     return list(dict.fromkeys(facts)), passing
 
 
-def multiple(expr: Expr, size: int, args: dict[str, RegionArg], cut: dict[str, int]) -> list[Fact] | None:
+def multiple_where(expr: Expr, size: int, args: dict[str, RegionArg], cut: dict[str, int]) -> list[Fact] | None:
     """Facts under which an expression is a multiple of `size`, blocks of the arguments in `cut` being of these sizes
     and not cut short; or None."""
     rest = ZERO
@@ -158,7 +158,7 @@ def multiple(expr: Expr, size: int, args: dict[str, RegionArg], cut: dict[str, i
         atom = monomial[0] if len(monomial) == 1 else None
         if isinstance(atom, Min | Max):
             for arg in atom.args:
-                found = multiple(arg * factor, size, args, cut)
+                found = multiple_where(arg * factor, size, args, cut)
                 if found is None:
                     return None
                 facts += found

@@ -89,7 +89,8 @@ def _check_map(thread: Thread, item: Copy) -> None:
     buffer = next((b for b in thread.world.kernel.buffers if b.name == shared.name), None)
     if buffer is not None and buffer.swizzle != entry.swizzle:
         raise thread.fatal("form", f"{shared.name} is swizzled by {buffer.swizzle} and the map by {entry.swizzle}")
-    if buffer is not None and int(buffer.offset.constant or 0 if buffer.offset is not None else 0) % 128:
+    offset = None if buffer is None or buffer.offset is None else buffer.offset.constant
+    if offset is not None and offset % 128:
         thread.report("resource", f"{item.engine}: {shared.name} is at no multiple of 128 bytes of shared memory")
     inner = item.box[_contiguous(thread, tensor, len(item.box))]
     if entry.swizzle and inner * entry.dtype.bits > 8 * entry.swizzle:
