@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -40,18 +41,16 @@ class Settling(ABC):
         """A record's variant; one that exists already is used again."""
 
     @abstractmethod
-    def _made(
-        self,
-        facts: CallFacts,
-        cls: str,
-        family: str | None,
-        place: Place,
-        *,
-        choice: Any = None,
-        settled: bool = False,
-        rank: int | None = None,
-    ) -> Variant | Interpreted:
-        """A variant of the call's own."""
+    def _record(self, facts: CallFacts, family: str | None, place: Place, choice: Any = None) -> Record:
+        """The best plan's record, or that of what the planner said: `choice`."""
+
+    @abstractmethod
+    def _make(self, facts: CallFacts, cls: str, family: str | None, place: Place) -> Variant:
+        """A variant from the cache, or planned and kept there."""
+
+    @abstractmethod
+    def _made(self, facts: CallFacts, cls: str, make: Callable[[], Variant]) -> Variant | Interpreted:
+        """The variant of the call's own that is made, or the interpreter for calls that cannot be planned."""
 
     def settled(
         self, facts: CallFacts, cls: str, place: Place, variants: list[Variant], admitting: list[Variant]
@@ -68,19 +67,28 @@ class Settling(ABC):
             return found
         rank = free[0] if free else None
         if not variants:
-            return self._made(facts, cls, None, place, settled=True, rank=rank)
+            return self._planned(facts, cls, place, rank)
         if self._ledger is None or self._ledger.target != place.target:
             self._ledger = room("predicted").Ledger(self.expanded, place.target)
         settled = self._ledger.settle(variants, facts, self.limit)
         if settled.spare is not None:
             self._retire(settled.spare)
         if settled.choice is not None:
-            return self._made(facts, cls, None, place, choice=settled.choice, settled=True, rank=rank)
+            return self._planned(facts, cls, place, rank, settled.choice)
         variant = settled.variant or next((v for v in admitting if v.record.meta["family"] == UNIVERSAL), None)
         if variant is None:
-            return self._made(facts, cls, UNIVERSAL, place)
+            return self._made(facts, cls, lambda: self._make(facts, cls, UNIVERSAL, place))
         self._reach(variant, facts, cls, place, rank)
         return variant
+
+    def _planned(
+        self, facts: CallFacts, cls: str, place: Place, rank: int | None, choice: Any = None
+    ) -> Variant | Interpreted:
+        """A variant of the call's own, which the cache does not have: it keeps it under `rank`."""
+        made = self._made(facts, cls, lambda: self._loaded(self._record(facts, None, place, choice), place))
+        if isinstance(made, Variant):
+            self._reach(made, facts, cls, place, rank)
+        return made
 
     def _cached(
         self, facts: CallFacts, cls: str, place: Place, variants: list[Variant]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -270,26 +271,11 @@ class Specialisation(Settling):
             nearest = min(admitting, key=lambda v: (not v.lies(cls), v.distance(cls)))
             nearest.classes.add(cls)
             return nearest
-        return self._made(facts, cls, UNIVERSAL if full else None, place)
+        return self._made(facts, cls, lambda: self._make(facts, cls, UNIVERSAL if full else None, place))
 
-    def _made(
-        self,
-        facts: CallFacts,
-        cls: str,
-        family: str | None,
-        place: Place,
-        *,
-        choice: Any = None,
-        settled: bool = False,
-        rank: int | None = None,
-    ) -> Variant | Interpreted:
-        """A variant of the call's own, or the interpreter for calls that cannot be planned. `settled`: the cache, which
-        has none, keeps it under `rank`; `choice`: what the planner said."""
+    def _made(self, facts: CallFacts, cls: str, make: Callable[[], Variant]) -> Variant | Interpreted:
         try:
-            if settled:
-                variant = self._loaded(self._record(facts, family, place, choice), place)
-            else:
-                variant = self._make(facts, cls, family, place)
+            variant = make()
         except (UniversalUnknown, UniversalUnverified, LimitError) as error:
             if facts.same:  # nothing runs in place: the caller has other ways
                 return Interpreted(OVERLAP)
@@ -300,8 +286,6 @@ class Specialisation(Settling):
             return self._interpret(f"the universal plan is not verified: {' '.join(error.found.split())}")
         variant.classes.add(cls)
         variant.planned.add(cls)
-        if settled:
-            self._reach(variant, facts, cls, place, rank)
         return variant
 
     def _streams(self, facts: CallFacts) -> bool:
