@@ -142,12 +142,12 @@ def _work(kernel: Kernel, args: tuple[Any, ...], staged: Mapping[str, Any], know
             known[key] = Work()
         else:
             size = sum(v.size * v.itemsize for v in call.views.values())
-            flops, dtype = contracted(special.program, call.extents)
+            flops, dtype = flops_of(special.program, call.extents)
             known[key] = Work(float(size), flops, dtype)
     return known[key]
 
 
-def contracted(program: Program, extents: Mapping[str, int]) -> tuple[float, DType]:
+def flops_of(program: Program, extents: Mapping[str, int]) -> tuple[float, DType]:
     """Multiplications and additions of the contractions of a program, each over its whole dimensions, and the dtype of
     the operands of the largest. Those over ranges that only a run tells (rows of sequences that lie one behind the
     other) are left out: nobody knows how many they are."""

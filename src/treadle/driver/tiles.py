@@ -75,14 +75,14 @@ def tap_dims(program: Program) -> list[str]:
         if not isinstance(outer, Region):
             continue
         for region in [outer, *(op for op in outer.body.walk() if isinstance(op, Region))]:
-            loads, added = ([], set[str]()) if region.kind == "parallel" else contracted(region)
+            loads, added = ([], set[str]()) if region.kind == "parallel" else operand_loads(region)
             taps = [a for a in outer.args if a.kind == "each" and (outer is region or a.name in added)]
             if any(s.tile is not None for op in loads for s in flat_subs(op.subs)):
                 found |= {a.domain.dim.name: None for a in taps if a.domain.dim.extent.constant is None}
     return list(found)
 
 
-def contracted(region: Region) -> tuple[list[Load], set[str]]:
+def operand_loads(region: Region) -> tuple[list[Load], set[str]]:
     """The loads in a region of which operands of its contractions are made, element by element; the symbols that they
     add to others, or to coordinates."""
     needed = {v.name for op in region.body.ops if isinstance(op, Mma) for v in (op.a, op.b)}
