@@ -81,8 +81,7 @@ def main(out: str) -> None:
     family = importlib.import_module("treadle.targets.cuda.streams").Streams()
     BUILD.mkdir(parents=True, exist_ok=True)
     emit_make.BUILD = emit_check.BUILD = BUILD
-    report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "clock": room.clock(), "torch": torch.__version__}
-    report |= {"method": __doc__, "cases": []}
+    report: dict[str, Any] = {**room.where_and_how(__doc__), "cases": []}
     flush = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
     for number, (kind, case, program, extents) in enumerate(cases()):
         facts = emit_make.contiguous(program, "cuda:sm_90a", extents)

@@ -27,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
 import torch
-from room import DEVICE, clock, interleaved
+from room import DEVICE, interleaved, where_and_how
 
 from treadle.bench.calibrate import calibrate, cuda_probes
 from treadle.bench.held_out import cases
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     FLUSH.append(torch.empty(512 << 20, dtype=torch.uint8, device=DEVICE))
     target = "cuda:sm_90a"
     by_hand = coefficients(CallFacts(target)).seconds
-    report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "clock": clock(), "method": __doc__}
+    report: dict[str, Any] = where_and_how(__doc__)
     fit = calibrate(target, by_hand, list(cuda_probes()), array, by_events)
     report["calibration"] = asdict(fit)
     for name, units in fit.seconds.items():

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
 import torch
-from room import DEVICE, clock, described, interleaved, median, ran_as
+from room import DEVICE, described, interleaved, median, ran_as, where_and_how
 
 import treadle as td
 from treadle import lib
@@ -168,8 +168,7 @@ PARTS: dict[str, Callable[[Rows], None]] = {
 def main(out: str, what: list[str]) -> None:
     """The parts that are asked for."""
     rows: Rows = []
-    report = {"device": torch.cuda.get_device_name(), "clock": clock(), "torch": torch.__version__}
-    report |= {"cuda": torch.version.cuda, "method": __doc__, "rows": rows}
+    report = {**where_and_how(__doc__), "rows": rows}
     for name, part in PARTS.items():
         if name in (what or PARTS):
             part(rows)

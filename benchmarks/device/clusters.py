@@ -94,8 +94,7 @@ def run(out: str) -> None:
     room = importlib.import_module("room")
     emit_check.BUILD = BUILD
     manifest = json.loads((BUILD / "manifest.json").read_text())
-    report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "clock": room.clock(), "torch": torch.__version__}
-    report |= {"method": __doc__, "cases": []}
+    report: dict[str, Any] = {**room.where_and_how(__doc__), "cases": []}
     flush = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
     for kind, size, columns in CASES:
         mine = [row for row in manifest if row[1:4] == [kind, size, columns]]

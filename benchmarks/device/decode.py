@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
 import torch
-from room import DEVICE, clock, described, interleaved, median, ran_as
+from room import DEVICE, described, interleaved, median, ran_as, where_and_how
 
 import treadle as td
 from treadle import lib
@@ -191,7 +191,7 @@ def main(out: str) -> None:
     """Runs and writes, after each case."""
     torch.manual_seed(3)
     rows: list[dict[str, Any]] = []
-    found = {"device": torch.cuda.get_device_name(), "clock": clock(), "torch": torch.__version__, "method": __doc__}
+    found = where_and_how(__doc__)
     flush = torch.empty(512 * 2**20, dtype=torch.uint8, device=DEVICE)
     for case in (None, *CASES):
         if case is None:

@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
 import torch
 from host import Row, Rows, scaled
-from room import clock, inside
+from room import inside, where_and_how
 
 import treadle as td
 from treadle.driver.cuda_variant import CudaKernel
@@ -243,9 +243,7 @@ def main(out: str, names: list[str]) -> None:
     rows = Rows()
     report: Row = {
         "experiment": "failures",
-        "device": torch.cuda.get_device_name(),
-        "clock": clock(),
-        "method": __doc__,
+        **where_and_how(__doc__),
     }
     report["checks"] = rows.rows
     for part in (code, kernels, tuning, memory):

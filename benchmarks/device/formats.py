@@ -33,7 +33,6 @@ from formats_kernels import (
 from room import (
     DEVICE,
     Checks,
-    clock,
     described,
     exactly,
     inside,
@@ -42,6 +41,7 @@ from room import (
     part_by_part,
     ran_as,
     synchronize,
+    where_and_how,
 )
 
 import treadle as td
@@ -416,11 +416,7 @@ def timed(
 
 
 def main(out: str, what: list[str]) -> None:
-    report: dict[str, Any] = {
-        "method": __doc__,
-        "torch": torch.__version__,
-        "clock": clock(),
-    }
+    report = where_and_how(__doc__)
     torch.manual_seed(1)
     flush = torch.empty(512 << 20, dtype=torch.uint8, device=DEVICE)
     parts: list[tuple[str, Any]] = []

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
 import sys
 import time
 import traceback
@@ -22,7 +21,7 @@ sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 import torch
 from formats import seen
 from formats_kernels import rectified, scaled_weights
-from room import DEVICE, described, exactly, interleaved, median, ran_as
+from room import DEVICE, described, exactly, interleaved, median, ran_as, where_and_how
 
 import treadle as td
 from treadle import lib
@@ -129,12 +128,8 @@ TIMED = (
 def main(out: str, seconds: float) -> None:
     began = time.time()
     torch.manual_seed(1)
-    asked = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm", "--format=csv,noheader"]
-    device = subprocess.run(asked, capture_output=True, text=True).stdout.strip() if DEVICE == "cuda" else "cpu"
     report: dict[str, Any] = {
-        "method": __doc__,
-        "device": device,
-        "torch": torch.__version__,
+        **where_and_how(__doc__),
         "checks": [],
         "times": [],
     }

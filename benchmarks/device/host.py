@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
 import torch
-from room import clock, host_us, inside, median
+from room import host_us, inside, median, where_and_how
 
 import treadle as td
 from treadle.lib.attention import attention
@@ -315,10 +315,7 @@ def main(out: str, what: list[str]) -> None:
     rows = Rows()
     report: Row = {
         "experiment": "host path",
-        "device": torch.cuda.get_device_name(),
-        "clock": clock(),
-        "torch": torch.__version__,
-        "method": __doc__,
+        **where_and_how(__doc__),
         "checks": rows.rows,
     }
     if "time" in what:

@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
 import torch
 from host import Rows, scaled, shifted
-from room import clock, described, frame_untouched, inside, interleaved, median, poisoned, ran_as
+from room import described, frame_untouched, inside, interleaved, median, poisoned, ran_as, where_and_how
 from spine_kernels import gather, ranges
 
 import treadle as td
@@ -237,7 +237,7 @@ def beside(rows: Rows) -> None:
 def main(out: str) -> None:
     torch.manual_seed(2)
     rows = Rows()
-    report: Row = {"experiment": "edges", "device": torch.cuda.get_device_name(), "clock": clock(), "method": __doc__}
+    report: Row = {"experiment": "edges", **where_and_how(__doc__)}
     report["treadle"], report["checks"] = td.__version__, rows.rows
     for part in (awkward, empty, overlapping, beside, large):
         part(rows)

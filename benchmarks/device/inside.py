@@ -78,8 +78,7 @@ def cases() -> list[tuple[str, Any, tuple[Any, ...], Any, Any]]:
 def main(out: str) -> None:
     """Values, then times."""
     flush = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
-    report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "clock": room.clock(), "torch": torch.__version__}
-    report |= {"method": __doc__, "cases": []}
+    report: dict[str, Any] = {**room.where_and_how(__doc__), "cases": []}
     for name, kernel, args, peer, want in cases():
         kernel(*args)
         off = float((args[-1].double() - want.double()).norm() / want.double().norm())

@@ -92,10 +92,10 @@ def check_rows(torch: Any, loaded: Any, kind: str, columns: int) -> dict[str, An
 def run(out: str) -> None:
     """Values, then times."""
     torch, emit_check = importlib.import_module("torch"), importlib.import_module("emit_check")
-    Loaded, interleaved, clock = emit_check.Loaded, emit_check.interleaved, importlib.import_module("room").clock
+    Loaded, interleaved, room = emit_check.Loaded, emit_check.interleaved, importlib.import_module("room")
     SDPBackend, sdpa_kernel = emit_check.SDPBackend, emit_check.sdpa_kernel
     emit_check.BUILD = BUILD
-    report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "clock": clock(), "rows": {}, "attention": {}}
+    report: dict[str, Any] = {**room.where_and_how(__doc__), "rows": {}, "attention": {}}
     flush = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
     big = torch.empty(2, 1 << 30, dtype=torch.uint8, device="cuda")
     report["copy_1GiB_us"] = interleaved({"copy": partial(big[1].copy_, big[0])}, 10, flush)["copy"]

@@ -721,7 +721,7 @@ def run(path: Path, only: tuple[str, ...] = ()) -> None:
     device = importlib.import_module("treadle.runtime.driver").device
     torch.zeros(1, device="cuda")
     module = cuda.load_cubin((BUILD / "litmus.cubin").read_bytes(), "sm_90a", device(0), name="litmus")
-    report: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "tests": {}}
+    report: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "method": __doc__, "tests": {}}
     for test in (t for t in TESTS if not only or t.name in only):
         entry: dict[str, Any] = {"what": test.what}
         for kept in (True, False)[: 1 + test.left]:

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
 import torch
-from room import DEVICE, clock, described, interleaved, median, part_by_part, ran_as
+from room import DEVICE, described, interleaved, median, part_by_part, ran_as, where_and_how
 
 import treadle as td
 from treadle import lib
@@ -105,8 +105,7 @@ def main(out: str, wanted: list[str]) -> None:
     torch.manual_seed(1)
     flush = torch.empty(512 << 20, dtype=torch.uint8, device=DEVICE)
     parts = {case: partial(run, case, rows, flush) for case in CASES}
-    report: dict[str, Any] = {"method": __doc__, "torch": torch.__version__, "clock": clock(), "rows": rows}
-    part_by_part(out, report, parts, wanted)
+    part_by_part(out, {**where_and_how(__doc__), "rows": rows}, parts, wanted)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def run(path: Path) -> None:
     """Every text at every size."""
     torch = importlib.import_module("torch")
     torch.zeros(1, device="cuda")
-    report: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "texts": {}}
+    report: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "method": __doc__, "texts": {}}
     for name, text in TEXTS.items():
         for m, n in SIZES:
             if "other workgroups" in name and n > 64:

@@ -151,8 +151,7 @@ def run(out: str) -> None:
     torch, emit_check = importlib.import_module("torch"), importlib.import_module("emit_check")
     room = importlib.import_module("room")
     emit_check.BUILD = BUILD
-    report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "clock": room.clock(), "torch": torch.__version__}
-    report |= {"method": __doc__, "cases": []}
+    report: dict[str, Any] = {**room.where_and_how(__doc__), "cases": []}
     flush = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
     for n in sorted({about["columns"] for _, about in made}):
         x = torch.randn(ROWS, n, device="cuda").to(torch.bfloat16)

@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 import torch
 import triton
 import triton.language as tl
-from room import clock, described, interleaved, median, ran_as
+from room import described, interleaved, median, ran_as, where_and_how
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -306,13 +306,10 @@ def main(out: str, cubins: str) -> None:
     report = Report(out)
     report.head = {
         "experiment": "peers in one run",
-        "device": torch.cuda.get_device_name(),
-        "clock": clock(),
-        "torch": torch.__version__,
+        **where_and_how(__doc__),
         "triton": triton.__version__,
         "cudnn": torch.backends.cudnn.version(),
         "tilelang": "installed" if importlib.util.find_spec("tilelang") else "not installed",
-        "method": __doc__,
     }
     for part in (rows, products, activated, attentions):
         if only and part.__name__ not in only:

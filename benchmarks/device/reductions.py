@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
 import torch
-from room import clock, described, interleaved, median, ran_as
+from room import described, interleaved, median, ran_as, where_and_how
 
 from treadle.lib import reductions
 
@@ -24,8 +24,7 @@ SHAPES = ((4096, 4096), (4096, 1024), (32768, 512), (8192, 8192))
 
 
 def main(out: str) -> None:
-    report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "clock": clock(), "torch": torch.__version__}
-    report |= {"method": __doc__, "cases": []}
+    report: dict[str, Any] = {**where_and_how(__doc__), "cases": []}
     flush = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
     for dtype in (torch.float32, torch.bfloat16):
         for rows, columns in SHAPES:

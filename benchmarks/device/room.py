@@ -218,6 +218,18 @@ def clock() -> str:
     ).stdout.strip()
 
 
+def where_and_how(method: str | None) -> dict[str, Any]:
+    """What a report begins with: where a script runs, on which versions, and how: its docstring says that."""
+    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu, a trial"
+    return {
+        "device": device,
+        "clock": clock(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "method": method,
+    }
+
+
 def part_by_part(
     out: str, report: dict[str, Any], parts: Mapping[str, Callable[[], object]], wanted: Iterable[str] = ()
 ) -> None:

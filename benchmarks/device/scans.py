@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 import torch
 import triton
 import triton.language as tl
-from room import clock, interleaved, median
+from room import interleaved, median, where_and_how
 
 import treadle as td
 from treadle import lib
@@ -159,8 +159,7 @@ def run(out: str, todo: list[tuple[str, Job]], made: list[tuple[Any, dict[str, A
     """Values and times."""
     torch.manual_seed(1)
     rows: list[dict[str, Any]] = []
-    report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "clock": clock(), "torch": torch.__version__}
-    report |= {"method": __doc__, "rows": rows}
+    report: dict[str, Any] = {**where_and_how(__doc__), "rows": rows}
     flush = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
     names = {"f32": torch.float32, "bf16": torch.bfloat16, "i32": torch.int32, "i64": torch.int64}
     groups: dict[tuple[str, int, int], list[tuple[str, Any]]] = {}

@@ -31,6 +31,7 @@ from room import (
     interleaved,
     median,
     ran_as,
+    where_and_how,
     within,
 )
 from spine_kernels import gather, ranges, same
@@ -393,11 +394,8 @@ def main(out: str, what: list[str]) -> None:
     only = set(what) - {"check", "time"}
     report: dict[str, Any] = {
         "experiment": "spine",
-        "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu, a trial",
-        "clock": clock(),
-        "torch": torch.__version__,
+        **where_and_how(__doc__),
         "cudnn": torch.backends.cudnn.version(),
-        "method": __doc__,
     }
     began = time.time()
 

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(pathlib.Path(__file__).parent)]
 
 import torch
-from room import DEVICE, clock, described, exactly, interleaved, median, part_by_part, ran_as
+from room import DEVICE, described, exactly, interleaved, median, part_by_part, ran_as, where_and_how
 
 import treadle as td
 from treadle import lib
@@ -245,8 +245,7 @@ def main(out: str, wanted: list[str]) -> None:
     beside = {"rows": long_rows, "causal": causal, "bounds": bounds, "of rows": made_first}
     parts = {case: partial(run, case, rows, flush) for case in CASES}
     parts |= {case: partial(part, rows, flush) for case, part in beside.items()}
-    report: dict[str, Any] = {"method": __doc__, "torch": torch.__version__, "clock": clock(), "rows": rows}
-    part_by_part(out, report, parts, wanted)
+    part_by_part(out, {**where_and_how(__doc__), "rows": rows}, parts, wanted)
 
 
 if __name__ == "__main__":

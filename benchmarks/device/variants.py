@@ -126,8 +126,7 @@ def run(out: str) -> None:
     room = importlib.import_module("room")
     emit_check.BUILD = BUILD
     manifest = json.loads((BUILD / "manifest.json").read_text())
-    report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "clock": room.clock(), "torch": torch.__version__}
-    report |= {"method": __doc__, "cases": []}
+    report: dict[str, Any] = {**room.where_and_how(__doc__), "cases": []}
     flush = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
 
     def measure(case: str, calls: dict[str, Any], about: dict[str, Any], rounds: int) -> None:
