@@ -15,6 +15,7 @@ import numpy as np
 from examples.distinguishing import folds, ring, siblings
 
 import treadle as td
+from treadle.driver.calibration import machine_of
 from treadle.driver.rewriting import rewrite
 from treadle.driver.targets import host_target
 from treadle.runtime.timing import interleaved
@@ -41,7 +42,7 @@ def sides() -> dict[str, dict[str, Callable[[], Any]]]:
 
 def main(out: str | None) -> None:
     td.set_workers(1)
-    found: dict[str, Any] = {"target": host_target(), "workers": 1}
+    found: dict[str, Any] = {"method": __doc__, "machine": machine_of("cpu"), "target": host_target(), "workers": 1}
     for name, pair in sides().items():
         timings = interleaved(pair, rounds=40, settled=False)
         found[name] = {side: list(t.samples) for side, t in timings.items()}

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import treadle as td
+from treadle.driver.calibration import machine_of
 from treadle.runtime import pool
 from treadle.runtime.native import load_native
 
@@ -86,13 +87,16 @@ def main() -> int:
         return {k: told[name][k] - told[base][k] for k in ("least", "median")}
 
     rows = {
+        "method": __doc__,
+        "machine": machine_of("cpu"),
         "bound call over the kernel": over("bound", "entry"),
         "generic call over the kernel": over("generic", "entry"),
         "generic call that allocates over the kernel": over("generic, output left out", "entry"),
         "fork, meeting and join of two workers, called from Python": told["job on two workers"],
-        "samples": told,
+        "each": told,
+        "samples": timed,
     }
-    print(json.dumps(rows, indent=1))
+    print(json.dumps({**rows, "samples": "in the file"}, indent=1))
     Path(sys.argv[1]).write_text(json.dumps(rows, indent=1) + "\n")
     return 0
 

@@ -25,6 +25,7 @@ from judge_sweep import captured, kernels
 from treadle.base.errors import TreadleError
 from treadle.checker.verdict import VERSION
 from treadle.driver.build import choose, judged
+from treadle.driver.calibration import machine_of
 from treadle.driver.describe import described_facts
 from treadle.driver.kernel import Kernel
 from treadle.driver.targets import NAMES
@@ -92,7 +93,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--only", nargs="*", default=[])
     options = parser.parse_args(argv)
     end = time.monotonic() + options.seconds
-    data: dict[str, Any] = {"python": platform.python_version(), "repeats": REPEATS, "calls": CALLS, "rows": {}}
+    data: dict[str, Any] = {"method": __doc__, "machine": machine_of("cpu"), "python": platform.python_version()}
+    data |= {"repeats": REPEATS, "calls": CALLS, "rows": {}}
     if options.out.exists():
         data = json.loads(options.out.read_text())
     rows = data["rows"]

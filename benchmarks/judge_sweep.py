@@ -36,6 +36,7 @@ from treadle import lib
 from treadle.base.errors import LimitError, TreadleError
 from treadle.checker.verdict import VERSION
 from treadle.driver.build import judged as judged_as_called
+from treadle.driver.calibration import machine_of
 from treadle.driver.candidates import candidate_of, families
 from treadle.driver.kernel import Kernel
 from treadle.driver.targets import NAMES, features_of
@@ -210,7 +211,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--dtype", default="")
     options = parser.parse_args(argv)
     end = time.monotonic() + options.seconds
-    table: dict[str, Any] = {"python": platform.python_version(), "cases": options.cases, "seed": options.seed}
+    table: dict[str, Any] = {"method": __doc__, "machine": machine_of("cpu"), "python": platform.python_version()}
+    table |= {"cases": options.cases, "seed": options.seed}
     if options.dtype:
         table["dtype"] = options.dtype
     if options.out.exists():

@@ -35,6 +35,7 @@ from judge_sweep import captured, keep, kernels
 from treadle.base.errors import LimitError, TreadleError
 from treadle.checker import check
 from treadle.checker.verdict import VERSION
+from treadle.driver.calibration import machine_of
 from treadle.driver.candidates import families
 from treadle.driver.kernel import Kernel
 from treadle.driver.mutation import executed, judged, survivor
@@ -281,7 +282,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     end = time.monotonic() + options.seconds
     about = {"python": platform.python_version(), "judge": VERSION, "sample": options.sample, "seed": options.seed}
-    rows: list[dict[str, Any]] = []
+    measured, rows = {"method": __doc__, "machine": machine_of("cpu")}, list[dict[str, Any]]()
     if options.out.exists():
         known = json.loads(options.out.read_text())
         if known["about"] != about:
@@ -292,7 +293,7 @@ def main(argv: list[str]) -> int:
     with multiprocessing.get_context("fork").Pool(options.jobs, maxtasksperchild=20) as pool:
         tasks = parts_to_do(pool, names, options, {(r["text"], r["target"], r["part"]) for r in rows})
         for left in examined(pool, tasks, options.jobs, end, rows):
-            keep(options.out, {"about": about, "left": left, "summary": summary(rows), "parts": rows})
+            keep(options.out, {**measured, "about": about, "left": left, "summary": summary(rows), "parts": rows})
         pool.terminate()
     table = summary(rows)
     print(json.dumps(table, indent=1))

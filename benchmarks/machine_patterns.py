@@ -19,6 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 from tests.checker.pattern_files import patterns
 from tests.checker.test_patterns import on_one_workgroup
 
+from treadle.driver.calibration import machine_of
 from treadle.driver.trial import try_machine
 
 
@@ -28,7 +29,7 @@ def main() -> None:
     parser.add_argument("--schedules", type=int, default=8)
     parser.add_argument("--json", type=Path)
     wanted = parser.parse_args()
-    found: dict[str, dict[str, object]] = {}
+    found: dict[str, object] = {"method": __doc__, "machine": machine_of("cpu")}
     for p in (p for p in patterns() if p.seen):
         begun = time.perf_counter()
         wrong, right = (

@@ -28,6 +28,10 @@ from tests.checker.machine_study import Finding, study
 from tests.checker.random_machines import SHAPES
 
 from treadle.checker.verdict import VERSION
+from treadle.driver.calibration import machine_of
+
+HEAD = ("method", "machine", "kinds", "refused although safe", "holes")
+"""What a report says that its last line does not."""
 
 
 def main() -> int:
@@ -58,11 +62,11 @@ def main() -> int:
                 print(f"{len(found)} programs, {time.perf_counter() - begun:.0f} s", flush=True)
             if time.perf_counter() - begun > wanted.seconds:
                 break
-    report = {"judge": VERSION, **summary(found)}
+    report = {"method": __doc__, "machine": machine_of("cpu"), "judge": VERSION, **summary(found)}
     report["seconds"] = round(time.perf_counter() - begun, 1)
     for kind, row in report["kinds"].items():
         print(kind, row)
-    print({k: v for k, v in report.items() if k not in ("kinds", "refused although safe", "holes")})
+    print({k: v for k, v in report.items() if k not in HEAD})
     for why, count in report["refused although safe"].items():
         print(f"  {count}: {why}")
     if wanted.json:

@@ -22,6 +22,7 @@ from typing import Any
 import treadle as td
 from treadle.algebra.expr import as_expr, minimum
 from treadle.driver.build import choose
+from treadle.driver.calibration import machine_of
 from treadle.driver.describe import described_facts
 from treadle.driver.mutation import Study, study
 from treadle.dtype.formats import bf16, f32
@@ -172,7 +173,7 @@ def main() -> int:
     given = parser.parse_args()
     print("| " + " | ".join(HEADS) + " |")
     print("|" + "---|" * len(HEADS))
-    data: dict[str, Any] = {}
+    data: dict[str, Any] = {"method": __doc__, "machine": machine_of("cpu")}
     holes = 0
     for subject in SUBJECTS:
         if given.only and not re.search(given.only, f"{subject.name} {subject.target}"):

@@ -19,9 +19,12 @@ import numpy as np
 
 import treadle as td
 from treadle import lib
+from treadle.driver.calibration import machine_of
 from treadle.runtime.pool import set_workers
 from treadle.runtime.timing import interleaved
 
+QUIET = ("method", "machine", "samples_us")
+"""What rows say that is not printed."""
 Array = np.ndarray
 Arguments = Callable[[int, np.random.Generator], list[Array]]
 
@@ -84,11 +87,14 @@ def main() -> int:
         wrong = [w for w, (runs, workers, batch) in bits.items() if not (runs and workers and (batch or w == "run"))]
         if not given.build:
             sides = {"default": kernel.bind(*args), **{w: each.bind(*args) for w, each in contracts.items()}}
-            timed = {w: t.median * 1e6 for w, t in interleaved(sides, rounds=given.rounds, settled=True).items()}
+            timings = interleaved(sides, rounds=given.rounds, settled=True)
+            timed = {w: t.median * 1e6 for w, t in timings.items()}
+            row |= {"method": __doc__, "machine": machine_of("cpu")}
+            row["samples_us"] = {w: [s * 1e6 for s in t.samples] for w, t in timings.items()}
             row |= {f"{w}_us": us for w, us in timed.items()}
             row |= {f"{w}_price": timed[w] / timed["default"] for w in contracts}
         rows.append(row)
-        print(json.dumps(row), flush=True)
+        print(json.dumps({k: v for k, v in row.items() if k not in QUIET}), flush=True)
         if wrong:
             print(f"{name}: bits differ under {', '.join(wrong)}")
             return 1
