@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.marks import processor
+from tests.targets.cpu_emit.kit import Compiled
 
 import treadle as td
 from treadle.ir.parser import parse_program
@@ -112,6 +113,27 @@ def test_what_a_sum_owes_is_not_in_the_loop_of_its_products() -> None:
     (loop,) = innermost(plan.source(), rows * vectors)
     assert loop.count("vpdpbusd") == rows * vectors, "a product for each vector of sums, and no more"
     assert not re.search(r"= (sub|xor) ", loop), loop
+
+
+@processor("avx512_vnni")
+def test_factors_loaded_before_the_loop_of_their_products_owe_what_they_are_then() -> None:
+    """Nothing is summed ahead of the loops around from factors that these load."""
+    x, w, y = np.zeros((512, 1024), np.int8), np.zeros((1024, 512), np.int8), np.zeros((512, 512), np.int32)
+    text = product.plan(x, w, y).machine()
+    factor = re.findall(r"mma dpbssd \w+\[[^]]*\], (\w+)\[", text)[0]
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if re.match(rf"\s*{factor} = load b__", line))
+    loops = [i for i, line in enumerate(lines[:at]) if line.lstrip().startswith("loop ")][-2:]
+    # Of at most four bytes the first group is all there is, for both loops over the depth.
+    load, moved = re.subn(r"\d+\*k0 \+ k_\d+", "0", lines.pop(at).partition(" ;")[0])
+    assert moved == 1 and "loop k0 " in lines[loops[0]]
+    lines.insert(loops[0], load)
+    run = Compiled(parse_machine("\n".join(lines) + "\n"), features=LEVELS["avx512"] | {"avx512_vnni"})
+    rng = np.random.default_rng(1)
+    for m, n, k in ((13, 200, 4), (40, 130, 3)):
+        x, w, y = extreme(rng, m, k), extreme(rng, k, n), np.zeros((m, n), np.int32)
+        run(X=x, W=w, Y=y)
+        assert np.array_equal(y, x.astype(np.int32) @ w.astype(np.int32))
 
 
 @processor("avx512_vnni")

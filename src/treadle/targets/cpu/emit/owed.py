@@ -59,7 +59,7 @@ def without_sums(loop: Loop, around: Loop, frags: dict[str, Frag], packed: froze
                 return None
             signed.add(other.name)
     changed = {s.dst.name for s in walk(around.body) if isinstance(s, Store)}
-    pruned = _pruned(loop, signed, packed - changed)
+    pruned = _pruned(loop, signed, packed - changed, frozenset())
     if pruned is None:
         return None
     inside = {around.var} | {n for e in around.enters for name, _ in e.binds for n in _names(name)}
@@ -92,11 +92,12 @@ def _index(stmt: object) -> Iterator[Expr]:
         yield from expressions(stmt)
 
 
-def _pruned(loop: Loop, signed: set[str], packed: frozenset[str]) -> Loop | None:
+def _pruned(loop: Loop, signed: set[str], packed: frozenset[str], loaded: frozenset[str]) -> Loop | None:
+    """`loaded`: signed factors that are loaded before the loop, in an iteration of those around it."""
     body: Body = []
     for stmt in loop.body:
         if isinstance(stmt, Loop):
-            inner = _pruned(stmt, signed, packed)
+            inner = _pruned(stmt, signed, packed, loaded)
             if inner is None:
                 return None
             body.append(inner)
@@ -105,7 +106,10 @@ def _pruned(loop: Loop, signed: set[str], packed: frozenset[str]) -> Loop | None
         elif isinstance(stmt, Load) and stmt.dst in signed:
             if stmt.src.name not in packed:
                 return None
+            loaded |= {stmt.dst}
             body.append(stmt)
+        elif isinstance(stmt, Mma) and {r.name for r in (stmt.a, stmt.b)} & signed - loaded:
+            return None
         elif isinstance(stmt, Let | Mma):
             body.append(stmt)
         elif isinstance(stmt, Stmt) and written([stmt]) & signed:
