@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from treadle.algebra.expr import Expr
 from treadle.analysis.uses import flat_subs
 from treadle.ir.core import Program, Region
 from treadle.ir.ops.access import Load
@@ -96,10 +95,6 @@ def operand_loads(region: Region) -> tuple[list[Load], set[str]]:
             added |= op.expr.symbols
         elif isinstance(op, Load):
             loads.append(op)
-            added |= {n for s in flat_subs(op.subs) if s.index is not None for n in sums(s.index)}
+            indices = [s.index for s in flat_subs(op.subs) if s.index is not None]
+            added |= {n for index in indices if len(index.symbols) > 1 for n in index.symbols}
     return loads, added
-
-
-def sums(index: Expr) -> frozenset[str]:
-    """The symbols of an index that has several."""
-    return index.symbols if len(index.symbols) > 1 else frozenset()
