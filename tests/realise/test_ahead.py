@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import treadle as td
 from treadle.algebra.expr import const
 from treadle.checker.judge import check
 from treadle.driver.candidates import families
@@ -125,24 +126,16 @@ def test_a_pass_that_stores_asks_only_when_its_stores_go_past_the_caches() -> No
     assert check(far).status == "verified"
 
 
-PRODUCT = """
-program product
-  dim M
-  dim N
-  dim K
-  tensor X: f32[M, K]
-  tensor W: f32[N, K]
-  tensor Y: f32[M, N] out
-  body
-    region R0 parallel (m in M, n in N)
-      %acc: f32[m, n] = full 0.0
-      region R1 reduce (k in K) carry (%acc.1: f32[m, n] = %acc) -> (%acc.2)
-        %0: f32[m, k] = load X[m, k]
-        %1: f32[n, k] = load W[n, k]
-        %acc.3: f32[m, n] = mma %0, %1, %acc.1
-        yield %acc.3
-      store Y[m, n] = %acc.2
-"""
+M, N, K = td.dims("M N K")
+
+
+@td.kernel
+def product(X: td.Tensor[M, K], W: td.Tensor[N, K], Y: td.Out[M, N]):
+    for m, n in td.parallel(M, N):
+        acc = td.zeros(m, n, dtype=td.f32)
+        for k in td.reduce(K):
+            acc = td.mma(X[m, k], W[n, k], acc)
+        Y[m, n] = acc
 
 
 def innermost(body: Body) -> Iterator[Loop]:
@@ -155,7 +148,7 @@ def innermost(body: Body) -> Iterator[Loop]:
 @pytest.mark.parametrize(("m", "n", "tensor"), [(12, 384, "W"), (384, 3, "X")])
 def test_a_block_asks_for_the_lines_of_the_rows_of_the_next_one(m: int, n: int, tensor: str) -> None:
     """Of the operand whose rows come once: the other one's are read again in every block."""
-    program = expand(parse_program(PRODUCT))
+    program = expand(product.program(*(td.like(td.f32, *shape) for shape in ((m, 384), (n, 384), (m, n)))))
     facts = contiguous(program, "cpu:avx512", {"M": m, "N": n, "K": 384}, features=frozenset({"avx512f"}))
     family = next(f for f in families("cpu:avx512") if f.name == "sums in lanes")
     point = {a.name: a.values[0] for a in family.axes(program, facts)}
