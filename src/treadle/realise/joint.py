@@ -25,18 +25,16 @@ from treadle.machine.form import (
     MachineProgram,
     MemRef,
     Role,
-    Stmt,
     Store,
     Sync,
     Tasks,
     Version,
-    walk,
 )
 from treadle.machine.vocabulary import RANK
 from treadle.realise.clusters import Cluster
 from treadle.realise.replacing import replaced
 from treadle.realise.ring import Stream
-from treadle.realise.shares import Shared, fragments_of
+from treadle.realise.shares import Shared
 from treadle.realise.stretched import Sum
 from treadle.realise.threads import lay_out
 from treadle.realise.tidy import without_idle
@@ -132,7 +130,6 @@ class _Joint(Shared):
     def own_slice(self, tail: Body) -> Body:
         """What follows the products, for the slice of columns that has the workgroup's number."""
         made: Body = []
-        held = {s.holder for s in self.sums}
         for s in self.folded(copy.deepcopy(tail)):
             if isinstance(s, Load | Compute):  # numbers of rows that all slices need
                 made.append(s)
@@ -140,9 +137,7 @@ class _Joint(Shared):
             if not isinstance(s, Loop) or s.enters or s.invariants or s.hi.constant != self.cluster.size:
                 raise self.unlike("more than slices of columns behind the products")
             made += [replaced(x, {s.var: sym(RANK)}) for x in s.body]
-        for s in walk(made):
-            if isinstance(s, Sync) or (isinstance(s, Stmt) and held & fragments_of(s)):
-                raise self.unlike("what follows the products reads them elsewhere, or leaves by engines")
+        self.refuse_held(made)
         return made
 
     def program(self) -> MachineProgram:

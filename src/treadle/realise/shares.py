@@ -48,6 +48,7 @@ from treadle.realise.portions import MOST
 from treadle.realise.replacing import replaced
 from treadle.realise.ring import Stream
 from treadle.realise.stretched import FOLDED, Stretched, Sum
+from treadle.realise.threads import names_read
 from treadle.realise.tidy import without_idle
 from treadle.rules.derivation import Derivation
 from treadle.rules.folds import apart
@@ -271,12 +272,15 @@ class Shared(Stretched):
         if me is not None and self.consumer.agents == 1:
             body = [replaced(s, {me: ZERO}) for s in body]
             number = const(1)
-        held = {s.holder for s in self.sums}
-        for s in walk(body):
-            if isinstance(s, Sync) or (isinstance(s, Stmt) and held & fragments_of(s)):
-                raise self.unlike("what follows the products reads them elsewhere, or leaves by engines")
+        self.refuse_held(body)
         arrival = Last(MemRef(self.word, index), self.number, number, self.consumer.threads)
         return If(last=arrival, enters=self.nest.enters, then=body)
+
+    def refuse_held(self, body: Body) -> None:
+        """Refuses a rest of a task that still meets others, or reads accumulators that are in shares."""
+        held = {s.holder for s in self.sums}
+        if any(isinstance(s, Sync) or held & names_read(s) for s in walk(body)):
+            raise self.unlike("what follows the products reads them elsewhere, or leaves by engines")
 
     def folded(self, body: Body) -> Body:
         """A body in which copies of accumulators are folds of stretches."""
@@ -342,10 +346,3 @@ class Shared(Stretched):
 def _waits(stmt: Stmt | Control) -> bool:
     """Whether a statement is of rings and groups alone."""
     return not isinstance(stmt, Compute | Load | Store | Fold | Loop | If) and isinstance(stmt, Stmt)
-
-
-def fragments_of(stmt: Stmt) -> set[str]:
-    """Fragments that a statement reads."""
-    refs = [getattr(stmt, n, None) for n in ("src", "acc", "a", "b", "mask")]
-    args: tuple[object, ...] = stmt.args if isinstance(stmt, Compute) else ()
-    return {r.name for r in (*refs, *args) if isinstance(r, FragRef)}
