@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from treadle.algebra.expr import ZERO, Expr, const, sym
+from treadle.algebra.expr import ZERO, Expr, Sym, const, sym
 from treadle.machine.form import Frag, Mode
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
 from treadle.targets.cuda.emit.values import HALVES, ctype
@@ -158,8 +158,9 @@ def _row_major(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def part_text(part: Expr) -> str:
-    """The C++ text of a thread part: runs of neighbouring bits together. Requires: variables `lane` and `warp`."""
-    bits = sorted((_bit(m[0].name), c) for m, c in part.terms if m != ())  # type: ignore[union-attr]  # a thread part is a sum of bits, which are symbols
+    """The C++ text of a thread part: runs of neighbouring bits together. Requires: variables `lane` and `warp`, and
+    a sum of their bits."""
+    bits = sorted((_bit(name), part.coefficient(Sym(name))) for name in part.symbols)
     pieces: list[str] = []
     while bits:
         (who, first), weight = bits.pop(0)
