@@ -13,7 +13,7 @@ spill some)."""
 
 NO_FASTER = 1.0
 """Cycles by which a chain a step ahead is held for slower: where blocks are kept whole it gained nothing at 128 columns
-and lost 4 to 7 % at 64 (`2026-11-30-chains-whole.json`)."""
+and lost 3 to 13 % at 64 (benchmarks/results/2026-11-30-chains-whole.json)."""
 
 SLACK = 1024
 """Bytes lost to rounding the base of shared memory up."""
