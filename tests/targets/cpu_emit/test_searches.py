@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tests.targets.cpu_emit.kit import HOST_LEVELS, Compiled, S, program
 from treadle.algebra.expr import const, lt, sym
 from treadle.dtype.formats import bool_, f32, i64
 from treadle.ir.guard import Unit
-from treadle.machine.form import Body, Compute, Fold, Frag, FragRef, If, Load, Loop, MemRef, Store
+from treadle.machine.form import Body, Compute, Fold, Frag, FragRef, If, Load, Loop, MemRef, Store, walk
 from treadle.targets.cpu.emit.searches import searches
 
 NONE = i64.finite_max
@@ -100,6 +101,15 @@ def test_the_short_comparison_is_of_numbers_as_they_were_compared() -> None:
     assert [s.pair for s in searches(alike(), known).values()] == [(FragRef("x"), FragRef("z", ()))]
     assert [s.pair for s in searches(alike(late=True), known).values()] == [None]
     assert [s.pair for s in searches(body(), known).values()] == [None]
+    # Other slots may be NaN than those that are compared.
+    turned = (const(LANES - 1) - S[0],)
+    for name, at in (("none", 0), ("both", 0), ("hit", 1), ("sel", 0)):
+        made = alike()
+        (stmt,) = (s for s in walk(made) if isinstance(s, Compute) and s.dst == name)
+        read = stmt.args[at]
+        assert isinstance(read, FragRef)
+        stmt.args = tuple(replace(a, coords=turned) if a is read else a for a in stmt.args)
+        assert [s.pair for s in searches(made, known).values()] == [None], name
 
 
 def found(made: Body) -> list[int]:

@@ -10,7 +10,7 @@ Where two numbers must be equal or both NaN, the way is cut short by one compari
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from treadle.algebra.monoids import MONOIDS
 from treadle.dtype.formats import bool_, f32, f64
@@ -79,15 +79,26 @@ class _Made:
         sides = self.by(stmt.args[0], "or", block)
         for same, both in (sides, sides[::-1]) if len(sides) == 2 else ():
             pair = [r for r in self.by(same, "eq", block) if isinstance(r, FragRef)]
-            tested = [r for side in self.by(both, "and", block) for r in self.by(side, "isnan", block)]
+            tested = [_read_by(side, r) for side in self.by(both, "and", block) for r in self.by(side, "isnan", block)]
             chain = [self.only(r, block) for r in (*pair, same, both, stmt.args[0])]
             if len(pair) != 2 or None in chain or any(frags[r.name].dtype not in (f32, f64) for r in pair):
                 continue
             places = [self.place[id(one)] for one in chain]
             ordered = max(places[:2]) < min(places[2:]) and max(places) < self.place[id(stmt)]
-            if ordered and {r.name for r in pair} == {r.name for r in tested if isinstance(r, FragRef)}:
+            slotwise = all(isinstance(r, FragRef) and r.coords is None for r in (stmt.args[0], same, both))
+            if ordered and slotwise and set(pair) == set(tested):
                 return pair[0], pair[1]
         return None
+
+
+def _read_by(outer: object, inner: object) -> FragRef | None:
+    """What a statement reads at its own slots that reads `outer`, which is made of `inner` slot by slot, or the other
+    way round."""
+    if not isinstance(outer, FragRef) or not isinstance(inner, FragRef):
+        return None
+    if outer.coords is None:
+        return inner
+    return replace(inner, coords=outer.coords) if inner.coords is None else None
 
 
 def _blocks(body: Body) -> list[Body]:
