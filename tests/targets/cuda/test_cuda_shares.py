@@ -10,9 +10,10 @@ from re import sub
 from typing import Any
 
 import pytest
-from tests.realise.texts import program
+from tests.realise.texts import linear, program
 from tests.targets.cuda.cuda_kit import clean, tried
 from tests.targets.cuda.graphs import GRAPHS, known
+from tests.targets.cuda.test_cuda_streams import halves, read
 
 import treadle as td
 from treadle import lib
@@ -25,6 +26,7 @@ from treadle.machine.form import If, MachineProgram, Tasks, walk
 from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
 from treadle.plan.facts import CallFacts, contiguous
+from treadle.realise.choices import NotLowered
 from treadle.realise.portions import Portions, left_over
 from treadle.targets.cuda import shared_streams
 from treadle.targets.cuda.shared_streams import SharedStreams, sharing
@@ -81,6 +83,15 @@ def test_shares_are_judged_run_and_assembled(name: str) -> None:
     assert len(machine.host.launches) == 1 and len(machine.host.counters) == 1
     tried(machine, source, sizes)
     clean(machine)
+
+
+def test_what_leaves_as_boxes_is_no_rest_for_the_last_one() -> None:
+    """Its engine is waited for by threads, some of which have other tiles by then."""
+    _, sizes, point, features = POINTS["those left over"]
+    source = read(halves(linear("bf16")))
+    built(source, sizes, point, *features)
+    with pytest.raises(NotLowered, match="leaves by engines"):
+        built(source, sizes, point | {"staged": True}, *features)
 
 
 def test_clusters_fold_together() -> None:
