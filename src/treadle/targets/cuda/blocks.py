@@ -18,7 +18,6 @@ from treadle.plan.family import Axis, Point
 from treadle.plan.pins import Pin
 from treadle.realise.blocked import THREADS, BlockedLowering, blocked, lying
 from treadle.realise.choices import Choices, NotLowered
-from treadle.realise.feeding import Feeding
 from treadle.realise.finding import find_stream
 from treadle.realise.pipelined import PipelinedLowering
 from treadle.realise.ring import Stream
@@ -28,6 +27,7 @@ from treadle.targets.cuda.pins import pins_refused
 from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
 from treadle.targets.cuda.stream_facts import engine_facts, holds
+from treadle.targets.cuda.thread_fed import feeding_of, tasks_of
 
 EFFICIENCY = {(128, 256): (0.76, 0.88), (128, 128): (0.72, 0.76), (128, 64): (0.55, 0.6), (64, 64): (0.5, 0.55)}
 """Hand term: of the rate of multiply-adds, by block, with one slot and with two (measured on products of 4096 and 1024
@@ -141,11 +141,7 @@ class Blocks:
         rows, columns, step = int(point["rows"]), int(point["columns"]), int(point["step"])
         versions, threads = int(point["versions"]), int(point.get("threads", THREADS))
         held = 0.0
-        tasks = 1.0
-        for arg in stream.region.args:
-            extent = max(1, facts.value(arg.domain.dim.extent))
-            size = rows if arg is stream.rows else columns if arg is stream.columns else 1
-            tasks *= ceil(extent / size)
+        tasks = tasks_of(shape, stream, rows, columns)
         depth = max(1, facts.value(stream.step.dim.extent))
         cycles = 0.0
         for one in stream.contractions:
@@ -207,20 +203,8 @@ class Blocks:
         shape = shape_of(program, facts)
         stream = self.stream(shape)
         assert isinstance(stream, Stream)
-        panels = point["raster"] == "panels" and len(stream.region.args) == 2
-        feeding = Feeding(
-            consumers=int(point["rows"]) // 64,
-            columns=int(point["columns"]),
-            step=int(point["step"]),
-            versions=int(point["versions"]),
-            flight=0,
-            registers=None,
-            staged=False,
-            raster=("group", 8) if panels else ("row",),
-            workgroups=2 * rates(facts).processors,
-            threads=int(point.get("threads", THREADS)),
-            resident=THREADS // int(point.get("threads", THREADS)),
-        )
+        threads = int(point.get("threads", THREADS))
+        feeding = feeding_of(stream, point, 2 * rates(facts).processors, THREADS // threads, threads)
         choices = Choices(cuts=self.cuts(shape, stream, point), numerics=functions_by_hardware(program, facts.target))
         engine = PipelinedLowering if feeding.versions > 1 else BlockedLowering
         return blocked(program, choices, guard, facts.target, stream, feeding, engine)

@@ -23,7 +23,6 @@ from treadle.plan.family import Axis, Need, Point
 from treadle.plan.pins import Pin
 from treadle.realise.blocked import THREADS
 from treadle.realise.choices import Choices, NotLowered
-from treadle.realise.feeding import Feeding
 from treadle.realise.finding import find_stream
 from treadle.realise.ring import Stream, Tile
 from treadle.realise.universal import base_facts
@@ -34,6 +33,7 @@ from treadle.targets.cuda.rates import rates, target
 from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
 from treadle.targets.cuda.stream_facts import engine_facts, holds, strongest, wide_access
 from treadle.targets.cuda.stream_rates import RESERVED
+from treadle.targets.cuda.thread_fed import feeding_of, tasks_of
 
 REACHED = 0.5
 """Of the tensor cores' rate, what the contractions of warps reach where those of warpgroups reach all of it (measured,
@@ -166,11 +166,7 @@ class Warps:
         rate = rates(facts)
         rows, columns, step = int(point["rows"]), int(point["columns"]), int(point["step"])
         versions = int(point["versions"])
-        tasks = 1.0
-        for arg in stream.region.args:
-            extent = max(1, facts.value(arg.domain.dim.extent))
-            size = rows if arg is stream.rows else columns if arg is stream.columns else 1
-            tasks *= ceil(extent / size)
+        tasks = tasks_of(shape, stream, rows, columns)
         depth = max(1, facts.value(stream.step.dim.extent))
         resident = int(point.get("resident", 1))
         tensor, held, read, filled, loads = 0.0, 0.0, 0.0, 0.0, 0.0
@@ -251,19 +247,8 @@ class Warps:
         shape = shape_of(program, facts)
         stream = self.stream(shape)
         assert isinstance(stream, Stream)
-        panels = point["raster"] == "panels" and len(stream.region.args) == 2
-        feeding = Feeding(
-            consumers=int(point["rows"]) // 64,
-            columns=int(point["columns"]),
-            step=int(point["step"]),
-            versions=int(point["versions"]),
-            flight=0,
-            registers=None,
-            staged=False,
-            raster=("group", 8) if panels else ("row",),
-            workgroups=int(point.get("resident", 1)) * rates(facts).processors,
-            resident=int(point.get("resident", 1)),
-        )
+        resident = int(point.get("resident", 1))
+        feeding = feeding_of(stream, point, resident * rates(facts).processors, resident)
         choices = Choices(
             cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program, facts.target)
         )
