@@ -22,6 +22,10 @@ EXPECT = "        sync mbar.expect fullB{q} (bytes = 512) by elect\n"
 BOX = "        copy tma.load B{q}[$0, $1] = W[4 * t + $0, 32 * j + $1] box (4, 32) signal fullB{q} map mW by elect\n"
 
 
+STEPS = "(N + 63) // 64"
+AS_MANY, ONE_MORE = f"      let often = {STEPS}\n", f"      let often = {STEPS} + 1\n"
+
+
 def changed(text: str, *pairs: tuple[str, str]) -> str:
     """The text with each first replaced by each second."""
     for old, new in pairs:
@@ -54,6 +58,19 @@ def two_takers(number: str = "", filled: str = "64 * j + $0", index: str = "", t
         two, (" agents 1 threads 64", " agents 2 threads 32 index w"), ("        y = abs", f"{own}        y = abs")
     )
     return f"{one}  role two{two}"
+
+
+def by_lets(one: str, two: str, count: str = "often") -> str:
+    """A hand-over whose roles go on as long as lets say that both call alike. `count`: that of the second role."""
+    text = random_handovers.text(**random_handovers.RIGHT["waits at once"])
+    loops = (("j", one, "often"), ("i", two, count))
+    return changed(
+        text,
+        *(
+            (f"      loop {v} = 0 .. {STEPS} step 1", f"{lets}      loop {v} = 0 .. {name} step 1")
+            for v, lets, name in loops
+        ),
+    )
 
 
 def said(text: str) -> tuple[str, str]:
@@ -126,6 +143,8 @@ RIGHT = {
     "a ring for each of two": two_rings(),
     "the host divides by a positive number": two_rings(divides="  let Q = M // max(1, N)\n"),
     "a wait in a loop of one iteration": looped(WAIT, 1),
+    "lets of one name": by_lets(AS_MANY, AS_MANY),
+    "lets of one name for different numbers": by_lets(AS_MANY, f"{ONE_MORE}      let all = {STEPS}\n", "all"),
     "halves": two_takers(),
     "halves, each agent with a barrier of its own": two_takers("w + 3"),
     "the giver has a number, too": two_takers(index=" index w", filled="64 * j + 32*w + $0"),
@@ -139,6 +158,7 @@ WRONG = {
         changed(looped(BOX, 2), ("fullB{q} (bytes = 512)", "fullB{q} (bytes = 1024)")),
         "J2",
     ),
+    "one let for different numbers": (by_lets(AS_MANY, ONE_MORE), "J3"),
     "an agent's own barrier is one of the hand-over": (two_takers("w + 2"), "J5"),
     "the giver's number for the taker's": (two_takers(index=" index w", filled="64 * j + 32*w + $0", taken="$0"), "J1"),
 }
