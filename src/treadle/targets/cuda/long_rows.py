@@ -17,8 +17,7 @@ from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
 from treadle.realise.choices import NotLowered
 from treadle.realise.long_rows import in_long_rows
-from treadle.targets.cuda.rates import rates
-from treadle.targets.cuda.row_cost import FOLLOWS
+from treadle.targets.cuda.rates import FOLLOWS, rates
 from treadle.targets.cuda.row_lanes import along, dependent_folds, scans
 from treadle.targets.cuda.row_shares import instances, resident_of, stretched, stripes_of
 from treadle.targets.cuda.rows import MOST_STRETCHES, MOST_WORKGROUPS, SHORTEST, Rows

@@ -37,17 +37,13 @@ from treadle.rules.folds import factor
 from treadle.rules.nests import fuse
 from treadle.rules.tiles import materialise
 from treadle.targets.cuda.ledger import functions_by_hardware
-from treadle.targets.cuda.rates import rates
+from treadle.targets.cuda.rates import FOLLOWS, rates
 from treadle.targets.cuda.row_lanes import Along, along
 from treadle.targets.cuda.shape import Shape, remembered, shape_of
 from treadle.targets.cuda.stream_before import across, beside, contracting, copied_as_is, kept_first, small
 from treadle.targets.cuda.stream_cost import strided, taken_apart
 from treadle.targets.cuda.stream_facts import chained, copied, depth_of, fetched, holds, strongest
 from treadle.targets.cuda.streams import Streams
-
-FOLLOWS = 2.6e-6
-"""Seconds that a launch takes which begins while the one before it ends: until its first data have come (measured on
-products in 2 to 33 parts, benchmarks/results/2026-11-30-split.json)."""
 
 DEEP = 4
 """The fewest swizzled rows of the depth that are a part."""

@@ -8,7 +8,7 @@ from math import ceil
 from treadle.plan.cost import CostVector
 from treadle.plan.family import Point
 from treadle.realise.channels import Channels
-from treadle.targets.cuda.rates import rates
+from treadle.targets.cuda.rates import FOLLOWS, rates
 from treadle.targets.cuda.row_lanes import along, dependent_folds, one_element, scans
 from treadle.targets.cuda.row_shares import ahead, channels_of, instances, resident_of, stripes_of
 from treadle.targets.cuda.shape import Shape
@@ -33,9 +33,6 @@ SPARSE = 0.27
 
 CACHED = 20e6
 """Bytes that one launch reads and the next one finds in the second cache."""
-
-FOLLOWS = 2.6e-6
-"""Seconds that a launch takes which begins while the one before it ends (as `parted` has it)."""
 
 
 @dataclass(frozen=True)
