@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from treadle.runtime import pool
 
 # Timings on shared machines say nothing; in CI the same examples are drawn every time.
 settings.register_profile("treadle", deadline=None, derandomize=bool(os.environ.get("CI")), print_blob=True)
@@ -18,6 +21,34 @@ settings.load_profile("treadle")
 # that plan kernels for their parameters do so while they are imported.
 _CACHE = tempfile.TemporaryDirectory(prefix="treadle-tests-", ignore_cleanup_errors=True)
 os.environ["TREADLE_CACHE"] = _CACHE.name
+
+
+def _cpus() -> frozenset[int]:
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+
+
+@pytest.fixture(autouse=True)
+def left_as_it_was() -> Iterator[None]:
+    """A test that leaves the process another number of workers, or fewer CPUs, has others plan something else, in an
+    order that no one knows: it is told, and the others get what there was."""
+    cpus, named, workers = _cpus(), os.environ.get("TREADLE_WORKERS"), pool.workers()
+    yield
+    left, after = pool.workers(), _cpus()
+    if left != workers:
+        pool.set_workers(workers)
+    if after != cpus:
+        os.sched_setaffinity(0, cpus)
+    assert left == workers, f"this test left {left} workers, and there were {workers}"
+    assert after == cpus, f"this test left the CPUs {sorted(after)}, and there were {sorted(cpus)}"
+    assert os.environ.get("TREADLE_WORKERS") == named, "this test left another TREADLE_WORKERS"
+
+
+@pytest.fixture
+def with_workers(left_as_it_was: None) -> Iterator[Callable[[int], int]]:
+    """Has what follows in a test run on so many workers, as far as there are cores."""
+    before = pool.workers()
+    yield pool.set_workers
+    pool.set_workers(before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
