@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.process import unchanged
 
 from treadle.runtime import pool
 
@@ -23,24 +24,11 @@ _CACHE = tempfile.TemporaryDirectory(prefix="treadle-tests-", ignore_cleanup_err
 os.environ["TREADLE_CACHE"] = _CACHE.name
 
 
-def _cpus() -> frozenset[int]:
-    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
-
-
 @pytest.fixture(autouse=True)
 def left_as_it_was() -> Iterator[None]:
-    """A test that leaves the process another number of workers, or fewer CPUs, has others plan something else, in an
-    order that no one knows: it is told, and the others get what there was."""
-    cpus, named, workers = _cpus(), os.environ.get("TREADLE_WORKERS"), pool.workers()
-    yield
-    left, after = pool.workers(), _cpus()
-    if left != workers:
-        pool.set_workers(workers)
-    if after != cpus:
-        os.sched_setaffinity(0, cpus)
-    assert left == workers, f"this test left {left} workers, and there were {workers}"
-    assert after == cpus, f"this test left the CPUs {sorted(after)}, and there were {sorted(cpus)}"
-    assert os.environ.get("TREADLE_WORKERS") == named, "this test left another TREADLE_WORKERS"
+    """A test that leaves the process another than it found it is told so, and the others get what there was."""
+    with unchanged():
+        yield
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import treadle as td
 from treadle.driver.ready import Ready
-from treadle.runtime.pool import set_workers, workers
+from treadle.runtime.pool import workers
 from treadle.runtime.taking import MOST, Known, can_take
 
 M, N = td.dims("M N")
@@ -106,19 +107,17 @@ def test_a_global_that_changes() -> None:
     assert (global_added(x) == 2).all() and (warm(global_added, x) == 2).all()
 
 
-def test_another_number_of_workers() -> None:
+def test_another_number_of_workers(with_workers: Callable[[int], int]) -> None:
     x = np.ones((64, 33), np.float32)
-    before = workers()
-    try:
-        for count in (1, before, 1):
-            set_workers(count)
-            y, z = warm(twice, x)
-            assert (y == 2).all() and (z == 33).all()
-    finally:
-        set_workers(before)
+    for count in (1, workers(), 1):
+        with_workers(count)
+        y, z = warm(twice, x)
+        assert (y == 2).all() and (z == 33).all()
 
 
-def test_layouts_stay_known_while_workers_and_dtypes_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layouts_stay_known_while_workers_and_dtypes_alternate(
+    monkeypatch: pytest.MonkeyPatch, with_workers: Callable[[int], int]
+) -> None:
     assert can_take()
     xs = [np.arange(7, dtype=dtype) for dtype in (np.float32, np.float64)]
     missed: list[Any] = []
@@ -128,19 +127,16 @@ def test_layouts_stay_known_while_workers_and_dtypes_alternate(monkeypatch: pyte
         missed.append(args)
         return run(self, args)
 
-    try:
-        for x in xs:
-            for count in (1, before):
-                set_workers(count)
-                warm(two_more, x)
-        monkeypatch.setattr(Ready, "run", counted)
-        monkeypatch.setattr(Known, "add", None)  # nothing is added that is there
-        for x in [*xs, *xs] * MOST:
-            for count in (1, before, 1, before):
-                set_workers(count)
-                assert (two_more(x) == x + 2).all()
-    finally:
-        set_workers(before)
+    for x in xs:
+        for count in (1, before):
+            with_workers(count)
+            warm(two_more, x)
+    monkeypatch.setattr(Ready, "run", counted)
+    monkeypatch.setattr(Known, "add", None)  # nothing is added that is there
+    for x in [*xs, *xs] * MOST:
+        for count in (1, before, 1, before):
+            with_workers(count)
+            assert (two_more(x) == x + 2).all()
     assert len(missed) == 4 * MOST  # once for each change of the dtype
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -204,17 +204,14 @@ def test_what_is_stored_decides_about_streaming() -> None:
     assert [("stream=True" in v.plan) for v in copy.variants] == [False, True]
 
 
-def test_other_workers_are_another_class(counter: Counter) -> None:
+def test_other_workers_are_another_class(counter: Counter, with_workers: Callable[[int], int]) -> None:
     kernel = td.kernel(k.double.definition.fn)
     x = empty((3000,), "f32")
     x[...] = 1
-    before = td.set_workers(1)
-    try:
-        kernel(x)
-        kernel(x)
-        one = counter.chosen
-        td.set_workers(2)
-        assert (kernel(x) == 2).all()
-    finally:
-        td.set_workers(before if before > 1 else 64)
+    with_workers(1)
+    kernel(x)
+    kernel(x)
+    one = counter.chosen
+    with_workers(2)
+    assert (kernel(x) == 2).all()
     assert one == 1 and counter.chosen in (1, 2)

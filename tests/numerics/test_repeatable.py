@@ -3,7 +3,6 @@ before."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,18 +11,12 @@ from numpy.typing import NDArray
 
 import treadle as td
 from treadle import bf16, f32
-from treadle.runtime.pool import workers
 
 Array = NDArray[Any]
 M, N, K = td.dims("M N K")
 SIZES = (1, 2, 33, 300)
 
-
-@pytest.fixture(autouse=True)
-def restored_workers() -> Iterator[None]:
-    before = workers()
-    yield
-    td.set_workers(before)
+pytestmark = pytest.mark.usefixtures("with_workers")
 
 
 def products(repeatable: str | None) -> Any:
