@@ -212,6 +212,7 @@ class Judge:
         target = find_target(self.program.target)
         if target is None:
             raise Unsure("J7", f"the target {self.program.target}", missing="a row of the hardware table")
+        self.source.one_name_each()
         self._launches(target)
         check_host(self.program, self.source, self.facts, target)
         told = next((op for op in self.source.ops if isinstance(op, Print | Check)), None)

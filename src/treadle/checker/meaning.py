@@ -36,7 +36,7 @@ from treadle.checker.terms import (
     quotient,
 )
 from treadle.checker.verdict import Unsure
-from treadle.dtype.formats import DType, i64
+from treadle.dtype.formats import DType, i64, u64
 from treadle.ir.core import AxisSub, If, Region, Sub, Value
 from treadle.ir.ops.access import Extract, Insert, Load
 from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full, Index
@@ -80,7 +80,7 @@ class Meaning(Scopes):
         """The operand of a conversion that keeps every value (bf16 to f32), or None: what a product sees through."""
         if isinstance(term, Elem):
             op = self.defs.get(term.value)
-            if isinstance(op, Cast) and keeps_values(op.source.type.dtype, op.dtype):
+            if isinstance(op, Cast) and keeps_values(op.source.type.dtype, op.dtype, op.saturate):
                 return self.element(op.source, self.coords(term), dict(term.inst))
         if isinstance(term, App) and term.fn == "cast":
             inner = self.dtype(term.args[0])
@@ -155,6 +155,8 @@ class Meaning(Scopes):
                 return opaque_index(term)  # whatever it is, not what another undefined element is
             case App("cast", (inner,), dtype) if self._widens(inner, dtype):
                 return self.index_of(inner, view)
+            case App(fn, _, dtype) if dtype == u64 and fn != "and":
+                return opaque_index(settled)  # of words that machines take for signed ones where they are indices
             case App(fn, args, dtype) if fn in EXTREMA and dtype.is_int and ANY not in args:
                 return EXTREMA[fn](*(self.index_of(a, view) for a in args))  # a clamp, whatever it is of
             case App(fn, (a, Num(c, _)), dtype) if dtype.is_int and a != ANY and (rule := quotient(fn, c)) is not None:

@@ -149,14 +149,12 @@ class Meetings:
 def check_unmet(
     kernel: Kernel, role: Role, launch: Launch, tasks: list[Tasks], facts: Facts, lets: Mapping[str, Expr], reason: str
 ) -> None:
-    """Nests of one launch between which workgroups do not meet.
+    """Nests of one launch between which workgroups do not meet, nor count (`phases` and `counters` took others apart).
 
     *Errors*: refused where tasks of two of them, of different workgroups, touch one element that one of them stores to.
     """
     own = frozenset(b.name for b in (*kernel.buffers, *kernel.barriers))
-    every = (s for other in kernel.roles for s in walk(other.body) if isinstance(s, Sync))
-    ordered = any(meets(s) or s.kind.startswith("counter.") for s in every)
-    if launch.cluster > 1 or ordered:
+    if launch.cluster > 1:
         return
     for i, first in enumerate(tasks):
         for second in tasks[i + 1 :]:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from treadle.checker.verdict import Refused, Spent, Unsure
 from treadle.ir.ops.elementwise import Elementwise
-from treadle.machine.form import Compute, MachineProgram
+from treadle.machine.form import Compute, MachineProgram, Stmt
+from treadle.machine.vocabulary import APPROXIMATE
 
 
 def granted(numerics: Mapping[str, object], name: str) -> bool:
@@ -32,6 +33,12 @@ def check_permissions(program: MachineProgram, spent: Spent) -> None:
     """Adds the ledger's permissions to what was spent. *Errors*: refused, or unsure of an unknown word, J6."""
     numerics = program.program.numerics
     functions = str(numerics.get("functions") or "2ulp")
+    for stmt in program.statements():
+        if isinstance(stmt, Stmt) and APPROXIMATE in stmt.tags:
+            if functions != "fast":
+                reason = "a statement hands its function to the hardware, which the program does not grant"
+                raise Refused("J6", reason, {}, at=stmt)
+            spent.names.add("functions")
     done = frozenset(spent.names)
     for line in program.numerics:
         word = line.partition(":")[0].split(" ")[0]

@@ -7,13 +7,21 @@ from collections.abc import Callable
 from treadle.algebra.expr import Constraint, Expr, le, lt
 from treadle.algebra.expr import eq as equals
 from treadle.checker.meaning import Meaning
-from treadle.checker.scopes import View
+from treadle.checker.scopes import View, argument_symbols
 from treadle.checker.terms import App, Num, Term
-from treadle.dtype.formats import bool_
+from treadle.checker.verdict import Unsure
+from treadle.dtype.formats import bool_, u64
 
 
 class Source(Meaning):
     """The embedded program."""
+
+    def one_name_each(self) -> None:
+        """*Errors*: unsure where regions have arguments of one name: what is known by it would be of the last one."""
+        symbols = [s for r in self.regions.values() for a in r.args for s in argument_symbols(a)]
+        if len(symbols) != len(self.by_argument):
+            twice = next(s for s in symbols if symbols.count(s) > 1)
+            raise Unsure("J1", f"two regions have an argument {twice}", missing="a name of its own for each argument")
 
     def truth(self, term: Term, view: View, wanted: bool = True) -> tuple[tuple[Constraint, ...], ...] | None:
         """When a bool term is `wanted`, as alternatives of index constraints; None where it is not index arithmetic."""
@@ -68,7 +76,7 @@ class Source(Meaning):
 
     def _as_index(self, term: Term) -> Expr | None:
         dtype = self.dtype(term)
-        if dtype is None or not dtype.is_int:
+        if dtype is None or not dtype.is_int or dtype == u64:  # machines compare indices as signed words
             return None
         return self.index_of(term)
 

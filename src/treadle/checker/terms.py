@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
 from treadle.algebra.expr import QUOTIENT, REMAINDER, Constraint, Expr, ExprLike, Fn, maximum, minimum, of, sym
 from treadle.dtype.convert import round_to
 from treadle.dtype.formats import DType, i64
+from treadle.ir.ranges import EXTENT, LIMIT, reach
 
 
 class Term:
@@ -55,7 +56,7 @@ class Num(Term):
         """Equal for the same bits: signed zeros differ, a NaN is itself."""
         if self.dtype.is_float:
             return self.dtype.name, "nan" if math.isnan(self.value) else repr(float(self.value))
-        return self.dtype.name, repr(int(self.value))
+        return self.dtype.name, repr(int(self.value) if float(self.value).is_integer() else self.value)
 
     def __str__(self) -> str:
         return f"{self.value}:{self.dtype.name}"
@@ -239,21 +240,27 @@ EXTREMA: dict[str, Callable[..., Expr]] = {"minimum": minimum, "maximum": maximu
 def app(fn: str, args: tuple[Term, ...], dtype: DType) -> Term:
     """The application, with index arithmetic folded into index expressions.
 
-    *Requires*: i64 arithmetic on coordinates does not overflow: extents are below 2^31 and subscripts are small
-    polynomials.
+    *Ensures*: what 64 bits may not hold, for extents below 2^31, stays an application: such arithmetic wraps, which
+    index expressions do not.
     """
     if dtype == i64 and all(isinstance(a, Idx | Num) for a in args):
         exprs = [a.expr if isinstance(a, Idx) else _const(a) for a in args]
-        if fn in _ARITHMETIC and len(exprs) == 2:
-            return Idx(_ARITHMETIC[fn](exprs[0], exprs[1]))
-        if fn == "neg":
-            return Idx(-exprs[0])
+        made = _ARITHMETIC[fn](exprs[0], exprs[1]) if fn in _ARITHMETIC and len(exprs) == 2 else None
+        made = -exprs[0] if fn == "neg" else made
+        if made is not None and _held(made):
+            return Idx(made)
         if fn in ("floordiv", "mod") and (exprs[1].constant or 0) > 0:
             return Idx(exprs[0] // exprs[1] if fn == "floordiv" else exprs[0] % exprs[1])
     for arg in args:
         if isinstance(arg, Undef):
             return arg
     return App(fn, args, dtype)
+
+
+@cache
+def _held(e: Expr) -> bool:
+    """Whether 64 bits hold an index expression, and each sum of its terms on the way."""
+    return reach(e, {}, lambda _: (-EXTENT[1], EXTENT[1]))[1] <= LIMIT
 
 
 def _const(term: Term) -> Expr:
@@ -310,10 +317,13 @@ def opaque_index(term: Term) -> Expr:
     return of(Fn(name, tuple(leaves)))
 
 
-def keeps_values(source: DType, target: DType) -> bool:
-    """Whether every value of `source` is one of `target`."""
+def keeps_values(source: DType, target: DType, saturate: bool = False) -> bool:
+    """Whether every value of `source` is one of `target`, and that which its conversion gives (a saturating one makes
+    numbers of infinities)."""
     if source == target:
         return True
+    if saturate and source.has_inf:
+        return False
     if source.is_float and target.is_float:
         return (
             source.mantissa <= target.mantissa
@@ -333,6 +343,8 @@ def converted(source: Term, have: DType, want: DType, saturate: bool) -> Term:
     if have == want:
         return source
     if isinstance(source, Num) and keeps_values(have, want) and kept_exactly(source):
+        if saturate and want.is_float and math.isinf(source.value):
+            return app("cast.saturate", (source,), want)
         return Num(float(source.value) if want.is_float else source.value, want)
     return app("cast.saturate" if saturate else "cast", (source,), want)
 

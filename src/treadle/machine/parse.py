@@ -175,6 +175,8 @@ class _Parser:
             left = MachineTokens(divisible.group(1), self.file, number, divisible.start(1))
             fact = Divisible(read_expr(left), int(divisible.group(2)))
             left.end()
+            if fact.by < 1:
+                raise tokens.error("a positive divisor", found=f"the divisor {fact.by}")
             return fact
         facts = read_constraints(tokens)
         tokens.end()

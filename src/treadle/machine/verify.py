@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping
 
 from treadle.algebra.expr import Expr
 from treadle.base.errors import UserError
-from treadle.ir.guard import Aligned, Injective, Pitch, Unit
 from treadle.machine.form import Body, Buffer, Control, Frag, If, Last, Loop, MachineProgram, Role, Stmt, Tasks
 from treadle.machine.text import print_machine, statement_lines
-from treadle.machine.verify_names import HostNames, Names, Problem, Source
-from treadle.machine.verify_statement import check_claim, check_counter, check_statement
+from treadle.machine.verify_names import HostNames, Names, Problem, Source, fact_problem
+from treadle.machine.verify_statement import check_claim, check_counter, check_number, check_statement
 from treadle.machine.vocabulary import DIGITS, FRAGMENT_PLACES, OVER, PLACES, RASTERS, SYMBOLS
 
 
@@ -56,10 +55,9 @@ def _check_host(
 ) -> HostNames:
     host = HostNames(set(source.symbols))
     for fact in program.guard.facts:
-        if isinstance(fact, Aligned | Injective | Pitch | Unit):
-            known = source.tensors.get(fact.tensor)
-            if known is None or (isinstance(fact, Pitch | Unit) and not 0 <= fact.axis < known[1]):
-                problems.append(Problem(lines.get(id(fact), 1), f"the guard's {fact} is about no axis of a tensor"))
+        wrong = fact_problem(fact, source)
+        if wrong:
+            problems.append(Problem(lines.get(id(fact), 1), f"the guard's {fact} {wrong}"))
     for name, expr in program.host.lets.items():
         for missing in expr.symbols - host.symbols:
             problems.append(Problem(0, f"host let {name}: {missing} has no value"))
@@ -71,6 +69,8 @@ def _check_host(
         if buffer.align < 1 or buffer.align & (buffer.align - 1):
             problems.append(Problem(lines[id(buffer)], f"an alignment of {buffer.align}: a power of two is needed"))
     for entry in program.host.maps:
+        if entry.name in host.maps:
+            problems.append(Problem(lines[id(entry)], f"{entry.name} is declared twice"))
         host.maps[entry.name] = entry.tensor
         known = source.tensors.get(entry.tensor)
         buffer = host.workspace.get(entry.tensor)
@@ -226,6 +226,7 @@ class KernelForm(Names):
                 if invariant.holder not in self.frags and invariant.holder not in self.buffers:
                     self.problem(f"no fragment or buffer {invariant.holder}")
                 self.constraints(invariant.within, self.rank_of(invariant.holder))
+                check_number(self, invariant.fill, self.dtype_of(invariant.holder))
                 check_claim(self, invariant.claim, self.rank_of(invariant.holder))
         self.body(role, item.body, taken, inside_tasks=inside_tasks)
         self.scope = before

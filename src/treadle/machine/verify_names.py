@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from treadle.algebra.expr import Constraint, Expr, Fn
+from treadle.algebra.expr import ZERO, Constraint, Expr, Fn
 from treadle.dtype.formats import DType
 from treadle.ir.core import If as SourceIf
 from treadle.ir.core import Program, Region, Value
+from treadle.ir.guard import Aligned, Bound, Divisible, Fact, Injective, Pitch, Unit
 from treadle.ir.ops.access import Store as SourceStore
 from treadle.machine.form import Barrier, Buffer, Counter, Frag, Kernel
 from treadle.machine.vocabulary import RESERVED
@@ -77,6 +78,30 @@ def _axes(op: SourceStore) -> int:
     return len(dims)
 
 
+def fact_problem(fact: Fact, source: Source) -> str | None:
+    """Why a call has nothing that a fact of a guard could be about; None where it has.
+
+    A fact about a name of the text (a variable, a coordinate of a slot) would say something of every execution, and a
+    call can test no such thing."""
+    match fact:
+        case Aligned(name) | Injective(name) | Pitch(name) | Unit(name):
+            known = source.tensors.get(name)
+            if known is None or (isinstance(fact, Pitch | Unit) and not 0 <= fact.axis < known[1]):
+                return "is about no axis of a tensor"
+            by = fact.bytes if isinstance(fact, Aligned) else fact.by if isinstance(fact, Pitch) else 1
+            told = ZERO
+        case Divisible(told, by):
+            pass
+        case Bound(constraint):
+            told, by = constraint.expr, 1
+        case _:
+            return None
+    if by < 1:
+        return "asks for a multiple of no positive number"
+    strange = sorted((told.symbols - source.symbols) | (told.functions - source.scalars.keys()))
+    return f"is about {strange[0]}, which is no number of a call" if strange else None
+
+
 @dataclass
 class HostNames:
     """What the host declares for all kernels."""
@@ -128,6 +153,11 @@ class Names:
         if holder in self.frags:
             return len(self.frags[holder].shape)
         return len(self.buffers[holder].shape) if holder in self.buffers else 0
+
+    def dtype_of(self, holder: str) -> DType | None:
+        """Of a fragment or buffer."""
+        found = self.frags.get(holder) or self.buffers.get(holder)
+        return None if found is None else found.dtype
 
     def known(self, expr: Expr, coordinates: int, extra: frozenset[str] = frozenset()) -> None:
         """Every symbol and function of an expression has a meaning here; `$0 .. $(coordinates - 1)` do."""

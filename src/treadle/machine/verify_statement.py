@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from treadle.algebra.expr import Expr
-from treadle.dtype.formats import DType
+from treadle.dtype.formats import DType, bool_
 from treadle.ir.ops.elementwise import ELEMENTWISE
 from treadle.machine.form import (
     Advance,
@@ -26,7 +28,7 @@ from treadle.machine.form import (
     Version,
 )
 from treadle.machine.verify_names import EXISTENTIAL, Names
-from treadle.machine.vocabulary import ASYNC_ATOMS, ATOMS, EFFECTS, ENGINES, GRAINS, MONOIDS, SYNC
+from treadle.machine.vocabulary import ASYNC_ATOMS, ATOMS, EFFECTS, ENGINES, GRAINS, MONOIDS, SYNC, TAGS
 
 _CONVERSIONS = ("cast", "cast.saturate", "bitcast", "copy", "pick")
 
@@ -35,6 +37,9 @@ def check_statement(names: Names, role: Role, item: Stmt, taken: set[str]) -> No
     """One statement; a `Let` adds its name to the scope."""
     if item.by not in GRAINS:
         names.problem(f"no grain {item.by}: elect, warp or nothing")
+    for tag in item.tags:
+        if tag not in TAGS:
+            names.problem(f"no tag {tag}: {', '.join(TAGS)}")
     match item:
         case Load():
             _load(names, item)
@@ -55,6 +60,7 @@ def check_statement(names: Names, role: Role, item: Stmt, taken: set[str]) -> No
         case Version():
             if item.buffer not in names.buffers:
                 names.problem(f"no buffer {item.buffer}")
+            check_number(names, item.fill, names.dtype_of(item.buffer))
         case Let():
             names.known(item.expr, 0)
             names.declare(item.name, taken)
@@ -193,6 +199,7 @@ def _load(names: Names, item: Load) -> None:
     rank = dst[1] if dst else 0
     names.constraints(item.where, rank)
     dtype = _memory(names, item.src, rank)
+    check_number(names, item.fill, dst[0] if dst else None)
     if dst and dtype and dst[0] != dtype:
         names.problem(f"{item.dst} is {dst[0]} and {item.src.name} is {dtype}: a load does not convert")
 
@@ -230,8 +237,8 @@ def _compute(names: Names, item: Compute) -> None:
     dst = _destination(names, item.dst)
     rank = dst[1] if dst else 0
     names.constraints(item.where, rank)
-    for arg in item.args:
-        _operand(names, arg, rank, _shape(names, item.dst))
+    have = [_operand(names, arg, rank, _shape(names, item.dst)) for arg in item.args]
+    _literals(names, item, have, dst[0] if dst else None)
     if (item.fn == "index") != (item.expr is not None):
         names.problem("`index` has an expression, and nothing else has")
     if item.expr is not None:
@@ -242,6 +249,26 @@ def _compute(names: Names, item: Compute) -> None:
     arity = ELEMENTWISE[item.fn][0] if item.fn in ELEMENTWISE else arity
     if arity is not None and len(item.args) != arity:
         names.problem(f"{item.fn} of {len(item.args)} operands: it takes {arity}")
+
+
+def _literals(names: Names, item: Compute, have: list[DType | None], own: DType | None) -> None:
+    """Numbers among the operands, and the fill: each is one of the dtype that it stands for."""
+    check_number(names, item.fill, own)
+    first = 1 if item.fn == "where" else 0
+    typed = next((d for d in have[first:] if d is not None), own)
+    for i, arg in enumerate(item.args):
+        if not isinstance(arg, FragRef | MemRef):
+            check_number(names, arg, bool_ if i < first else typed)
+
+
+def check_number(names: Names, value: float | str | None, dtype: DType | None) -> None:
+    """A number of a text is one of its dtype, but for the rounding of a float: `0.5` is no bool, and no machine takes
+    it for the same one."""
+    if dtype is None or dtype.is_float or value is None or isinstance(value, str):
+        return
+    low, high = (0, 1) if dtype.is_bool else (dtype.finite_min, dtype.finite_max)
+    if not (isfinite(value) and value == int(value) and low <= value <= high):
+        names.problem(f"the number {value} as a {dtype}")
 
 
 def _fold(names: Names, item: Fold) -> None:

@@ -99,6 +99,17 @@ MONOIDS: tuple[str, ...] = ("add", "mul", "max", "min", "and", "or", "xor")
 RASTERS: dict[str, int] = {"row": 0, "group": 1, "slow": 1, "reverse": 0, "snake": 0}
 """Words of a raster and how many numbers follow each."""
 
+APPROXIMATE = "approx"
+TAGS: dict[str, str] = {
+    APPROXIMATE: "the function is the hardware's approximation",
+    "saturate": "the conversion clamps to finite numbers",
+    "stream": "the elements are not wanted in a cache",
+    "ahead": "may be loaded for the next task while this one ends",
+    "whole": "tested once whether it has all of its elements",
+    "turn": "orders for speed alone",
+}
+"""Words behind `tags`: the first two say what is computed, which the checker reads; the others how."""
+
 RANK = "cta.rank"
 SYMBOLS: tuple[str, ...] = ("cta", RANK)
 """Symbols that every role knows: the number of its workgroup in the launch, and in its cluster."""

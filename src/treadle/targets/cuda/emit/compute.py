@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from treadle.algebra.expr import ZERO, Expr, const
 from treadle.dtype.formats import f32
 from treadle.machine.form import Compute, Fold, FragRef, MemRef, Mma, Operand, Scan
+from treadle.machine.vocabulary import APPROXIMATE
 from treadle.targets.cuda.emit.access import Pointer, filled, storage
 from treadle.targets.cuda.emit.casts import bitcast, cast
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
@@ -227,7 +228,7 @@ def _value(scope: Scope, stmt: Compute, made: Layout, slot: int) -> Val:
             called = prelude.define(meaning.symbol, text + "\n")
             result = Val(f"{called}({', '.join(a.text for a in args)})", meaning.result)
         case _:
-            result = arith.apply(stmt.fn, args, "approx" in stmt.tags)
+            result = arith.apply(stmt.fn, args, APPROXIMATE in stmt.tags)
     if result.dtype != out:
         raise ill_formed(f"{stmt.fn} gives {result.dtype}", f"{out}, as {stmt.dst} is")
     return result

@@ -11,7 +11,7 @@ from treadle.algebra.expr import Expr, const, maximum, sym
 from treadle.ir.guard import Bound, Divisible, Guard
 from treadle.machine.form import Copy, Kernel, Launch, MachineProgram, Mma, Role, Store, Sync, Tasks, walk
 from treadle.machine.form import Counter as MachineCounter
-from treadle.machine.vocabulary import BOX_EFFECTS, RANK
+from treadle.machine.vocabulary import APPROXIMATE, BOX_EFFECTS, RANK
 from treadle.math.table import FUNCTIONS
 from treadle.targets.cuda.emit.arith import Arith
 from treadle.targets.cuda.emit.control import Bodies
@@ -430,7 +430,7 @@ class _Kernel:
         self.setting.landing |= landings(role.body)
         self.setting.ready |= ready_for_turns(role.body)
         self.setting.scaled, self.setting.absorbed = absorbed(
-            role.body, self.setting.frags, lambda s: self.setting.arith.approximated(s.fn, "approx" in s.tags)
+            role.body, self.setting.frags, lambda s: self.setting.arith.approximated(s.fn, APPROXIMATE in s.tags)
         )
         frags = frozenset(self.setting.frags)
         self.setting.once, self.setting.narrow = written_once(role.body), {}
