@@ -11,8 +11,10 @@ from tests.marks import processor
 from tests.targets.cpu_emit.kit import Compiled
 
 import treadle as td
+from treadle.algebra.expr import const, sym
+from treadle.dtype.formats import i8, i32
 from treadle.ir.parser import parse_program
-from treadle.machine.form import Load, Mma
+from treadle.machine.form import Claim, Frag, FragRef, Invariant, Load, Loop, MemRef, Mma
 from treadle.machine.parse import parse_machine
 from treadle.plan.facts import contiguous
 from treadle.planner.enumerate import choose, realised
@@ -20,6 +22,7 @@ from treadle.targets.cpu.contraction import TiledContraction
 from treadle.targets.cpu.emit import emit
 from treadle.targets.cpu.emit.errors import EmitUnsupported
 from treadle.targets.cpu.emit.fours import shifted
+from treadle.targets.cpu.emit.owed import without_sums
 from treadle.targets.cpu.emit.pairs import GROUPS
 from treadle.targets.cpu.families import families
 from treadle.targets.cpu.instructions import CORRECTED, FEATURES
@@ -196,3 +199,18 @@ def test_a_factor_without_a_sign_takes_registers() -> None:
         rows.append([family.block(shape_of(parsed, facts), {**point, "packed": p}).rows for p in (True, False)])
     corrected, signed = rows
     assert corrected[1] < corrected[0] and signed[1] == signed[0]
+
+
+def test_a_factor_that_iterations_hand_on_is_not_loaded_ahead_of_them() -> None:
+    """Summing ahead loads the factors before the loop around: what one held when an iteration began would be lost."""
+    i, k, r = sym("$0"), sym("$1"), sym("r")
+    load = Load(dst="b", src=MemRef("P", (sym("k"), i, k)))
+    step = Mma(dst="c", acc=FragRef("c"), a=FragRef("a", (k,)), b=FragRef("b", (i, k)), atom="dpbssd", contracted=(4,))
+    frags = {f.name: f for f in (Frag("a", i8, (4,)), Frag("b", i8, (16, 4)), Frag("c", i32, (16,)))}
+    products = Loop(var="k", lo=const(0), hi=sym("K"), step=const(1), body=[load, step])
+    around = Loop(var="r", lo=const(0), hi=sym("R"), step=const(1), body=[products])
+    assert without_sums(products, around, frags, frozenset("P")) is not None
+    kept = Invariant("b", Claim("%b", (r,)))
+    assert without_sums(products, replace(around, invariants=(kept,)), frags, frozenset("P")) is None
+    inner = replace(products, invariants=(kept,))
+    assert without_sums(inner, replace(around, body=[inner]), frags, frozenset("P")) is None

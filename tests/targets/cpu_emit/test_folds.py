@@ -166,3 +166,22 @@ def test_only_the_fused_atom_is_fused() -> None:
         run(A=a, B=b, C=c)
         assert (c == want).all()
     assert exact != np.float32(a[0, 0] * b[0, 0]) - np.float32(1)
+
+
+@pytest.mark.parametrize("level", HOST_LEVELS)
+@pytest.mark.parametrize("acc", [True, False])
+def test_an_operand_is_another_part_of_the_destination(level: str, acc: bool) -> None:
+    """A step onto the same fragment backwards, of more slots than a vector has: all of it is read first."""
+    n = 40
+    moved, plain = FragRef("a", (n - 1 - S[0],)), FragRef("x")
+    body: list[Stmt] = [
+        Load(dst="x", src=MemRef("X", (S[0],))),
+        Load(dst="a", src=MemRef("A", (S[0],))),
+        Fold(dst="a", monoid="add", src=plain if acc else moved, acc=moved if acc else plain),
+        Store(dst=MemRef("Y", (S[0],)), src=FragRef("a")),
+    ]
+    frags = [Frag("x", f32, (n,)), Frag("a", f32, (n,))]
+    run = Compiled(program([("X", f32, "N"), ("A", f32, "N"), ("Y", f32, "N")], body, frags, level=level))
+    x, a, y = np.arange(n, dtype=np.float32), np.arange(n, dtype=np.float32) ** 2, np.zeros(n, np.float32)
+    run(X=x, A=a, Y=y)
+    assert np.array_equal(y, a[::-1] + x)

@@ -6,7 +6,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from tests.targets.cpu_emit.kit import S, program
 
-from treadle.algebra.expr import const, sym
+from treadle.algebra.expr import Fn, const, of, sym
 from treadle.dtype.formats import f32, i32
 from treadle.machine.form import (
     Compute,
@@ -32,7 +32,7 @@ FRAGS = [Frag("x", f32, (16,)), Frag("n", i32, (16,)), Frag("t", f32, (16, 16), 
 
 
 def tried(*body: object, level: str = "avx512") -> MachineProgram:
-    return program([("X", f32, "N"), ("Y", f32, "N")], list(body), FRAGS, level=level)
+    return program([("X", f32, "N"), ("Y", f32, "N"), ("I", i32, "N")], list(body), FRAGS, level=level)
 
 
 X = MemRef("X", (S[0],))
@@ -43,6 +43,7 @@ UNSUPPORTED: dict[str, Stmt | Tasks] = {
     "a grid": Tasks(vars=("g",), counts=(const(4),), over="grid"),
     "an unknown atom": Mma(dst="x", acc=None, a=FragRef("x", (S[0],)), b=FragRef("x", (S[0],)), atom="wgmma.m64n64k16"),
     "a scan of registers": Scan(dst="x", monoid="add", src=FragRef("x"), axes=(0,)),
+    "a way by other slots of what is loaded": Load(dst="n", src=MemRef("I", (of(Fn("n", (15 - S[0],))),))),
     "a tile from a tensor": Load(dst="t", src=MemRef("X", (S[0] + S[1],))),
 }
 

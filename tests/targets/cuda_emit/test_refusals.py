@@ -28,6 +28,10 @@ UNSUPPORTED: dict[str, tuple[str, str]] = {
         "  frag acc f32[64, 64] dist (slot 2 axis 1 stride 1, slot 2 axis 0 stride 8, slot 8 axis 1 stride 8, "
         "lane 4 axis 1 stride 2, lane 8 axis 0 stride 1, warp 4 axis 0 stride 16)\n",
     ),
+    "a way by other slots of what is loaded": (
+        "z = load Y[0, max(0, min(z(3 - $0), 7))]",
+        "  frag z i32[4]\n",
+    ),
     "too much shared memory": ("z = copy 0.0", "  frag z f32[1]\n  buffer A f32[60000] shared align 16\n"),
 }
 

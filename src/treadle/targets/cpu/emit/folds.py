@@ -10,7 +10,7 @@ simulator has the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 
 from treadle.machine.form import Fold, FragRef, MemRef, Mma
@@ -48,10 +48,11 @@ class Folds:
         def merge(a: Vec, b: Vec) -> Vec:
             return self.arith.fold(stmt.monoid, a, b, stmt.nan)
 
+        points = self.registers.points(stmt.dst)
         if not stmt.axes:
-            for point in self.registers.points(stmt.dst):
-                value = self.lanes.splat(self.registers.read(stmt.src, point), point.lanes)
-                self._finish(stmt, point, value, merge)
+            self._finish(
+                stmt, ((p, self.lanes.splat(self.registers.read(stmt.src, p), p.lanes)) for p in points), merge
+            )
             return
         if stmt.src.coords is not None:
             raise unsupported(f"a fold of {stmt.src.name} at chosen coordinates", "a fold of a whole fragment")
@@ -64,16 +65,16 @@ class Folds:
             rows = self._fold_rows(rows, kept.index(axis), shape[axis], merge)
             kept.remove(axis)
         if last not in axes:
-            for point in self.registers.points(stmt.dst):
-                self._finish(stmt, point, self._from_rows(rows, point), merge)
+            self._finish(stmt, ((p, self._from_rows(rows, p)) for p in points), merge)
             return
         ones = self._fold_lanes(rows, shape[last], merge)
-        for point in self.registers.points(stmt.dst):
-            if point.lanes is None:
-                self._finish(stmt, point, self.lanes.element(*ones[point.at]), merge)
-                continue
-            parts = [ones[point.lane(i).at] for i in range(point.lanes)]
-            self._finish(stmt, point, self.lanes.assemble(parts), merge)
+        self._finish(stmt, ((p, self._from_ones(ones, p)) for p in points), merge)
+
+    def _from_ones(self, ones: dict[tuple[int, ...], tuple[Vec, int]], point: Point) -> Vec:
+        """The folds at a point of the destination."""
+        if point.lanes is None:
+            return self.lanes.element(*ones[point.at])
+        return self.lanes.assemble([ones[point.lane(i).at] for i in range(point.lanes)])
 
     def _from_rows(self, rows: Rows, point: Point) -> Vec:
         """The elements at a point of the destination, whose last axis is that of the rows."""
@@ -83,10 +84,17 @@ class Folds:
         parts = [(rows[at[:-1]][at[-1] // self.width], at[-1] % self.width) for at in places]
         return self.lanes.element(*parts[0]) if point.lanes is None else self.lanes.assemble(parts)
 
-    def _finish(self, stmt: Fold, point: Point, value: Vec, merge: Callable[[Vec, Vec], Vec]) -> None:
-        if stmt.acc is not None:
-            value = merge(self.lanes.splat(self.registers.read(stmt.acc, point), point.lanes), value)
-        self.registers.write(stmt.dst, point, value)
+    def _finish(self, stmt: Fold, folded: Iterable[tuple[Point, Vec]], merge: Callable[[Vec, Vec], Vec]) -> None:
+        def merged() -> Iterator[tuple[Point, Vec]]:
+            for point, value in folded:
+                if stmt.acc is not None:
+                    value = merge(self.lanes.splat(self.registers.read(stmt.acc, point), point.lanes), value)
+                yield point, value
+
+        moved = any(r is not None and r.name == stmt.dst and r.coords is not None for r in (stmt.src, stmt.acc))
+        # All is read before anything is written where an operand is another part of the destination.
+        for point, value in list(merged()) if moved else merged():
+            self.registers.write(stmt.dst, point, value)
 
     def _rows(self, name: str, shape: tuple[int, ...]) -> Rows:
         rows: Rows = {}

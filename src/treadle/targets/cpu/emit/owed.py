@@ -58,6 +58,9 @@ def without_sums(loop: Loop, around: Loop, frags: dict[str, Frag], packed: froze
             if not isinstance(other, FragRef):
                 return None
             signed.add(other.name)
+    kept = {i.holder for s in (around, *walk(around.body)) if isinstance(s, Loop) for i in s.invariants}
+    if signed & kept:
+        return None  # what a factor holds when an iteration begins is needed there
     changed = {s.dst.name for s in walk(around.body) if isinstance(s, Store)}
     pruned = _pruned(loop, signed, packed - changed, frozenset())
     if pruned is None:

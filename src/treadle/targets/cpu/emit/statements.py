@@ -23,10 +23,11 @@ from treadle.machine.form import (
     Sync,
     Version,
 )
+from treadle.machine.itself import moves_itself
 from treadle.targets.cpu.emit.errors import ill_formed, unsupported
 from treadle.targets.cpu.emit.index import Counter, Point, conjuncts, corner
 from treadle.targets.cpu.emit.lanes import Vec, constant, vector
-from treadle.targets.cpu.emit.layouts import Layout, conditions
+from treadle.targets.cpu.emit.layouts import Layout, conditions, expressions
 from treadle.targets.cpu.emit.masks import Mask
 from treadle.targets.cpu.emit.pairs import GROUPS, dot_product, load_of_pairs
 from treadle.targets.cpu.emit.places import Memory, Place
@@ -82,6 +83,7 @@ class Statements:
     def emit(self, stmt: Stmt, full: bool) -> None:
         """The statement. `full`: conjuncts of `least_values` are known to hold."""
         where = constraints_of(self.scope, stmt, full)
+        self._apart_from_itself(stmt)
         match stmt:
             case Load():
                 self._load(stmt, where)
@@ -110,6 +112,13 @@ class Statements:
                 pass  # evidence only
             case _:
                 raise unsupported(f"the statement {type(stmt).__name__}", "a statement of the CPU's vocabulary")
+
+    def _apart_from_itself(self, stmt: Stmt) -> None:
+        assigned = stmt.old if isinstance(stmt, Store) else getattr(stmt, "dst", None)
+        if isinstance(assigned, str):
+            moved = moves_itself(stmt, expressions(stmt), len(self.registers.frag(assigned).shape))
+            if moved:
+                raise unsupported(f"a statement that finds its way by other slots of {moved}", "a fragment of its own")
 
     def _is_tile(self, name: str) -> bool:
         return self.scope.setting.layouts.get(name) is Layout.TILE

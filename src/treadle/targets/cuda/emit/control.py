@@ -31,6 +31,7 @@ from treadle.machine.form import (
     Version,
     walk,
 )
+from treadle.machine.itself import moves_itself
 from treadle.machine.text import statement_text
 from treadle.targets.cuda.emit.access import load, store
 from treadle.targets.cuda.emit.compute import compute, fold, multiply_add
@@ -448,6 +449,11 @@ def _let(scope: Scope, stmt: Let) -> None:
 
 def _plain(scope: Scope, stmt: Stmt) -> None:
     """One statement, by whoever is here."""
+    assigned = stmt.old if isinstance(stmt, Store) else getattr(stmt, "dst", None)
+    if isinstance(assigned, str):
+        moved = moves_itself(stmt, expressions(stmt), len(scope.layout(assigned).frag.shape))
+        if moved:
+            raise unsupported(f"a statement that finds its way by other slots of {moved}", "a fragment of its own")
     match stmt:
         case Load():
             if not load_matrices(scope, stmt):
