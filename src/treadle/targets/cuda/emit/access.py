@@ -243,6 +243,9 @@ def _pairs(made: Layout, slots: Sequence[int]) -> bool:
 
 # ---- statements
 
+ALIKE = 4
+"""The fewest accesses of a thread for which a condition of all of them is tested once."""
+
 
 def load(scope: Scope, stmt: Load) -> None:
     """`dst[$] = src where ... fill ...`."""
@@ -271,13 +274,35 @@ def load(scope: Scope, stmt: Load) -> None:
     with scope.block("{"):
         pointer = Pointer(scope, memory, stmt.src, points[0])
         pointer.start()
-        loose: dict[int, Val] = {}
-        for run in runs(scope, pointer, points, stmt.src, where):
-            if len(run.slots) == 1:
-                loose[run.slots[0]] = _load_one(scope, pointer, run, fill)
-            else:
-                _load_run(scope, pointer, run, made, fill, loose)
-        _settle(scope, made, loose)
+        found = list(runs(scope, pointer, points, stmt.src, where))
+        if test := alike(found):
+            with scope.block(f"if ({test}) {{", "} else {"):
+                _load_runs(scope, pointer, [replace(r, condition=None) for r in found], made, fill)
+            scope.depth += 1
+            _settle(scope, made, dict.fromkeys(range(made.count), fill))
+            scope.depth -= 1
+            scope.line("}")
+        else:
+            _load_runs(scope, pointer, found, made, fill)
+
+
+def alike(found: Sequence[Run]) -> str:
+    """The one condition of several parts under which a thread does all of many accesses, or none; "": there is no such.
+
+    Access by access it would be a branch before each, and few of them were under way at a time."""
+    tests = {run.condition for run in found} if len(found) >= ALIKE else set[str | None]()
+    test = next(iter(tests)) if len(tests) == 1 else None
+    return test if test is not None and "&&" in test else ""
+
+
+def _load_runs(scope: Scope, pointer: Pointer, found: Sequence[Run], made: Layout, fill: Val) -> None:
+    loose: dict[int, Val] = {}
+    for run in found:
+        if len(run.slots) == 1:
+            loose[run.slots[0]] = _load_one(scope, pointer, run, fill)
+        else:
+            _load_run(scope, pointer, run, made, fill, loose)
+    _settle(scope, made, loose)
 
 
 def whole(scope: Scope, stmt: Load, made: Layout) -> str:
