@@ -19,6 +19,7 @@ from treadle.rules import (
     recompute,
     regroup,
     reindex,
+    relayout,
     serialise,
     specialise,
     split,
@@ -87,6 +88,7 @@ RIGHT = {
     "a pure nest flattened": (kernels.pure, [(reindex, ("R0", *FLAT)), (split, ("R0", "f", 16))]),
     "a pure nest turned": (kernels.pure, [(reindex, ("R0", *TURNED)), (specialise, ("R0", ["M % 4 == 0", "N >= 3"]))]),
     "a product kept for its epilogue": (kernels.contract, [(materialise, ("%acc.2",))]),
+    "an operand turned": (kernels.contract, [(relayout, ("%0", [1, 0])), (split, ("R1", "k", 3))]),
     "operands that share what they are made of": (kernels.strides, [(materialise, ("%5",)), (materialise, ("%8",))]),
     "chunks in a region of their own": (
         kernels.contract,

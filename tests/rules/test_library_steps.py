@@ -37,6 +37,7 @@ def on_values(p: Program) -> Iterator[Proposal]:
                 yield "recompute", (value.name,)
             if isinstance(op, Load):
                 yield "distribute", (value.name,)
+                yield "relayout", (value.name, [*range(1, len(op.subs)), 0][: len(op.subs)])
             if isinstance(op, Mma):
                 yield "products", (value.name,)
                 yield "apart", (value.name,)

@@ -14,6 +14,7 @@ from treadle.algebra.sets import SetError, fresh_budget
 from treadle.base.errors import TreadleError
 from treadle.checker.derivation_copies import dematerialise, distribute, recompute
 from treadle.checker.derivation_folds import apart, factor, products, regroup
+from treadle.checker.derivation_layouts import relayout
 from treadle.checker.derivation_match import Match
 from treadle.checker.derivation_nests import fuse, permute, reindex, serialise, split
 from treadle.checker.derivation_scans import gather
@@ -36,6 +37,7 @@ VALIDATORS: dict[str, Callable[[Match], None]] = {
     "dematerialise": dematerialise,
     "recompute": recompute,
     "materialise": recompute,
+    "relayout": relayout,
     "factor": factor,
     "regroup": regroup,
     "products": products,

@@ -34,6 +34,7 @@ PROGRAM_KINDS = (
     "dematerialise",
     "recompute",
     "materialise",
+    "relayout",
     "factor",
     "regroup",
     "products",

@@ -398,16 +398,17 @@ class _Finder:
         made = self.uses.definition.get(op.source.name)
         axes = op.source.type.axes
         filled = isinstance(made, Region) and made.kind == "parallel" and made in self.program.body.ops
-        if not self.only or not filled or op.fill is not None or not 2 <= len(axes) <= MOST_AXES:
+        if not self.only or not filled or not 2 <= len(axes) <= MOST_AXES:
             return None
         if any(a.lo != ZERO or a.hi != a.dim.extent for a in axes):
             return None
         own = {id(a): joined(s, a.dim) for s, a in zip(op.subs, axes, strict=True)}
         lie = [a for a in between_launches(axes) if a.extent.constant != 1]  # those have no place in memory
-        if not all(isinstance(s, Sub) for s in own.values()):
+        subs = tuple(own[id(a)] for a in lie)
+        if any(s.index is None or s.index.functions for one in subs if isinstance(one, tuple) for s in one[:-1]):
             return None
         matrix = Tensor(op.source.name.lstrip("%"), tuple(a.dim for a in lie), op.source.type.dtype)
-        return Load(tensor=matrix, subs=tuple(own[id(a)] for a in lie), results=op.results, span=op.span)
+        return Load(tensor=matrix, subs=subs, fill=op.fill, results=op.results, span=op.span)
 
     def zeros(self, op: Load) -> bool:
         """Whether a load gives zeros outside its tensor, as engines do, or never leaves it."""

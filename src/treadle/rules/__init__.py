@@ -1,8 +1,8 @@
 """The rewrites, each a function from a program and arguments to a program and the step that records it.
 
 `nests` (split, fuse, permute, reindex, serialise), `folds` (factor, regroup, products), `scans` (gather), `copies`
-(dematerialise, distribute, recompute), `tiles` (materialise) and `scopes` (fuse_scopes, split_scopes, move, specialise)
-are the rules on programs, `plans` those on plans.
+(dematerialise, distribute, recompute), `tiles` (materialise), `layouts` (relayout) and `scopes` (fuse_scopes,
+split_scopes, move, specialise) are the rules on programs, `plans` those on plans.
 A `Derivation` strings steps together, a `Replanning` those on plans, a `History` is both; `schedules` are ordinary
 functions made of them.
 The checker validates what they give and knows none of them. Start at `derivation`, then `draft`.
@@ -12,6 +12,7 @@ from treadle.rules.copies import dematerialise, distribute, recompute
 from treadle.rules.derivation import RULES, Derivation, apply
 from treadle.rules.folds import apart, factor, products, regroup
 from treadle.rules.history import History
+from treadle.rules.layouts import relayout
 from treadle.rules.nests import fuse, permute, reindex, serialise, split
 from treadle.rules.plans import narrow, replan
 from treadle.rules.replanning import Replanning
@@ -44,6 +45,7 @@ __all__ = [
     "recompute",
     "regroup",
     "reindex",
+    "relayout",
     "replan",
     "serialise",
     "specialise",

@@ -18,6 +18,7 @@ from treadle.plan.steps import FORMAT, Saved, Step, read_record
 from treadle.rules.copies import dematerialise, distribute, recompute
 from treadle.rules.draft import named
 from treadle.rules.folds import apart, factor, products, regroup
+from treadle.rules.layouts import relayout
 from treadle.rules.nests import fuse, permute, reindex, serialise, split
 from treadle.rules.refusals import NameUnknown, OperationGone, ReplayDiffers, StepUnreadable
 from treadle.rules.scans import gather
@@ -37,6 +38,7 @@ RULES: Mapping[str, Rule] = {
     "dematerialise": dematerialise,
     "recompute": recompute,
     "materialise": materialise,
+    "relayout": relayout,
     "factor": factor,
     "regroup": regroup,
     "products": products,

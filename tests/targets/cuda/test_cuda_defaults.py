@@ -43,6 +43,9 @@ KERNELS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "cumsum f32": (lib.cumsum, "X=f32 Y=f32", {}),
     "cumsum bf16": (lib.cumsum, "X=bf16 Y=bf16", {}),
     "conv": (lib.conv2d_nhwc, "X=bf16 W=bf16 Y=bf16 -bias", {"pad": 1}),
+    "conv first": (lib.conv2d, "X=bf16 W=bf16 Y=bf16 -bias", {"pad": 1}),
+    "conv strided": (lib.conv2d_nhwc, "X=bf16 W=bf16 Y=bf16 -bias", {"pad": 1, "stride": 2}),
+    "conv line": (lib.conv1d, "X=bf16 W=bf16 Y=bf16 -bias", {"pad": 2}),
     "window": (lib.grouped_attention, "Q=bf16 K=bf16 V=bf16 Y=bf16 lse=f32 -slope", {"causal": True, "window": 1024}),
     "packed": (lib.varlen_attention, "Q=bf16 K=bf16 V=bf16 Y=bf16 q_start=i32 k_start=i32", {}),
     "up": (moe.experts_up, "X=bf16 gate=bf16 up=bf16 Y=bf16", {"top": 8}),
@@ -159,6 +162,12 @@ conv | B=32 H=28 V=28 Ho=28 Vo=28 KH=3 KV=3 G=1 P=512 Q=512 | timed
     streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels box=32x1x4
 conv | B=32 H=64 V=64 Ho=64 Vo=64 KH=3 KV=3 G=1 P=128 Q=128 | timed
     streams consumers=2 columns=128 step=64 versions=4 staged=True raster=panels box=1x4x32
+conv first | B=32 H=56 V=56 Ho=56 Vo=56 KH=3 KV=3 G=1 P=256 Q=256 | untimed
+    streams consumers=1 columns=256 step=64 versions=4 flight=1 raster=panels turned=True operands=copied before
+conv strided | B=32 H=56 V=56 Ho=28 Vo=28 KH=3 KV=3 G=1 P=256 Q=512 | untimed
+    streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels box=32x1x4 operands=copied before
+conv line | B=32 L=4096 Lo=4096 KL=5 G=1 P=256 Q=256 | untimed
+    streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels operands=copied before
 window | B=2 KV=4 R=4 Sq=8192 Sk=8192 D=128 | timed
     streams consumers=2 step=64 versions=2 turns=True staged=True raster=drawn 8
 packed | T=26000 U=26000 KV=16 R=1 D=128 B1=13 | timed

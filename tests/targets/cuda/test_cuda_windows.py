@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+from math import isinf
 
 import pytest
 from tests.realise.texts import near, windows
@@ -18,12 +20,15 @@ from treadle.driver.describe import described_facts
 from treadle.driver.locate import captured
 from treadle.driver.tiles import wanted_dims
 from treadle.dtype.formats import named
+from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.machine.form import Copy, MachineProgram
-from treadle.plan.facts import contiguous
+from treadle.plan.facts import CallFacts, contiguous
+from treadle.plan.family import Point
 from treadle.planner.enumerate import choose
+from treadle.targets.cuda.emit import emit
 from treadle.targets.cuda.families import families
-from treadle.targets.cuda.parted import PartedStreams
+from treadle.targets.cuda.parted import BEFORE, LAID, PartedStreams
 from treadle.targets.cuda.streams import Streams
 
 
@@ -106,10 +111,19 @@ SPREAD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "staged", "extents"), SPREAD)
-def test_windows_that_lie_across_memory_or_apart_are_made_first(
-    name: str, staged: dict[str, int], extents: dict[str, int]
-) -> None:
+WAYS = [
+    *((*case, BEFORE, {"materialise"}) for case in SPREAD),
+    *((*case, LAID, {"materialise", "relayout"}) for case in SPREAD[:2]),
+    (*SPREAD[3], LAID, {"relayout"}),
+]
+"""Full windows made first, or a copy of the image with channels last (a strided axis in phases), of which they are
+boxes; weights lie right with channels last."""
+
+
+def planned(
+    name: str, staged: dict[str, int], extents: dict[str, int], operands: str
+) -> tuple[Program, CallFacts, PartedStreams, Point]:
+    """A kernel's program, the call, and the best settings of its stream with operands made so."""
     definition = getattr(lib, name).definition
     absent = [] if name.endswith("weights") else ["bias"]
     dtypes = {name: named("bf16") for name in (("X", "dY", "dW") if name.endswith("weights") else ("X", "W", "Y"))}
@@ -119,17 +133,33 @@ def test_windows_that_lie_across_memory_or_apart_are_made_first(
     source = expand(captured(definition, dtypes, staged, extents, absent, specialised=sides))
     facts = plan_facts(source, "cuda:sm_90a", described_facts(source, extents))
     family = next(f for f in families() if f.name == "streams")
-    choice = choose(source, facts, [family])
     assert isinstance(family, PartedStreams)
-    steps = family.derivation(source, facts, choice.plan.point)
-    assert steps is not None and {s.kind for s in steps.steps} == {"materialise"}
+    point = {**choose(source, facts, [family]).plan.point, "operands": operands}
+    assert not isinf(family.cost(source, facts, point).total)
+    return source, facts, family, point
+
+
+@pytest.mark.parametrize(("name", "staged", "extents", "operands", "kinds"), WAYS)
+def test_windows_that_lie_across_memory_or_apart_are_made_first(
+    name: str, staged: dict[str, int], extents: dict[str, int], operands: str, kinds: set[str]
+) -> None:
+    source, facts, family, point = planned(name, staged, extents, operands)
+    steps = family.derivation(source, facts, point)
+    assert steps is not None and {s.kind for s in steps.steps} == kinds
     verdicts = validate_derivation(steps.programs, steps.steps)
     assert {str(v.status) for v in verdicts} == {"verified"}
-    machine = family.build(source, facts, choice.plan.point, choice.plan.guard)
+    machine = family.build(source, facts, point, family.guard(source, facts, point))
     assert check(machine).status == "verified"
     assert not boxes(machine, "X")  # engines fault where the innermost coordinate is no multiple of 16 bytes
     tried(machine, source, extents)
     clean(machine)
+
+
+def test_loads_of_a_thread_are_under_way_together() -> None:
+    source, facts, family, point = planned(*SPREAD[0], BEFORE)
+    text = emit(family.build(source, facts, point, family.guard(source, facts, point))).source
+    assert not re.search(r"&&[^;?]*\? \*", text)  # a branch before each
+    assert len(re.findall(r"pair\(\*q\d+", text)) == 1  # the first pair of a run
 
 
 def test_a_group_may_have_more_channels_than_a_task() -> None:

@@ -40,7 +40,17 @@ from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.rates import FOLLOWS, rates
 from treadle.targets.cuda.row_lanes import Along, along
 from treadle.targets.cuda.shape import Shape, remembered, shape_of
-from treadle.targets.cuda.stream_before import across, beside, contracting, copied_as_is, kept_first, small
+from treadle.targets.cuda.stream_before import (
+    across,
+    beside,
+    contracting,
+    copied_as_is,
+    innermost,
+    kept_first,
+    laid_first,
+    layout_of,
+    small,
+)
 from treadle.targets.cuda.stream_cost import strided, taken_apart
 from treadle.targets.cuda.stream_facts import chained, copied, depth_of, fetched, holds, strongest
 from treadle.targets.cuda.streams import Streams
@@ -54,11 +64,11 @@ WARPS = 4
 AT_ONCE = 8
 """Parts that a thread asks for before it adds the first: one after the other each would take its latency."""
 
-IN_REGISTERS, BEFORE, TURNED = "in registers", "before", "before, columns turned"
+IN_REGISTERS, BEFORE, LAID, TURNED = "in registers", "before", "copied before", "before, columns turned"
 """Where computed operands are made; numbers of columns that lie across memory may be turned by a launch before, too."""
 
-SECTOR = 32
-"""Bytes that memory takes at a time."""
+BURST = 64
+"""Bytes that memory is written at a time, two sectors: a thread that keeps neighbours keeps so many."""
 
 EACH = 0.2e-6
 """Seconds that a part more takes, whatever its size (measured: 0.35 us where parts are read one after the other)."""
@@ -106,6 +116,9 @@ class PartedStreams(Streams):
             if one is not None:
                 name = BEFORE if len(chosen) == len(computed) else f"{chosen[0].name.lstrip('%')} {BEFORE}"
                 made.append((name, one.shape))
+        one = self.tried_first(shape, computed, laid=True) if any(layout_of(v, shape) for v in computed) else None
+        if one is not None:
+            made.append((LAID, one.shape))
         numbers = self.beside_columns(made[0][1] if made else shape)
         one = self.tried_first(shape, [*computed, *numbers]) if numbers else None
         if one is not None:
@@ -117,10 +130,10 @@ class PartedStreams(Streams):
         del _ways[:-16], _prepared[:-48]
         return found
 
-    def tried_first(self, shape: Shape, values: Sequence[Value]) -> Parts | None:
+    def tried_first(self, shape: Shape, values: Sequence[Value], laid: bool = False) -> Parts | None:
         """The program with these values made first, remembered; None where it cannot be."""
         try:
-            found = self.made_first(shape, values)
+            found = self.made_first(shape, values, laid)
         except (UserError, LimitError):
             return None
         if found is not None:
@@ -150,12 +163,13 @@ class PartedStreams(Streams):
             return []
         return [op.result for op in form.loop.body.ops if isinstance(op, Load) and strided(shape, form, op)]
 
-    def made_first(self, shape: Shape, operands: Sequence[Value]) -> Parts | None:
+    def made_first(self, shape: Shape, operands: Sequence[Value], laid: bool = False) -> Parts | None:
         """The program with these operands made by launches of their own, where the contraction is a stream then; None
-        without any. *Errors*: those of the rules."""
+        without any. `laid`: those that a copy of their tensor has as boxes are read from one. *Errors*: those of the
+        rules."""
         way = Derivation(shape.program)
         for value in operands:
-            way = kept_first(way, value)
+            way = laid_first(way, value, shape) if laid else kept_first(way, value)
         if not way.steps:
             return None
         found = Shape(way.program, shape.facts, Uses(way.program))
@@ -436,7 +450,7 @@ class PartedStreams(Streams):
         target = shape.facts.target
         # Parts side by side in registers: read one after the other, each would take its latency.
         folded = [d.name for op in region.body.walk() if isinstance(op, Reduce) for d in op.dims if d is not one.dim]
-        # Where neighbours of what is kept lie in one thread it stores a whole sector of them.
+        # Where neighbours of what is kept lie in one thread it stores all that memory takes at a time.
         turned = across_lanes(region, one.dim)
         choices = Choices(
             cuts=cuts,
@@ -459,15 +473,16 @@ class PartedStreams(Streams):
 
 
 def across_lanes(region: Region, dim: Dim) -> dict[str, int]:
-    """The dimension along which a tile that a region fills is contiguous, and elements of a sector along it, where the
+    """The dimension along which a tile that a region fills is contiguous, and elements of a burst along it, where the
     lanes go along another one."""
     found: dict[str, int] = {}
     for op in region.body.walk():
         if isinstance(op, Insert):
-            last = between_launches(op.result.type.axes)[-1]
+            axes = list(op.result.type.axes)
+            last = innermost(op.subs[axes.index(between_launches(axes)[-1])])
             own = [a.domain.dim for a in region.args]
-            if last.dim is not dim and last.dim not in own:
-                found[last.dim.name] = max(1, SECTOR * 8 // op.result.type.dtype.bits)
+            if last is not None and last.dim is not dim and last.dim not in own:
+                found[last.dim.name] = max(1, BURST * 8 // op.result.type.dtype.bits)
     return found
 
 

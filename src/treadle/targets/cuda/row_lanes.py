@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from treadle.algebra.dims import Dim, Part
-from treadle.ir.core import Op, Region, Tensor
+from treadle.ir.core import Op, Region, Sub, Tensor
 from treadle.ir.guard import Divisible, Fact
 from treadle.ir.ops.access import Insert, Load, Store
 from treadle.ir.ops.fold import Reduce, Scan
@@ -40,7 +40,8 @@ def along(shape: Shape) -> dict[str, Along]:
         stored = [p for s in stores if (p := shape.last_axis(s)) is not None]
         read = [p for s in inside if isinstance(s, Load) and (p := shape.last_axis(s)) is not None]
         folded = [a for s in inside if isinstance(s, Reduce) for a in s.source.type.axes if a.dim in s.dims]
-        for part in [*heavy(shape, inside), *stored] or [p for p in read if p in folded] or read:
+        turned = across(shape, inside)
+        for part in [*heavy(shape, inside), *turned, *stored] or [p for p in read if p in folded] or read:
             arg = shape.arg_of(part)
             if arg is None and (part.lo.symbols | part.hi.symbols) & _symbols(shape):
                 continue
@@ -65,6 +66,25 @@ def heavy(shape: Shape, inside: list[Op]) -> list[Part]:
     loads = [s for s in inside if isinstance(s, Load) and bytes_of(shape, s.tensor) > 2 * out]
     parts = [part for s in loads if (part := shape.last_axis(s)) is not None and part in free]
     return [part for part in parts if shape.facts.value(part.dim.extent) >= 32]
+
+
+def across(shape: Shape, inside: list[Op]) -> list[Part]:
+    """Blocks along which everything is read, where a tile is filled whose contiguous axis an instance has whole: a
+    thread that reads some of that axis, beside its neighbours in memory, keeps all that memory takes at a time."""
+    puts = [s for s in inside if isinstance(s, Insert)]
+    whole = [p for s in puts if (p := shape.last_axis(s)) is not None and shape.arg_of(p) is None]
+    read = [walked(shape, s) for s in inside if isinstance(s, Load) and s.tensor.dims]
+    parts = [p for p in read if p is not None and shape.arg_of(p) is not None]
+    alike = len(puts) == len(whole) == 1 and len(parts) == len(read) and len({p.dim for p in parts}) == 1
+    return parts[:1] if alike else []
+
+
+def walked(shape: Shape, op: Load) -> Part | None:
+    """The part along which a load moves by an element, or by a few."""
+    last, unit = op.subs[-1], (op.tensor.name, len(op.subs) - 1) in shape.facts.unit
+    if not unit or not isinstance(last, Sub) or last.tile is None:
+        return shape.last_axis(op)
+    return last.tile.type.axes[0] if len(last.tile.type.axes) == 1 else None
 
 
 def kept(shape: Shape, op: Store | Insert) -> float:

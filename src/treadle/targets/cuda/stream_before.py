@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from treadle.algebra.expr import Constraint
-from treadle.analysis.uses import PURE, Uses
-from treadle.ir.core import Region, Sub, Value
+from treadle.algebra.dims import Part
+from treadle.algebra.expr import Constraint, Expr
+from treadle.analysis.uses import PURE, Uses, flat_subs
+from treadle.ir.core import AxisSub, Region, Sub, Value
 from treadle.ir.guard import Bound, Fact
 from treadle.ir.ops.access import Load
 from treadle.ir.ops.fold import Mma
@@ -12,6 +13,7 @@ from treadle.realise.finding import MOST_AXES
 from treadle.realise.ring import Stream
 from treadle.rules.copies import recompute
 from treadle.rules.derivation import Derivation
+from treadle.rules.layouts import linear, relayout
 from treadle.rules.tiles import materialise
 from treadle.targets.cuda.shape import Shape
 from treadle.targets.cuda.stream_facts import holds
@@ -36,6 +38,38 @@ def kept_first(way: Derivation, value: Value) -> Derivation:
             if isinstance(owner, Region) and any(v in again for v in op.results):
                 way = way.then(recompute, op.result.name, owner.name)
     return way.then(materialise, value.name, rank=MOST_AXES)
+
+
+def laid_first(way: Derivation, value: Value, shape: Shape) -> Derivation:
+    """A load of a contraction as one of a copy of its tensor: what is contracted is contiguous there, and multiples of
+    a part's coordinates are neighbours. Others are made whole (`kept_first`). *Errors*: those of the rules."""
+    asked = layout_of(value, shape)
+    return kept_first(way, value) if asked is None else way.then(relayout, value.name, *asked)
+
+
+def layout_of(value: Value, shape: Shape) -> tuple[list[int], list[int]] | None:
+    """In which order of axes, and with which strides along them, a copy of a tensor has what a contraction loads at
+    computed places as boxes; None where it has not."""
+    op = shape.uses.definition.get(value.name)
+    if not isinstance(op, Load) or not any(s.tile is not None for s in flat_subs(op.subs)):
+        return None
+    readers = [m for m in shape.program.body.walk() if isinstance(m, Mma) and value in (m.a, m.b)]
+    deep = {d for m in readers for d in m.contracted}
+    last = [axis for axis, one in enumerate(op.subs) if (p := innermost(one)) is not None and p.dim in deep]
+    strides = [1 if (p := places(one, shape)) is None else p[1] for one in op.subs]
+    if len(last) != 1 or min(strides) < 1 or strides[last[0]] > 1:
+        return None
+    return [*(axis for axis in range(len(op.subs)) if axis not in last), *last], strides
+
+
+def innermost(one: AxisSub) -> Part | None:
+    """The part that an axis, or the last factor of one, is subscripted by."""
+    return one.part if isinstance(one, Sub) else one[-1].part
+
+
+def places(one: AxisSub, shape: Shape) -> tuple[Part | None, int, Expr] | None:
+    """Computed coordinates as those of a part times a number, and what is added."""
+    return None if not isinstance(one, Sub) or one.tile is None else linear(one.tile, shape.uses.definition)
 
 
 def copied_as_is(stream: Stream, value: Value) -> bool:
