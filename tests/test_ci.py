@@ -43,7 +43,7 @@ def tried(tmp_path: Path, *, there: str = "", apt: str | None = None, user: int 
 
 
 def _script(path: Path, body: str) -> None:
-    path.write_text(f"#!{BASH}\n{body}\n")
+    path.write_text(f"#!{BASH}\n{body}\n", encoding="utf-8")
     path.chmod(0o755)
 
 

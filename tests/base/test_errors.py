@@ -133,6 +133,11 @@ def test_lines_from_disk_and_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert source_line(str(file), 1) == "a = 1" and source_line(str(file), 2) is None
     monkeypatch.chdir(tmp_path)
     assert shown_path(str(file)) == "k.py" and shown_path("<ipython>") == "<ipython>"
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert shown_path(str(file)) == str(file)
 
 
 def test_join() -> None:

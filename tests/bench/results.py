@@ -15,7 +15,7 @@ EXAMPLES = 3
 
 def rows_of(path: Path) -> list[Any]:
     """The rows of a file: the lines of JSON Lines, else the one document."""
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines() if line] if path.suffix == ".jsonl" else [json.loads(text)]
 
 

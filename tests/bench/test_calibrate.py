@@ -82,6 +82,9 @@ def test_what_is_kept_is_used_on_this_machine_only(cache: Path, monkeypatch: pyt
         assert calibration.measured_for(target) == {}
     calibration.keep_coefficients(target, {"memory": 5e-11}, {})
     assert calibration.drop_coefficients("cpu") and record.record_key("program", target, "class") == key
+    (cache / "file").touch()
+    monkeypatch.setenv("TREADLE_CACHE", str(cache / "file"))  # nothing can be written below it
+    assert calibration.keep_coefficients(target, {"memory": 5e-11}, {}) is None
     monkeypatch.setenv("TREADLE_CACHE", "off")
     assert calibration.keep_coefficients(target, {"memory": 5e-11}, {}) is None
 

@@ -47,7 +47,7 @@ class Pattern:
 
 def read(path: Path) -> Pattern:
     """The pair of a wrong text."""
-    wrong = path.read_text()
+    wrong = path.read_text(encoding="utf-8")
     lines = [line[2:] for line in wrong.splitlines()[: wrong.splitlines().index("tdm 1")]]
     fields = dict(line.split(": ", 1) for line in lines if re.match(r"(report|refused|at|against|seen): ", line))
     what = " ".join(line for line in lines[1:] if not re.match(r"(report|refused|at|against|seen): ", line))

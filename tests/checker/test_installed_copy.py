@@ -73,7 +73,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_planned_text_of_a_gpu_is_judged(copy: Path, planned: Path) -> None:
     done = run(copy, "check", str(planned), "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["status"] == "verified", done.stdout + done.stderr
-    text = planned.read_text()
+    text = planned.read_text(encoding="utf-8")
     assert "wgmma" in text and "mbar.wait" in text and "tma.store" in text
     wrong = planned.with_name("wrong.tdm")
     wrong.write_text(text.replace("sync wgmma.wait (depth = 0)", "sync wgmma.wait (depth = 1)", 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,7 +84,7 @@ def test_plan(capsys: Capture, file: Path) -> None:
 
 
 def test_check(capsys: Capture, file: Path, text: Path) -> None:
-    assert text.read_text().startswith("tdm 1\ntarget cpu:avx2\n")
+    assert text.read_text(encoding="utf-8").startswith("tdm 1\ntarget cpu:avx2\n")
     status, out, _ = run(capsys, "check", text)
     assert status == 0 and "verified" in out and "source: embedded" in out
     where = f"{file}:product"
@@ -97,7 +98,7 @@ def test_check(capsys: Capture, file: Path, text: Path) -> None:
 
 
 def edited(text: Path, old: str, new: str) -> Path:
-    content = text.read_text()
+    content = text.read_text(encoding="utf-8")
     assert old in content
     path = text.with_name("edited.tdm")
     path.write_text(content.replace(old, new, 1))
@@ -273,3 +274,42 @@ def test_simulate_a_program_with_a_check(tmp_path: Path, capsys: Capture) -> Non
     status, out, _ = run(capsys, "simulate", path, "--dim", "M=5", "--schedules", "3")
     assert status == 0 and "0 with findings" in out
     assert run(capsys, "check", path)[0] == 0
+
+
+def test_an_interrupt_ends_a_command_in_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(argv: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("treadle.cli.doctor.run", interrupted)
+    assert main(["doctor"]) == 130
+    assert capsys.readouterr().err == "treadle doctor: interrupted\n"
+
+
+NAMED = """
+import treadle as td
+
+M, Größe = td.dims("M Größe")
+
+
+@td.kernel
+def doubled(Ä: td.Tensor[M, Größe], µ: td.Out[M, Größe] = None):  # ×2
+    for m in td.parallel(M):
+        µ[m, Größe] = Ä[m, Größe] * 2
+"""
+
+
+def test_names_that_the_locale_has_no_letters_for(tmp_path: Path) -> None:
+    """Files are UTF-8 whatever the locale is; what a terminal cannot show is escaped."""
+    (tmp_path / "k.py").write_text(NAMED, encoding="utf-8")
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
+    env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    told = []
+    for words in (["run", "k.py:doubled"], ["plan", "k.py:doubled", "--machine", "-o", "k.txt"], ["check", "k.txt"]):
+        command = [sys.executable, "-m", "treadle.cli", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+        told.append(done.stdout)
+    assert b"\\u03bc: float32" in told[0]  # Python reads the micro sign as the letter
+    assert "Größe" in (tmp_path / "k.txt").read_text(encoding="utf-8") and b"verified" in told[2]

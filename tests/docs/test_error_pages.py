@@ -48,7 +48,7 @@ def codes(text: str) -> list[re.Match[str]]:
 
 
 def programs(page: Path) -> list[Program]:
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     fences = list(FENCE.finditer(text))
     headings = codes(text)
     found: list[Program] = []

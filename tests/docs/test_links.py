@@ -21,6 +21,6 @@ def pages() -> list[Path]:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_links(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
     targets = [m["to"] for m in LINK.finditer(text) if "://" not in m["to"]]
     assert [to for to in targets if not (page.parent / to).exists()] == []

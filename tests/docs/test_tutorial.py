@@ -17,7 +17,7 @@ PAGES = [*sorted((DOCS / "tutorial").glob("*.md")), *sorted((DOCS / "coming_from
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_page_runs(page: Path, tmp_path: Path) -> None:
-    blocks = BLOCK.findall(page.read_text())
+    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     assert any("assert" in block for block in blocks), "a page shows what comes out"
     file = tmp_path / f"page_{page.stem.replace('-', '_')}.py"
     file.write_text("\n".join(blocks))

@@ -56,6 +56,10 @@ def arguments_counted_first(patch: Patch, tmp: Path) -> None:
     w.counted(np.zeros(3, np.int32), np.zeros(4, np.int32))
 
 
+def bound(patch: Patch, tmp: Path) -> None:
+    w.pairs.bind(np.ones(4, np.float32))(1)
+
+
 def dtype_array(patch: Patch, tmp: Path) -> None:
     w.spread(X)
 
@@ -208,6 +212,7 @@ CASES: dict[str, list[Callable[[Patch, Path], None]]] = {
         arguments_read_first,
         arguments_counted_first,
     ],
+    "call/bound": [bound],
     "call/dtype": [dtype_array, dtype_number],
     "call/rank": [rank],
     "call/extent-conflict": [conflict],
@@ -245,5 +250,7 @@ def test_text(
     assert caught.value.code == code
     text = str(caught.value).replace(f"{ROOT}/", "").replace(f"{tmp_path}/", "")
     if caught.value.span is not None and caught.value.span.file == __file__:  # where this file stands is no text
-        text = re.sub(r"(?m)(?<=test_error_texts.py:)\d+|^ +\d+(?= \| )", "LINE", text)
+        text = re.sub(r"(?m)(?<=test_error_texts.py:)\d+", "LINE", text)
+        text = re.sub(r"(?m)^ +\d+(?= \| )", "    LINE", text)
+        text = re.sub(r"(?m)^ +(?= \| )", "        ", text)
     assert text == snapshot

@@ -52,7 +52,7 @@ def kernel_of(texts: list[str], path: Path) -> td.Kernel:
     outs = ", ".join(f"Y{i}: td.Out[M, td.i64]" for i in range(len(texts)))
     lines = [f"        Y{i}[m] = {t}" for i, t in enumerate(texts)]
     code = HEAD.format(outs=outs) + "\n".join(lines).replace("least", "td.minimum").replace("most", "td.maximum")
-    path.write_text(code + "\n")
+    path.write_text(code + "\n", encoding="utf-8")
     space: dict[str, object] = {}
     exec(compile(code, str(path), "exec"), space)
     return space["stored"]

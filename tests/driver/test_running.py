@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
 import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +19,12 @@ from tests.driver import kernels as k
 
 import treadle as td
 from treadle.base.errors import TreadleError
+from treadle.driver import specialisation
 from treadle.driver.rooms import planning
+from treadle.runtime import launch as launch_module
+from treadle.runtime.pool_systems import MAX_WORKERS
 
+ROOT = Path(__file__).resolve().parents[2]
 M, N = td.dims("M N")
 X = np.arange(12, dtype=np.float32)
 
@@ -26,6 +36,27 @@ def test_a_bound_call() -> None:
     assert launch() is y and (y == 2 * X).all()
     x += 1
     assert launch.launch() is y and (y == 2 * X + 2).all()
+
+
+def test_a_bound_call_takes_no_arguments() -> None:
+    overlapping = X.copy()
+    for launch in (k.double.bind(X.copy()), k.pairs.bind(overlapping[:6], overlapping[6:], overlapping[:6])):
+        with pytest.raises(TreadleError) as caught:
+            launch(X, X)
+        assert caught.value.code == "call/bound" and caught.value.found == "2 arguments"
+        assert caught.value.span is not None and caught.value.span.file == __file__
+
+
+def test_a_call_of_as_many_workers_as_the_pool_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with so many cores, more than a byte holds."""
+    k.double(X)
+    special, call = k.double.prepare((X,), {})
+    block = special._block(call)
+    keys = set()
+    for count in (1, 2, 255, MAX_WORKERS):
+        monkeypatch.setattr(specialisation, "workers", lambda count=count: count)
+        keys.add(special._key(call, block))
+    assert len(keys) == 4
 
 
 def test_a_bound_call_allocates_its_outs_once_and_keeps_its_arguments() -> None:
@@ -126,24 +157,71 @@ def test_a_forked_child_calls_kernels() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_forked_while_a_kernel_is_planned() -> None:
-    """The child has no thread that would ever give the parent's lock back."""
-    held, release = threading.Event(), threading.Event()
+def test_a_fork_waits_while_another_thread_plans() -> None:
+    """The child has no thread that would ever give back what the parent's held: locks of imports and of LLVM too."""
+    held, left = threading.Event(), threading.Event()
 
     def hold() -> None:
         with planning():
             held.set()
-            release.wait()
+            time.sleep(0.2)
+            left.set()
 
     thread = threading.Thread(target=hold)
     thread.start()
     held.wait()
     pid = os.fork()
     if pid == 0:
-        os._exit(0 if planning().acquire(timeout=5) else 1)
-    release.set()
+        os._exit(0 if left.is_set() and planning().acquire(timeout=5) else 1)
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    with planning():
+        assert os.waitstatus_to_exitcode(_forked(lambda: planning().acquire(timeout=5))) == 0, "its own is no hindrance"
+
+
+def _forked(act: Callable[[], bool]) -> int:
+    """The status of a child that says whether something went well; of one that hangs, that of the alarm."""
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(300)
+        os._exit(0 if act() else 1)
+    return os.waitpid(pid, 0)[1]
+
+
+FORKING = """
+import os, signal, sys, threading, time
+import numpy as np
+from tests.driver import kernels as k
+
+x = np.ones(3000, np.float32)
+first = threading.Thread(target=lambda: k.double(x))
+first.start()
+time.sleep(float(sys.argv[1]))
+pid = os.fork()
+if pid == 0:
+    signal.alarm(300)
+    os._exit(0 if (k.double(x) == 2).all() and float(k.total(x)) == 3000 else 1)
+first.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("after", [0.05, 0.4])
+def test_a_child_forked_during_the_first_call_of_another_thread(after: float) -> None:
+    """Whatever it is at then: it imports rooms, or plans, or LLVM compiles."""
+    env = {**os.environ, "TREADLE_CACHE": "off", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, str(after)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_forked_during_a_bound_call_makes_it() -> None:
+    launch = k.double.bind(X.copy())
+    launch._lock = threading.Lock()  # as of one with a workspace
+    launch_module._locked.add(launch)
+    with launch._lock:
+        assert os.waitstatus_to_exitcode(_forked(lambda: bool((launch() == 2 * X).all()))) == 0
 
 
 def test_reference_and_sanitize() -> None:

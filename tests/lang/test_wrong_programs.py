@@ -170,7 +170,7 @@ def unbound_name(X: td.Tensor[M], Y: td.Out[M]):
 
 @wrong
 def with_statement(X: td.Tensor[M], Y: td.Out[M]):
-    with open("x"):  # wrong: capture/unsupported
+    with open("x", encoding="utf-8"):  # wrong: capture/unsupported
         Y[M] = X[M]
 
 

@@ -161,3 +161,31 @@ def test_root_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.delenv("TREADLE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_root() == tmp_path / "treadle"
+
+
+def test_a_relative_root_stays_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TREADLE_CACHE", "kept")
+    assert default_root() == tmp_path / "kept"
+    monkeypatch.delenv("TREADLE_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "a/relative/one")  # which its specification has ignored
+    assert default_root() == tmp_path / "home" / ".cache" / "treadle"
+
+
+def test_who_has_no_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for named in (None, "~/kept", "~no-such-user/kept"):
+        monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # what it does where there is no home
+        if named is None:
+            monkeypatch.delenv("TREADLE_CACHE")
+        else:
+            monkeypatch.setenv("TREADLE_CACHE", named)
+        assert default_root() is None
+    monkeypatch.undo()
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setenv("TREADLE_CACHE", "kept")
+    assert default_root() is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -70,9 +70,10 @@ def tasks(load: Callable[..., LoadedObject]) -> LoadedObject:
 
 
 @pytest.fixture
-def workers() -> Iterator[pool.Pool]:
-    yield pool.pool()
-    pool.set_workers(host.available_cores())
+def workers(with_workers: Callable[[int], int]) -> pool.Pool:
+    """The pool with a worker for each core, whatever the process was told to use."""
+    with_workers(host.available_cores())
+    return pool.pool()
 
 
 def counted(tasks: LoadedObject, p: pool.Pool, number: int, workers: int, static: bool) -> tuple[list[int], list[int]]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import resource
+import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from treadle.toolchain import features
+from treadle.toolchain import features, isolation
 from treadle.toolchain.errors import (
     CompilerDied,
     FeatureAbsent,
@@ -112,6 +117,46 @@ def test_a_compilation_that_takes_too_long_is_stopped() -> None:
     with pytest.raises(CompilerDied, match="no answer within"):
         compile_ir(INCREMENT, cpu_features="avx2", name="slow", isolated=True, timeout=0.0)
     assert compile_ir(INCREMENT, cpu_features="avx2", name="f", isolated=True).object[:4] == b"\x7fELF"
+
+
+def test_an_answer_is_that_of_its_own_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the worker compiles: its answer comes when nobody waits for it."""
+    wanted = compile_ir(WIDE_LOOP, cpu_features="avx2", name="loop")
+    compile_ir(INCREMENT, cpu_features="avx2", name="f", isolated=True)
+
+    def interrupted(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(isolation, "read_within", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            compile_ir(INCREMENT, cpu_features="avx2", name="f", isolated=True)
+    assert compile_ir(WIDE_LOOP, cpu_features="avx2", name="loop", isolated=True) == wanted
+
+
+def test_an_interrupt_of_all_processes_leaves_the_worker() -> None:
+    """A terminal sends it to the worker too, whose parent may go on."""
+    compile_ir(INCREMENT, cpu_features="avx2", name="f", isolated=True)
+    worker = isolation._worker
+    assert worker is not None
+    worker.process.send_signal(signal.SIGINT)
+    assert compile_ir(INCREMENT, cpu_features="avx2", name="f", isolated=True).object[:4] == b"\x7fELF"
+    assert isolation._worker is worker and worker.process.poll() is None
+
+
+def test_pipes_of_a_process_with_many_files() -> None:
+    """Numbers of descriptors above 1023, which `select` does not take."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1500:
+        pytest.skip("needs 1500 open files")
+    reader, writer = os.pipe()
+    high = fcntl.fcntl(reader, fcntl.F_DUPFD, 1200)
+    try:
+        assert isolation.read_within(high, 1, time.monotonic() + 0.05) is None
+        os.write(writer, b"told")
+        assert high > 1023 and isolation.read_within(high, 4, time.monotonic() + 5) == b"told"
+    finally:
+        for descriptor in (reader, writer, high):
+            os.close(descriptor)
 
 
 def test_compilations_in_several_threads() -> None:

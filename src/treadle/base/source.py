@@ -79,7 +79,10 @@ def shown_path(file: str) -> str:
     """`file` relative to the working directory where it lies below it, else as it is."""
     if file.startswith("<") or not os.path.isabs(file):
         return file
-    here = os.getcwd()
+    try:
+        here = os.getcwd()
+    except OSError:  # the directory is gone
+        return file
     return os.path.relpath(file, here) if file.startswith(here.rstrip(os.sep) + os.sep) else file
 
 

@@ -39,7 +39,7 @@ class Others:
 def _machine() -> float:
     """Seconds for which processors were not idle, all together, since the system started."""
     try:
-        fields = _STAT.read_text().split("\n", 1)[0].split()[1:]
+        fields = _STAT.read_text(encoding="utf-8").split("\n", 1)[0].split()[1:]
     except OSError:
         return 0.0
     return sum(int(fields[i]) for i in _BUSY if i < len(fields)) / os.sysconf("SC_CLK_TCK")

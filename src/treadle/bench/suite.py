@@ -216,5 +216,5 @@ def write_rows(path: str, rows: Sequence[HasJson]) -> None:
     if path == "-":
         print(text, end="")
     else:
-        with Path(path).open("a") as file:
+        with Path(path).open("a", encoding="utf-8") as file:
             file.write(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -25,11 +26,16 @@ COMMANDS = {
 }
 BAD_INPUT = 3
 """Exit status for bad input, whatever the command."""
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit status. Errors of treadle are printed, and give status 3."""
+    """Runs one command; returns its exit status. Errors of treadle are printed, and give status 3; Ctrl-C gives 130."""
     words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names that a terminal's encoding lacks are no error
     if not words or words[0] in ("-h", "--help"):
         print(_usage())
         return 0 if words else BAD_INPUT
@@ -48,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TreadleError as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
+    except KeyboardInterrupt:
+        print(f"treadle {words[0]}: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has had enough: leave quietly, and keep Python from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

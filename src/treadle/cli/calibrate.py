@@ -43,13 +43,13 @@ def run(argv: Sequence[str]) -> int:
         if given.json == "-":
             sys.stdout.write(text)
         else:
-            Path(given.json).write_text(text)
+            Path(given.json).write_text(text, encoding="utf-8")
     if given.json != "-":
         print(_shown(target, by_hand, found.seconds))
         errors = f"a factor of {found.error(True):.2f}, before the fit {found.error(False):.2f}"
         print(f"predictions of {len(found.readings)} probes are off by {errors}")
         print(*(f"left out: {line}" for line in found.left_out), sep="\n")
-        print(f"kept in {where}" if where is not None else "not kept: TREADLE_CACHE is off")
+        print(f"kept in {where}" if where is not None else "not kept: TREADLE_CACHE is off, or cannot be written")
     return 0
 
 

@@ -38,11 +38,11 @@ def run(argv: Sequence[str]) -> int:
         return int(study.report(given.file, given.dim, given.schedules, given.sample, given.seed, given.json))
     source = _source(given.source, given.arg, given.absent, given.set, numbers(given.dim))
     if given.file.suffix == ".json":
-        return _derivation(judge_derivation(given.file.read_text()), source, given.json)
+        return _derivation(judge_derivation(given.file.read_text(encoding="utf-8")), source, given.json)
     if given.derivation is None:
         judged = judge_file(given.file, source)
     else:
-        derived = judge_derivation(given.derivation.read_text())
+        derived = judge_derivation(given.derivation.read_text(encoding="utf-8"))
         found = _derivation(derived, source, False)
         if found:
             return found

@@ -17,6 +17,8 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first schedule and of the arguments")
     parser.add_argument("--schedules", type=int, default=10, help="how many schedules")
     given = parser.parse_args(argv)
-    outcome = try_machine(given.file.read_text(), str(given.file), numbers(given.dim), given.seed, given.schedules)
+    outcome = try_machine(
+        given.file.read_text(encoding="utf-8"), str(given.file), numbers(given.dim), given.seed, given.schedules
+    )
     print(outcome.text())
     return 0 if outcome.clean else 1

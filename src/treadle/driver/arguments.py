@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treadle.algebra.expr import sym
+from treadle.base.errors import TreadleError
 from treadle.base.source import user_position
 from treadle.driver.devices import alike, on_one_device, one_a_device
 from treadle.driver.errors import ArgumentMissing, DTypeWrong, LikeWrong
@@ -177,6 +178,16 @@ def bind_arguments(
     values = definition.staged_values({n: v for n, v in staged.items() if n in _staged_names(definition)})
     key = (tuple(dtypes.items()), tuple(scalars), frozen(values))
     return Call(views, scalars, values, dtypes, key, device, arrays, lists=lists)
+
+
+def tell_call(error: TreadleError) -> None:
+    """Has an error tell the user's line of the call; where the kernel says what a call must be, it stays as a note."""
+    here = user_position()
+    if here is None or (error.span is not None and not error.code.startswith("call/")):
+        return
+    if error.span not in (None, here):
+        error.notes = (*error.notes, (error.span, "the kernel says so here"))
+    error.span = here
 
 
 def _seen(parameter: Parameter, value: Any, name: str, described: bool) -> ArrayView:

@@ -35,6 +35,7 @@ from treadle.plan.plan import Plan, PlanUnreadable, guard_out
 from treadle.planner.enumerate import Choice
 from treadle.realise.choices import LoweringBroken, NotLowered
 from treadle.runtime.cache import content_key
+from treadle.runtime.making import making
 from treadle.targets.cpu.emit.program import emit as emit_cpu
 from treadle.toolchain.llvm import compile_ir
 
@@ -371,7 +372,7 @@ def _assemble_cpu(built: Built) -> tuple[str, bytes, dict[str, Any]]:
     machine, timeline = built.machine, built.timeline
     with timeline.stage("emit"):
         emitted = emit_cpu(machine, features_of(machine.target))
-    with timeline.stage("assemble"):
+    with timeline.stage("assemble"), making():
         compiled = compile_ir(emitted.text, cpu_features=emitted.features, name=machine.program.name)
     return (
         emitted.text,

@@ -39,7 +39,7 @@ def machine_of(kind: str) -> str:
 
 def _processor() -> dict[str, str]:
     try:
-        lines = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n", 1)[0].splitlines()
     except OSError:
         return {}
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -60,7 +60,7 @@ def kept(kind: str) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
         good = data["format"] == FORMAT and data["machine"] == machine_of(kind) and isinstance(data["targets"], dict)
         seconds = [s for terms in data["targets"].values() for s in terms.values()]
         good = good and all(isinstance(s, int | float) and 0.0 <= s < 1.0 for s in seconds)
@@ -79,12 +79,25 @@ def keep_coefficients(target: str, seconds: Mapping[str, float], told: Mapping[s
     targets = {**before.get("targets", {}), target: dict(sorted(seconds.items()))}
     found = {**before.get("found", {}), target: dict(told)}
     data = {"format": FORMAT, "machine": machine_of(kind), "targets": targets, "found": found}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w") as file:
-        file.write(json.dumps(data, indent=1) + "\n")
-    os.replace(aside, path)
-    return path
+    return path if _written(path, json.dumps(data, indent=1) + "\n") else None
+
+
+def _written(path: Path, text: str) -> bool:
+    """Writes a file whole or not at all; False where the folder cannot be written or the disk is full."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError:
+        return False
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(aside, path)
+    except OSError:
+        return False
+    finally:
+        Path(aside).unlink(missing_ok=True)
+    return True
 
 
 def drop_coefficients(kind: str) -> bool:

@@ -108,4 +108,4 @@ def first_difference(a: str, b: str) -> str:
 
 def judge_file(path: Path, source: Program | Callable[[Program], Program] | None = None) -> Judged:
     """`judge_text` of a file."""
-    return judge_text(path.read_text(), str(path), source)
+    return judge_text(path.read_text(encoding="utf-8"), str(path), source)

@@ -15,6 +15,7 @@ from treadle.driver.outputs import fresh
 from treadle.driver.prints import show
 from treadle.driver.rooms import room
 from treadle.ir.core import Program
+from treadle.runtime.launch import called_with
 
 
 def give_flags(program: Program, call: Call) -> None:
@@ -73,8 +74,10 @@ class CheckedLaunch:
     def __repr__(self) -> str:
         return repr(self._launch)
 
-    def __call__(self) -> Any:
-        """Launches; returns the Outs. *Errors*: `check/failed`."""
+    def __call__(self, *given: Any) -> Any:
+        """Launches; returns the Outs. *Errors*: `check/failed`, `call/bound`."""
+        if given:
+            raise called_with(self, given)
         self._launch()
         conclude(self._program, self._call)
         return self.outs

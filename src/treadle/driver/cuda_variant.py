@@ -26,7 +26,7 @@ from treadle.runtime.cuda import CudaLaunch, CudaModule, load_cubin
 from treadle.runtime.device_memory import clear, give, take, taken
 from treadle.runtime.driver import current, device, driver, ok, ordinal_of
 from treadle.runtime.errors import ModuleUnusable
-from treadle.runtime.launch import Block
+from treadle.runtime.launch import Block, called_with
 from treadle.runtime.signature import ScalarParam, Signature, TensorParam
 from treadle.runtime.streams import current_stream, kept, order_of, ordered, refuse_capture
 from treadle.targets.cuda.emit import Call, EmittedCuda, cleared_bytes, emit, prepare, workspace_bytes
@@ -298,8 +298,10 @@ class CudaCopying:
         self._ready: dict[tuple[int, ...], Any] = {}
         self.outs = call.outs
 
-    def __call__(self) -> Any:
-        """Copies, launches, returns the Outs."""
+    def __call__(self, *given: Any) -> Any:
+        """Copies, launches, returns the Outs. *Errors*: `call/bound`."""
+        if given:
+            raise called_with(self, given)
         copies = CudaCopies(self._call, self._names)
         try:
             ready = self._ready.get(copies.addresses)
@@ -327,8 +329,10 @@ class CudaBound:
         self.outs = outs
         self._block = block
 
-    def __call__(self) -> Any:
-        """Launches; returns the Outs."""
+    def __call__(self, *given: Any) -> Any:
+        """Launches; returns the Outs. *Errors*: `call/bound`."""
+        if given:
+            raise called_with(self, given)
         self.call()
         kept(self._block)
         return self.outs

@@ -16,7 +16,7 @@ import numpy as np
 
 from treadle.base.errors import TreadleError
 from treadle.base.source import user_position
-from treadle.driver.arguments import Call, Like, bind_arguments, frozen, known_extents
+from treadle.driver.arguments import Call, Like, bind_arguments, frozen, known_extents, tell_call
 from treadle.driver.checks import describe_flags
 from treadle.driver.extents import refuse_empty, refuse_large, shape_of, solve
 from treadle.driver.outputs import fresh, refuse_read
@@ -282,10 +282,15 @@ class Kernel:
         if self._around is not None and self._around.changed():
             self._forget()
         try:
-            call = bind_arguments(self.definition, args, staged, described=not allocate)
+            return self._prepare(args, staged, allocate, kind)
         except TreadleError as error:
-            error.span = error.span or user_position()  # what is wrong with an array has no line: that of the call
+            tell_call(error)
             raise
+
+    def _prepare(
+        self, args: tuple[Any, ...], staged: dict[str, Any], allocate: bool, kind: str | None
+    ) -> tuple[Specialisation, Call]:
+        call = bind_arguments(self.definition, args, staged, described=not allocate)
         kind = kind or call.device.partition(":")[0]
         fixed = self._fixed.get((kind, call.key), ())
         key = (kind, call.key, tuple(self._known(kind, call, fixed).items()))

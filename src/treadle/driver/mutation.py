@@ -311,7 +311,7 @@ class Journal:
         self.about = _digest(about)
         self.known: dict[str, Any] = {}
         if path is not None and path.exists():
-            for line in path.read_text().splitlines():
+            for line in path.read_text(encoding="utf-8").splitlines():
                 about_line, name, value = json.loads(line)
                 if about_line == self.about:
                     self.known[name] = value
@@ -357,7 +357,7 @@ def _shown(found: Iterator[T], total: int, show: str) -> Iterator[T]:
 
 def report(file: Path, dims: Sequence[str], schedules: int, sample: int | None, seed: int, as_json: bool) -> int:
     """Runs the study on a file and prints it. Exit status 0 without holes, 1 with some."""
-    program = parse_machine(file.read_text(), str(file))
+    program = parse_machine(file.read_text(encoding="utf-8"), str(file))
     result = study(program, [numbers(dims)], schedules, sample, seed, show=not as_json)
     print(json.dumps(result.as_json(), indent=1) if as_json else result.text())
     return 1 if result.holes else 0

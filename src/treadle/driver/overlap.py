@@ -17,6 +17,7 @@ from treadle.driver.arguments import Call, over_memory
 from treadle.ir.core import Block, If, Program, Region
 from treadle.ir.ops.access import Load, Store
 from treadle.runtime.arrays import view
+from treadle.runtime.launch import called_with
 
 
 def copies_suffice(program: Program, read: Collection[str], stored: Collection[str]) -> bool:
@@ -92,8 +93,10 @@ class CopyingLaunch:
     def __repr__(self) -> str:
         return repr(self._launch)
 
-    def __call__(self) -> Any:
-        """Copies, launches, returns the Outs."""
+    def __call__(self, *given: Any) -> Any:
+        """Copies, launches, returns the Outs. *Errors*: `call/bound`."""
+        if given:
+            raise called_with(self, given)
         self._copies.refresh()
         self._launch()
         return self.outs

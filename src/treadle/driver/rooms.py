@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
-import threading
 from types import ModuleType
+
+from treadle.runtime.making import making as planning
+
+__all__ = ["compile_native", "planning", "room"]
 
 _HEAVY = {
     "build": "treadle.driver.build",
@@ -33,25 +35,11 @@ _HEAVY = {
 @functools.cache
 def room(name: str) -> ModuleType:
     """The module behind a name of the table."""
-    return importlib.import_module(_HEAVY[name])
-
-
-_planning = [threading.RLock()]
-
-
-def planning() -> threading.RLock:
-    """The lock under which kernels are captured, planned and compiled; calls that find their variant do not take it."""
-    return _planning[0]
-
-
-def _new_lock() -> None:
-    """A child process may be forked while another thread plans, and has no such thread to wait for."""
-    _planning[0] = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_new_lock)
+    with planning():
+        return importlib.import_module(_HEAVY[name])
 
 
 def compile_native(text: str, name: str) -> bytes:
     """The compiler of the runtime's own machine code, loaded on first use."""
-    return room("llvm").baseline_object(text, name)
+    with planning():
+        return room("llvm").baseline_object(text, name)

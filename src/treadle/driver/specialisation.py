@@ -11,7 +11,7 @@ from typing import Any
 
 from treadle.analysis.divisors import divisors, zero_divisor
 from treadle.base.errors import LimitError
-from treadle.driver.arguments import Call
+from treadle.driver.arguments import Call, tell_call
 from treadle.driver.checks import CheckedLaunch, conclude, give_flags
 from treadle.driver.errors import ArgumentsOverlap, IntrinsicAbsent, UniversalUnknown, UniversalUnverified
 from treadle.driver.facts import ArrayFacts, CallFacts, holds
@@ -169,13 +169,15 @@ class Specialisation(Settling):
         return all(copies_suffice(self.expanded, [n], outs) for n, outs in met.items())
 
     def _overlap_refused(self, found: str) -> ArgumentsOverlap:
-        return ArgumentsOverlap(
+        error = ArgumentsOverlap(
             doing=f"calling {self.program.name}",
             found=found,
             expected="outputs that share no element with one another",
             hint="give each output memory of its own",
             span=self.program.span,
         )
+        tell_call(error)
+        return error
 
     def _block(self, call: Call) -> Block:
         give_flags(self.expanded, call)
@@ -211,7 +213,7 @@ class Specialisation(Settling):
             words[at] &= 63
         for at in self._numbers:
             words[at] = 0
-        return words.tobytes() + bytes((block.apart, workers())) + call.device.encode()
+        return words.tobytes() + bytes((block.apart,)) + f"{workers()} {call.device}".encode()
 
     def facts(self, call: Call) -> CallFacts:
         """The facts of a call. *Errors*: `call/overlap` for two outputs that share elements."""

@@ -64,7 +64,7 @@ class Trier:
                 if not isinstance(answer, Measured):
                     return answer
             return self._exchange((word, plan), "realising", until)
-        except KeyboardInterrupt:
+        except BaseException:
             self.stop()  # its answer, when it came, would be taken for that of the next request
             raise
 

@@ -19,7 +19,7 @@ from treadle.ir.devices import split_devices
 from treadle.ir.guard import Guard
 from treadle.plan.grain import Reach
 from treadle.runtime.cpu import load_object
-from treadle.runtime.launch import CpuKernel
+from treadle.runtime.launch import CpuKernel, called_with
 from treadle.runtime.signature import Signature
 
 SMALL, MIDDLE = 64, 512
@@ -130,8 +130,10 @@ class InterpretedLaunch:
     def __repr__(self) -> str:
         return f"<bound {self.program.name}, {self.variant.plan}>"
 
-    def __call__(self) -> Any:
-        """Runs again; returns the Outs."""
+    def __call__(self, *given: Any) -> Any:
+        """Runs again; returns the Outs. *Errors*: `call/bound`."""
+        if given:
+            raise called_with(self, given)
         self.variant.run(self.program, self.call)
         return self.outs
 

@@ -117,13 +117,13 @@ class Saved(ABC):
 
     def save(self, path: str | Path) -> None:
         """Writes the saved form."""
-        Path(path).write_text(self.to_json())
+        Path(path).write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """What was saved at `path`. *Errors*: `rules/unreadable`."""
         try:
-            return cls.from_json(Path(path).read_text())
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise unreadable(f"{path}: {error.strerror}") from error
         except UnicodeDecodeError as error:

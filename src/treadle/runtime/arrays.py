@@ -103,7 +103,8 @@ def _numpy_view(array: np.ndarray[Any, Any], owner: Any, name: str) -> ArrayView
     dtype = _NAMES.get(array.dtype)
     if dtype is None:
         raise _unsupported(name, str(array.dtype), array.dtype.newbyteorder("=") in _NAMES)
-    if isinstance(array, np.ma.MaskedArray):
+    # (A plain array is none, and `np.ma` is a module that NumPy loads when it is first named.)
+    if array.__class__ is not np.ndarray and isinstance(array, np.ma.MaskedArray):
         raise NotAnArray(
             doing=f"reading {name}",
             found="a masked array",

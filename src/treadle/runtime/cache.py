@@ -62,14 +62,19 @@ def content_key(*parts: str | bytes | int) -> str:
 
 
 def default_root() -> Path | None:
-    """`TREADLE_CACHE`, else `treadle` in the user's cache directory; None when `TREADLE_CACHE` is `off`."""
+    """`TREADLE_CACHE`, else `treadle` in the user's cache directory, from the root; None when `TREADLE_CACHE` is `off`,
+    and where there is no such directory: a user without a home, or a name that is relative to a directory that is gone.
+    """
     named = os.environ.get("TREADLE_CACHE")
     if named is not None and named.strip().lower() in ("", "off", "0", "none"):
         return None
-    if named is not None:
-        return Path(named).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path("~/.cache").expanduser()) / "treadle"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        if named is not None:
+            return Path(named).expanduser().absolute()
+        return (Path(base) if os.path.isabs(base) else Path("~/.cache").expanduser().absolute()) / "treadle"
+    except (RuntimeError, OSError):
+        return None
 
 
 class Cache:
@@ -199,7 +204,7 @@ class Cache:
                 (aside / name).write_bytes(data)
             described = {name: _describe(data) for name, data in entry.files.items()}
             manifest = {"key": entry.key, "files": described, "meta": dict(entry.meta)}
-            (aside / _MANIFEST).write_text(json.dumps(manifest, sort_keys=True, indent=1))
+            (aside / _MANIFEST).write_text(json.dumps(manifest, sort_keys=True, indent=1), encoding="utf-8")
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
                 os.rename(aside, place)

@@ -22,6 +22,7 @@ import llvmlite.binding
 
 from treadle.runtime.errors import HostLacksFeatures, ObjectUnusable, SymbolMissing
 from treadle.runtime.host import host_features, require_tiles
+from treadle.runtime.making import making
 from treadle.runtime.objects import KINDS, kind_of
 
 llvm: Any = llvmlite.binding  # ships without types
@@ -89,7 +90,8 @@ def load_object(
     for symbol in wanted_symbols:
         library.export_symbol(symbol)
     try:
-        tracker = library.link(_linker(), f"{name}.{next(_numbers)}")
+        with making():
+            tracker = library.link(_linker(), f"{name}.{next(_numbers)}")
     except RuntimeError as error:
         raise SymbolMissing(
             doing=f"loading the compiled {name}",

@@ -53,6 +53,12 @@ class OutOfMemory(LimitError):
     code = "runtime/out-of-memory"
 
 
+class BoundCalledWith(UserError):
+    """A bound call that is given arguments."""
+
+    code = "call/bound"
+
+
 class KernelFailed(UserError):
     """A kernel ran and reported that a check of the program failed."""
 

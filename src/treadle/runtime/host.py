@@ -63,7 +63,7 @@ def _llvm_flags() -> set[str]:
 
 def _linux_flags() -> set[str]:
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return set()
     for line in text.splitlines():
@@ -181,7 +181,7 @@ def available_cores() -> int:
 
 def _quota() -> int | None:
     try:
-        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split()
         return None if limit == "max" else -(-int(limit) // int(period))
     except (OSError, ValueError):
         return None

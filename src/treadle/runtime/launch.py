@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from treadle.base.source import user_position
 from treadle.runtime import pool as worker_pool
 from treadle.runtime.arrays import ArrayView, numpy_dtype, same_device
 from treadle.runtime.cpu import LoadedObject
-from treadle.runtime.errors import KernelFailed, NativeCodeMissing, SymbolMissing
+from treadle.runtime.errors import BoundCalledWith, KernelFailed, NativeCodeMissing, SymbolMissing
+from treadle.runtime.making import making
 from treadle.runtime.memory import Workspace, give_workspace, take_workspace
 from treadle.runtime.native import load_native
 from treadle.runtime.signature import ScalarParam, Signature, TensorParam, scalar_word, tensor_view
@@ -45,13 +48,12 @@ class _Walker:
     """The machine code that reads NumPy arguments, or None where it is not to be trusted."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self.tried = False
         self.walk: Callable[[Any, int, int, int], int] | None = None
 
     def get(self) -> Callable[[Any, int, int, int], int] | None:
         if not self.tried:
-            with self.lock:
+            with making():
                 if not self.tried:
                     self.walk = _trusted_walk()
                     self.tried = True
@@ -288,6 +290,17 @@ class CpuKernel:
         )
 
 
+def called_with(launch: Any, given: Sequence[Any]) -> BoundCalledWith:
+    """The error of a bound call that is given arguments: it has its own."""
+    return BoundCalledWith(
+        doing=f"running {launch!r}",
+        found=f"{len(given)} argument{'s' * (len(given) > 1)}",
+        expected="none: it runs on those that it is bound to",
+        hint="write into the bound arrays, or call the kernel itself",
+        span=user_position(),
+    )
+
+
 class CpuLaunch:
     """A kernel bound to its arguments. Calling it runs it again and returns the Outs.
 
@@ -303,6 +316,7 @@ class CpuLaunch:
         self._lock = None
         if self._workspace is not None:
             self._lock = threading.Lock()
+            _locked.add(self)
             weakref.finalize(self, give_workspace, self._workspace).atexit = False
         self._entry = kernel.entry
         self._address = block.address
@@ -312,8 +326,10 @@ class CpuLaunch:
         told = [f"{p.name}{list(a.shape) if hasattr(a, 'shape') else ''}" for p, a in given if a is not None]
         return f"<bound {self.kernel.name.removeprefix('treadle_')}: {', '.join(told)}>"
 
-    def __call__(self) -> Any:
-        """Run; returns the Outs. Errors: runtime/check-failed."""
+    def __call__(self, *given: Any) -> Any:
+        """Run; returns the Outs. Errors: runtime/check-failed, call/bound."""
+        if given:
+            raise called_with(self, given)
         if self._lock is None:
             code = self._entry(self._address)
         else:
@@ -324,6 +340,23 @@ class CpuLaunch:
         return self.outs
 
     launch = __call__
+
+    def renew(self) -> None:
+        """Makes the lock anew, which another thread may have held in the parent of a fork."""
+        self._lock = threading.Lock()
+
+
+_locked: weakref.WeakSet[CpuLaunch] = weakref.WeakSet()
+
+
+def _new_locks() -> None:
+    """In a child of a fork no other thread runs a bound call, whatever the parent's threads did."""
+    for one in _locked:
+        one.renew()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_new_locks)
 
 
 def bind(kernel: CpuKernel, packer: Packer, arguments: tuple[Any, ...]) -> CpuLaunch:

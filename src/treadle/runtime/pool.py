@@ -23,6 +23,7 @@ from collections.abc import Callable
 from treadle.runtime import host
 from treadle.runtime.cpu import LoadedObject
 from treadle.runtime.errors import WorkersInvalid
+from treadle.runtime.making import making
 from treadle.runtime.native import load_native
 from treadle.runtime.pool_ir import SYMBOLS, pool_ir
 from treadle.runtime.pool_systems import MASK_BYTES, MAX_WORKERS
@@ -162,8 +163,9 @@ def pool() -> Pool:
         text = pool_ir(host.pool_system())
         # Tile registers must be permitted before threads start: one permission then serves all of them.
         host.amx_permission()
-        limit = workers()
-        with _state.lock:
+        with making():
             if _state.pool is None:
-                _state.pool = Pool(load_native("treadle_pool", text, SYMBOLS), limit)
+                loaded = load_native("treadle_pool", text, SYMBOLS)
+                with _state.lock:
+                    _state.pool = Pool(loaded, workers())
     return _state.pool

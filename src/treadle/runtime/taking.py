@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from treadle.runtime.errors import NativeCodeMissing
+from treadle.runtime.making import making
 from treadle.runtime.native import load_native
 from treadle.runtime.walker_ir import PLACE, TAKE, WALKER_IR
 
@@ -48,7 +49,6 @@ class _Builtins:
     def __init__(self) -> None:
         self.tried = False
         self.methods: dict[str, _Method] = {}
-        self._trying = threading.Lock()
 
     def make(self, symbol: str, *addresses: int) -> Callable[[Any], Any]:
         """A builtin with these addresses, which are its caller's to keep alive."""
@@ -60,7 +60,7 @@ class _Builtins:
     def ready(self) -> bool:
         """Whether there are builtins, which is tried once: they read the methods where these lie."""
         if not self.tried:
-            with self._trying:
+            with making():
                 if not self.tried:
                     self.methods = _methods()
                     if self.methods and not _right(self):

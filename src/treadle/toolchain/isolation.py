@@ -74,7 +74,11 @@ def compile_apart(doing: str, request: tuple[Any, ...], timeout: float) -> Any:
             _discard()
             _worker = _Worker()
         worker = _worker
-        reply = _exchange(worker, pickle.dumps(request), timeout)
+        try:
+            reply = _exchange(worker, pickle.dumps(request), timeout)
+        except BaseException:
+            _discard()  # its answer, when it came, would be taken for that of the next request
+            raise
         if reply is None:
             raise _death(doing, worker, timeout)
     answer = pickle.loads(reply)
@@ -114,12 +118,20 @@ def read_within(descriptor: int, size: int, deadline: float) -> bytes | None:
     parts = bytearray()
     while len(parts) < size:
         left = deadline - time.monotonic()
-        ready = select.select([descriptor], [], [], left)[0] if left > 0 else []
-        chunk = os.read(descriptor, min(size - len(parts), 1 << 20)) if ready else b""
+        chunk = (
+            os.read(descriptor, min(size - len(parts), 1 << 20)) if left > 0 and _readable(descriptor, left) else b""
+        )
         if not chunk:
             return None
         parts += chunk
     return bytes(parts)
+
+
+def _readable(descriptor: int, seconds: float) -> bool:
+    """Waits until there is something to read, or the end. Of any descriptor: `select` has none above 1023."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(seconds * 1000))
 
 
 def _death(doing: str, worker: _Worker, timeout: float) -> CompilerDied:

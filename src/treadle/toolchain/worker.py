@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import struct
 import sys
 from typing import BinaryIO
@@ -30,6 +31,7 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's business
     # LLVM may print to standard output; the replies get a descriptor of their own.
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
