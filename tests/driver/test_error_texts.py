@@ -180,7 +180,7 @@ def several_gpus(patch: Patch, tmp: Path) -> None:
 
 
 def no_text(patch: Patch, tmp: Path) -> None:
-    w.own.plan(X, target="cpu")
+    w.own.plan(X, target="cpu:avx512")
 
 
 def broken_text(patch: Patch, tmp: Path) -> None:
