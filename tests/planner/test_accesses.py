@@ -23,7 +23,7 @@ from treadle.plan.family import Axis, points
 from treadle.simulate import control
 from treadle.simulate.run import simulate
 from treadle.simulate.thread import Thread
-from treadle.targets.cpu.accesses import accumulator, once, slots, source, waste
+from treadle.targets.cpu.accesses import accumulator, slots, source, waste
 from treadle.targets.cpu.blocking import Blocking, Roles
 from treadle.targets.cpu.contraction import Contracting, Sizes, TiledContraction
 from treadle.targets.cpu.shape import Shape, shape_of
@@ -120,7 +120,7 @@ def counted(blocking: Blocking, role: Roles, alone: bool) -> dict[tuple[str, str
         found[op.tensor.name, "memory"] = read, 0
         if blocking.in_place(value, role):
             continue
-        handed = not alone and (once(blocking, role, value) or not blocking.level(value, role))
+        handed = not alone and (blocking.shared(value, role) or not blocking.level(value, role))
         written = round(read * waste(blocking, dim))
         found[op.tensor.name, "shared" if handed else "local"] = round(slots(blocking, role) / beside), written
     sums = accumulator(blocking, role)

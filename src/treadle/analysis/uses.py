@@ -120,6 +120,22 @@ class Uses:
                 found += self.direct(inner)
         return found
 
+    def arguments(self, value: Value) -> frozenset[str]:
+        """The symbols in the index expressions by which a value is loaded and computed: arguments of regions by name,
+        blocks by their bounds. *Requires*: what it is computed from is pure."""
+        found: set[str] = set()
+        seen = {value.name}
+        todo = [value]
+        while todo:  # chains are longer than Python's stack
+            op = self.definition.get(todo.pop().name)
+            if op is None:
+                continue
+            found |= {s for e in expressions(op) for s in e.symbols}
+            below = [v for v in self.direct(op) if v.name not in seen]
+            seen |= {v.name for v in below}
+            todo += below
+        return frozenset(found)
+
     def stable(self, load: Load) -> bool:
         """Whether no store of the program writes the tensor of this load (tensors are taken as disjoint)."""
         return load.tensor.name not in self.stored

@@ -38,6 +38,8 @@ class Axes(ABC):
         self.made_in: dict[str, Frame] = {}
         self.claimed: dict[str, str] = {}
         self.keeping: set[str] = set()
+        self.instance: dict[str, Expr] = {}
+        """Arguments of regions around a value that is made outside them, at which it is made."""
         self.slots = 0
 
     @abstractmethod
@@ -142,7 +144,13 @@ class Axes(ABC):
     def claim(self, value: Value, coords: Sequence[Expr], slots: Sequence[str], where: Sequence[Constraint]) -> Claim:
         """A claim in `$i` of a statement whose destination spans `slots`."""
         at = positions(slots)
-        return Claim(value.name, tuple(c.substitute(at) for c in coords), tuple(w.substitute(at) for w in where))
+        told = tuple((n, e) for n, e in self.instance.items() if n in self.uses.arguments(value))
+        return Claim(
+            value.name,
+            tuple(c.substitute(at) for c in coords),
+            tuple(w.substitute(at) for w in where),
+            instance=told,
+        )
 
     def fragment(self, hint: str, dtype: DType, slots: Sequence[str], frame: Frame, place: str = "register") -> str:
         """A new fragment that spans `slots`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from treadle.algebra.dims import Part
+from treadle.algebra.expr import const, sym
 from treadle.analysis.uses import PURE
 from treadle.ir.core import Block, Op, Region, Sub, Value
 from treadle.ir.ops.access import Insert, Load
@@ -329,7 +330,7 @@ class Carried(Nests, ABC):
         """Copies an operand into panels, where the first contraction that reads it stands."""
         value = self.uses.of_value[pack.value]
         dtype = self.packed_dtype(pack)
-        place = self.allocate(value, frame, pack.layout, dtype, pack.whole)
+        place = self.allocate(value, frame, pack.layout, dtype, pack.whole, instances=pack.instances)
         self.version(value, place, frame)
         before, self.rank = self.rank, {name: i + 1 for i, (name, _) in enumerate(pack.slots)}
         widths = dict(pack.slots)
@@ -350,6 +351,9 @@ class Carried(Nests, ABC):
                 inner.barrier = inner.in_tasks = True
             else:
                 loops.append((loop, inner))
+        for name in pack.instances:
+            loop, inner = self.over_instances(name, inner)
+            loops.append((loop, inner))
         coords = self.coords(value.type.axes, inner)
         slots = self.slots_of(coords, inner)
         pad = zero(value.type.dtype) if place.padded else None
@@ -367,7 +371,19 @@ class Carried(Nests, ABC):
         self.put(value, got, coords, place, inner)
         self.close(loops)
         self.rank = before
+        self.instance = {}
         frame.places[wide(value.name)] = place
+
+    def over_instances(self, name: str, frame: Frame) -> tuple[form.Loop, Frame]:
+        """A loop over the coordinates of a region argument, outside that region: what is made in it is claimed at each
+        of them."""
+        var = self.parts.fresh(name)
+        loop = form.Loop(var=var, lo=const(0), hi=self.size_of(self.args[name].domain.dim), step=const(1))
+        inner = frame.child(loop.body)
+        inner.symbols.add(var)
+        inner.bind(name, sym(var))
+        self.instance[name] = sym(var)
+        return loop, inner
 
     def handed_out(self, loop: form.Loop, frame: Frame) -> form.Body:
         """The body of tasks in place of a loop whose iterations store apart."""

@@ -46,6 +46,9 @@ class Pack:
     wide: bool = True
     whole: tuple[tuple[str, int], ...] = ()
     """Dimensions filled up with zeros to a multiple."""
+    instances: tuple[str, ...] = ()
+    """Arguments of regions inside `level`, one coordinate each of a whole dimension, of which the value is told: the
+    buffer has an axis for each of them, in front of the layout's, and elements of every instance."""
 
 
 @dataclass(frozen=True)

@@ -82,13 +82,15 @@ class Got:
 
 @dataclass(frozen=True)
 class Digits:
-    """One axis of a buffer: `(coord - origin)` of value axis `axis`, its `width`-panel, or its place in the panel."""
+    """One axis of a buffer: `(coord - origin)` of value axis `axis`, its `width`-panel, or its place in the panel; with
+    `arg` the coordinate of that region argument, and no axis of the value."""
 
     axis: int
     origin: Expr
     size: Expr
     kind: str = "all"
     width: int = 1
+    arg: str = ""
 
 
 @dataclass(frozen=True)

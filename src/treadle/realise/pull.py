@@ -390,6 +390,8 @@ class Pull(Axes):
 
     def digit(self, digit: Digits, coords: tuple[Expr, ...], frame: Frame) -> Expr:
         """The index along one axis of a buffer."""
+        if digit.arg:
+            return frame.subst(sym(digit.arg))
         offset = coords[digit.axis] - digit.origin
         if digit.kind == "all":
             return offset

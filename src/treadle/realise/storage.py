@@ -151,12 +151,13 @@ class Storage(Pull):
         wider: DType | None = None,
         whole: Sequence[tuple[str, int]] = (),
         own: tuple[Part, ...] = (),
+        instances: Sequence[str] = (),
     ) -> Kept:
-        """A buffer for the elements of a value that this frame's instance needs, or for those in `own`; `whole` as in
-        `Pack`."""
+        """A buffer for the elements of a value that this frame's instance needs, or for those in `own`; `whole` and
+        `instances` as in `Pack`."""
         dtype = value.type.dtype if wider is None else wider
         axes = {p.dim.name: (i, p) for i, p in enumerate(own or value.type.axes)}
-        digits: list[Digits] = []
+        digits = [Digits(-1, const(0), self.size_of(self.args[n].domain.dim), arg=n) for n in instances]
         padded: set[int] = set()
         tiles: list[tuple[int, int]] = []
         if layout is None:
@@ -239,7 +240,8 @@ class Storage(Pull):
                 # The shape of the buffer itself implies a bound at its end.
                 where += [lt(coord, b) for b in ends(key[2]) if not spans or b != spans[0].origin + spans[0].size]
         where = [w for w in where if not surely(w)]
-        return Claim(value.name, tuple(coords), tuple(where))
+        told = tuple((d.arg, sym(f"${i}")) for i, d in enumerate(place.digits) if d.arg)
+        return Claim(value.name, tuple(coords), tuple(where), instance=told)
 
     def put(
         self, value: Value, got: Got, coords: tuple[Expr, ...], place: Kept, frame: Frame, name: Value | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import replace
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,15 @@ from tests.realise.texts import TEXTS, program
 from tests.targets.cpu_emit.kit import HOST_LEVELS, Compiled, assembly
 
 import treadle as td
+from treadle.algebra.expr import sym
 from treadle.checker import check
 from treadle.dtype.formats import bf16
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
 from treadle.lib.products import matvec
-from treadle.machine.form import MachineProgram, Mma, Tasks
+from treadle.machine.form import Claim, MachineProgram, Mma, Tasks, Version
+from treadle.machine.parse import parse_machine
+from treadle.machine.text import print_machine
 from treadle.plan.facts import CallFacts, contiguous
 from treadle.plan.family import Family, Point, points
 from treadle.plan.pins import atom, place, tile, versions
@@ -270,13 +274,82 @@ def test_tasks_of_unequal_size_are_counted_by_their_sizes() -> None:
     assert evenness([], 2) == 1.0 and evenness([[3] * 1000], 2) == 2.0
 
 
-@pytest.mark.parametrize("name", NAMES)
+TOLD: dict[str, dict[str, list[str] | None]] = {
+    # Windows of a convolution overlap, and are filled where the image ends; weights are told by their tap.
+    "conv": {"%a": None, "%g": ["r", "s"]},
+    # Keys and values lie in a batch and a head; weights of a softmax are computed, and of rows before their keys.
+    "attention": {"%qv": ["b", "h"], "%kv": ["b", "h"], "%pb": None, "%vv": ["b", "h"]},
+    "attention_f32_causal": {"%qv": ["b", "h"], "%kv": None, "%pb": None, "%vv": None},
+    "batched": {"%a": ["b"], "%w": ["b"]},
+    "linear": {"%a": [], "%b": []},
+    "swiglu": {"%a": [], "%b": [], "%c": []},
+    "mlp": {"%a": [], "%b": [], "%r": None, "%w": []},
+}
+"""Operands of contractions -> the arguments that tell which elements they are of, where nothing else does."""
+
+
+@pytest.mark.parametrize("name", TOLD)
 def test_only_operands_that_are_the_same_everywhere_may_be_shared(name: str) -> None:
     source = program(name)
     shape = shape_of(source, facts_for(source))
-    shared = {v for c in shape.contractions for v in (c.op.a, c.op.b) if shape.everywhere(v)}
-    # Attention's keys and values lie in a batch, a convolution's windows overlap.
-    if name.startswith("attention"):
-        assert not shared
-    if name in ("linear", "linear_bf16", "linear_t", "swiglu"):
-        assert shared == {v for c in shape.contractions for v in (c.op.a, c.op.b)}
+    values = [v for c in shape.contractions for v in (c.op.a, c.op.b)]
+    told = {v.name: shape.everywhere(v) for v in values}
+    assert {n: None if t is None else [a.name for a in t] for n, t in told.items()} == TOLD[name]
+    for value in values:
+        if (args := told[value.name]) is not None:
+            dims = {*value.type.dims, *(a.domain.dim for a in args)}
+            assert shape.distinct(value) == prod(d.extent.constant or LARGE[d.name] for d in dims)
+
+
+def by_instances(name: str) -> tuple[Program, CallFacts, MachineProgram]:
+    """A program with an operand that arguments tell, packed once for all tasks."""
+    source = program(name)
+    facts = facts_for(source, extents={**LARGE, "R": 3, "S": 3})
+    family = next(f for f in families() if not f.admits(source, facts))
+    best = next(p for p in points(family.axes(source, facts)) if family.cost(source, facts, p).total < inf)
+    point = {**best, "shared": True, "held": False, "packed": True, "workers": 2}
+    return source, facts, family.build(source, facts, point, family.guard(source, facts, point))
+
+
+@processor("avx512")
+@pytest.mark.parametrize(("name", "told"), [("conv", ["r", "s"]), ("batched", ["b"]), ("attention", ["b", "h"])])
+def test_operands_that_arguments_tell_are_packed_once_for_all_tasks(name: str, told: list[str]) -> None:
+    source, facts, machine = by_instances(name)
+    first, *_, last = [s for s in machine.statements() if isinstance(s, Tasks)]
+    assert not first.enters and last.enters
+    # The buffer has an axis for each argument; what it holds is of the instance at its index.
+    (made, *_) = [s for s in machine.statements() if isinstance(s, Version)]
+    assert isinstance(made.claim, Claim)
+    assert made.claim.instance == tuple((n, sym(f"${i}")) for i, n in enumerate(told))
+    verdict = check(machine)
+    assert verdict.status == "verified", f"{verdict}"
+    for extents in (*EXTENTS[name], *RAGGED.get(name, ())):
+        agrees(name, source, runner(machine, facts), extents)
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("conv", "at (r = $0, s = $1)", "at (r = $1, s = $0)"),
+        ("conv", r"= load b_g\[r_i, s_i,", "= load b_g[s_i, r_i,"),
+        ("batched", "at (b = $0)", "at (b = 0)"),
+        ("batched", r"= load b_w\[t_b,", "= load b_w[0,"),
+    ],
+)
+def test_what_arguments_tell_is_read_at_the_instance_that_runs(name: str, right: str, wrong: str) -> None:
+    _, _, machine = by_instances(name)
+    text = print_machine(machine)
+    changed, count = re.subn(right if "load" in right else re.escape(right), wrong, text)
+    assert count == 1
+    verdict = check(parse_machine(changed))
+    assert verdict.status == "rejected", f"{verdict}"
+
+
+@pytest.mark.parametrize("name", ["conv", "batched"])
+def test_what_arguments_tell_is_right_in_any_order_of_events(name: str) -> None:
+    source, _, machine = by_instances(name)
+
+    def run(arrays: Arrays) -> Mapping[str, Any]:
+        return simulate(machine, arrays, max_steps=10_000_000).outputs
+
+    agrees(name, source, run, EXTENTS[name][0])

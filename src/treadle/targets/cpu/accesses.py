@@ -28,7 +28,7 @@ def source(blocking: Blocking, role: Roles, value: Value) -> int:
     elements = blocking.shape.elements(role.found.op, value.type.dims)
     if blocking.in_place(value, role):
         return elements * tiles(blocking, role.row if value is role.lane_operand else role.lane)
-    return elements if once(blocking, role, value) else elements * trips(blocking, role, value)
+    return blocking.shape.distinct(value) if blocking.shared(value, role) else elements * trips(blocking, role, value)
 
 
 def trips(blocking: Blocking, role: Roles, value: Value) -> int:
@@ -52,11 +52,6 @@ def accumulator(blocking: Blocking, role: Roles) -> Access:
     made = slots(blocking, role) / max(1, blocking.shape.size(blocking.folded(role)))
     passes = blocking.passes(role) if folds else 0
     return Access(made * passes + made / waste(blocking, role.row), made * (1 + passes))
-
-
-def once(blocking: Blocking, role: Roles, value: Value) -> bool:
-    """Whether an operand is packed once, for all tasks."""
-    return blocking.block.shared and value is role.lane_operand and blocking.shape.everywhere(value)
 
 
 def slots(blocking: Blocking, role: Roles) -> float:

@@ -8,7 +8,7 @@ rows; both hold a cache block of the contracted dimension. Values computed betwe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from treadle.algebra.dims import Dim
@@ -308,10 +308,15 @@ class Blocking:
                 if value.name in packs or value.name in kept or self.in_place(value, role):
                     continue
                 if not self.computed_here(value, role.found.op):
-                    packs[value.name] = self.pack(value, dim, role)
+                    packs[value.name] = replace(self.pack(value, dim, role), instances=self.instances(value, role))
                 elif self.only_contractions(value):
                     kept[value.name] = self.pack(value, dim, role, made_here=True)
         return tuple(packs.values()), tuple(kept.values())
+
+    def instances(self, value: Value, role: Roles) -> tuple[str, ...]:
+        """The arguments whose coordinates an operand that is packed once for all tasks has axes for."""
+        told = self.shape.everywhere(value) if self.shared(value, role) else None
+        return tuple(a.name for a in told or ())
 
     def in_place(self, value: Value, role: Roles) -> bool:
         """Whether an operand is read where it lies.
@@ -426,10 +431,14 @@ class Blocking:
         }
         return all(d in cut or (d.extent.constant or 1 << 20) <= 512 for d in self.folded(role))
 
+    def shared(self, value: Value, role: Roles) -> bool:
+        """Whether an operand is packed once for all tasks."""
+        return self.block.shared and value is role.lane_operand and self.shape.everywhere(value) is not None
+
     def level(self, value: Value, role: Roles) -> str:
         """The region on entry to which an operand is packed: where it is loaded, but outside held accumulators."""
         uses = self.shape.uses
-        if self.block.shared and value is role.lane_operand and self.shape.everywhere(value):
+        if self.shared(value, role):
             return ""
         op = uses.definition[value.name]
         wrapped = self.wrapped()

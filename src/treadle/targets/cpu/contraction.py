@@ -26,7 +26,7 @@ from treadle.plan.grain import Grain, blocks, evenness
 from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
-from treadle.targets.cpu.accesses import accumulator, once, slots, source, trips
+from treadle.targets.cpu.accesses import accumulator, slots, source, trips
 from treadle.targets.cpu.admission import call_guard, common_reasons, grain_of, handed_out, pins_refused, worker_counts
 from treadle.targets.cpu.blocking import EXACT, Block, Blocking, Roles, filled_to, grouping, lanes_of, roles
 from treadle.targets.cpu.instructions import CORRECTED, FEATURES, feature_of
@@ -101,13 +101,20 @@ class Contracting(ABC):
         return (*found, "fma")
 
     def sharing(self, shape: Shape) -> tuple[bool, ...]:
-        """Whether to try operands packed once for all tasks: several must read them."""
+        """Whether to try operands packed once for all tasks: several must read them, or instances of other arguments
+        than those that tell the operand."""
         for lane in lanes_of(shape)[:2]:
             for found in shape.contractions:
                 role = roles(shape, found, lane)
-                if role is None or role.row is None or shape.extent(role.row) <= min(self.sizes.outer[:3]):
+                if role is None or role.row is None:
                     continue
-                if shape.everywhere(role.lane_operand):
+                told = shape.everywhere(role.lane_operand)
+                if told is None:
+                    continue
+                if shape.elements(found.op, role.lane_operand.type.dims) > shape.distinct(role.lane_operand):
+                    return (False, True)
+                # Where arguments tell the operand, blocks of rows alone do not pay (attention: 0.63 to 1.01).
+                if not told and shape.extent(role.row) > min(self.sizes.outer[:3]):
                     return (False, True)
         return (False,)
 
@@ -314,9 +321,10 @@ class Contracting(ABC):
                 continue
             copied = COPIED.get(blocking.atom(role.found), 2.0)
             read = source(blocking, role, value)
-            if once(blocking, role, value):
+            if blocking.shared(value, role):
                 # It comes back from memory as often as it would be packed, ahead of its use.
-                total += read * copied * trips(blocking, role, value) * HAND.back
+                again = shape.elements(role.found.op, value.type.dims) * trips(blocking, role, value)
+                total += again * copied * HAND.back
             turned = value is role.lane_operand and shape.source_unit(value) not in (role.lane, role.row)
             total += read * (copied + shape.source_bytes(value)) * (1.6 if turned else 1.0)
         return total / rate.packing_rate

@@ -10,9 +10,10 @@ from functools import cached_property
 from math import prod
 
 from treadle.algebra.dims import Dim
+from treadle.algebra.expr import sym
 from treadle.analysis.uses import PURE, WEIGHT, Uses, flat_subs
 from treadle.dtype.formats import DType
-from treadle.ir.core import Block, Op, Program, Region, RegionArg, Value
+from treadle.ir.core import Block, Op, Program, Region, RegionArg, Sub, Value
 from treadle.ir.ops.access import Extract, Load, Store
 from treadle.ir.ops.elementwise import Cast, Elementwise, Full
 from treadle.ir.ops.fold import Mma, Reduce
@@ -58,6 +59,9 @@ class Shape:
         default_factory=dict[str, tuple[float, dict[int, float]]]
     )
     """What `windows` has counted by outermost region."""
+    _everywhere: dict[str, tuple[RegionArg, ...] | None] = field(
+        default_factory=dict[str, "tuple[RegionArg, ...] | None"]
+    )
     _extents: dict[Dim, int] = field(default_factory=dict[Dim, int])
     _chains: dict[int, list[Region]] = field(default_factory=dict[int, list[Region]])
     _products: dict[int, int] = field(default_factory=dict[int, int])
@@ -192,26 +196,45 @@ class Shape:
         dtype = self.source_dtype(value)
         return 4 if dtype is None else max(1, dtype.bits // 8)
 
-    def everywhere(self, value: Value) -> bool:
-        """Whether a value is made of elements of tensors that are the same in every instance of the regions around it:
-        each block of it is a part of one tile over whole dimensions."""
-        whole = {
-            a.part: a for r in self.regions for a in r.args if a.kind == "block" and a.domain == a.domain.dim.whole()
-        }
+    def everywhere(self, value: Value) -> tuple[RegionArg, ...] | None:
+        """The arguments of regions that tell which elements of tensors a value is made of, if nothing else does: for
+        each of their coordinates there is one tile over whole dimensions, and each block of the value is a part of one.
+        None where it is not so."""
+        if value.name not in self._everywhere:
+            self._everywhere[value.name] = self._told(value)
+        return self._everywhere[value.name]
+
+    def _told(self, value: Value) -> tuple[RegionArg, ...] | None:
+        args = [a for r in self.regions for a in r.args if a.domain == a.domain.dim.whole()]
+        whole = {a.part for a in args if a.kind == "block"}
+        each = {a.name: a for a in args if a.kind == "each"}
+        found: dict[str, RegionArg] = {}
         todo = [value]
         while todo:
             op = self.uses.definition.get(todo.pop().name)
             if isinstance(op, Load):
-                parts = [s.part for s in flat_subs(op.subs)]
                 if op.fill is not None or not self.uses.stable(op):
-                    return False
-                if not all(p is not None and (p in whole or p == p.dim.whole()) for p in parts):
-                    return False
+                    return None
+                for sub, dim in subscripted(op):
+                    arg = (
+                        None
+                        if sub.index is None
+                        else next((a for a in each.values() if sub.index == sym(a.name)), None)
+                    )
+                    if arg is not None and arg.domain.dim == dim:
+                        found[arg.name] = arg
+                    elif sub.part is None or not (sub.part in whole or sub.part == sub.part.dim.whole()):
+                        return None
             elif isinstance(op, Cast | Elementwise | Full):
                 todo += op.operands
             else:
-                return False
-        return True
+                return None
+        return tuple(a for a in each.values() if a.name in found)
+
+    def distinct(self, value: Value) -> int:
+        """How many elements a value has that is the same everywhere, over all coordinates that tell it."""
+        told = self.everywhere(value) or ()
+        return self.size(tuple({*value.type.dims, *(a.domain.dim for a in told)}))
 
     @cached_property
     def swept(self) -> list[str]:
@@ -286,6 +309,15 @@ class Shape:
             for a in r.args
             if a.domain.dim not in kept
         )
+
+
+def subscripted(op: Load) -> Iterator[tuple[Sub, Dim]]:
+    """The single subscripts of a load with their dimensions, factors of product axes one by one."""
+    for sub, dim in zip(op.subs, op.tensor.dims, strict=True):
+        if isinstance(sub, tuple):
+            yield from zip(sub, dim.factors if len(sub) > 1 else (dim,), strict=True)
+        else:
+            yield sub, dim
 
 
 _recent: list[tuple[Program, CallFacts, Shape]] = []
