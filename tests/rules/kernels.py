@@ -256,3 +256,18 @@ def same(a: Program, b: Program, sizes=SIZES) -> bool:
 def reread(p: Program) -> Program:
     """The program from its own text."""
     return parse_program(print_program(p), "a test")
+
+
+@td.kernel
+def at_once(X: td.Tensor[M, N], W: td.Tensor[N], Y: td.Out[M, N], Z: td.Out[M, N]):
+    x = X[M, N] * W[N]
+    Y[M, N] = x + 1.0
+    Z[M, N] = x - Y[M, N]
+
+
+@td.kernel
+def everything(X: td.Tensor[M, N], Y: td.Out[N]):
+    total = td.zeros(N)
+    for m in td.reduce(M):
+        total = total + X[m, N].sum(m)
+    Y[N] = total

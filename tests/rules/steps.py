@@ -8,6 +8,7 @@ from treadle.rules import (
     apart,
     dematerialise,
     distribute,
+    enclose,
     factor,
     fuse,
     fuse_scopes,
@@ -97,5 +98,7 @@ RIGHT = {
     "a contraction as a fold": (kernels.contract, [(products, ("%acc.3",)), (split, ("R1", "k", 4))]),
     "a contraction from zero": (kernels.contract, [(apart, ("%acc.3",)), (split, ("R1", "k", 4))]),
     "a chain that keeps its states": (expand(kernels.program(running)), [(gather, ("scan_loop",))]),
+    "whole statements in blocks": (kernels.at_once, [(enclose, (["M", "N"],))]),
+    "a fold that all wait for": (kernels.everything, [(enclose, ([],)), (factor, ("R0", "m", 4))]),
     "a fold in two": (kernels.sums, [(regroup, ("%1", ["K"]))]),
 }

@@ -72,6 +72,8 @@ def on_regions(p: Program) -> Iterator[Proposal]:
             turned = {a.name: f"{a.domain.lo} + {a.domain.hi} - 1 - z{a.name}" for a in region.args}
             back = {f"z{a.name}": f"{a.domain.lo} + {a.domain.hi} - 1 - {a.name}" for a in region.args}
             yield "reindex", (region.name, levels, turned, back)
+    for dims in ([], *([x.name] for x in p.dims)):
+        yield "enclose", (dims,)
     for path, _ in paths(p):
         place = int(path.rpartition(".")[2])
         yield from (("move", (path, to)) for to in (place - 1, place + 1) if to >= 0)

@@ -13,6 +13,7 @@ from typing import cast
 from treadle.algebra.sets import SetError, fresh_budget
 from treadle.base.errors import TreadleError
 from treadle.checker.derivation_copies import dematerialise, distribute, recompute
+from treadle.checker.derivation_enclosing import enclose
 from treadle.checker.derivation_folds import apart, factor, products, regroup
 from treadle.checker.derivation_layouts import relayout
 from treadle.checker.derivation_match import Match
@@ -46,6 +47,7 @@ VALIDATORS: dict[str, Callable[[Match], None]] = {
     "fuse_scopes": fuse_scopes,
     "split_scopes": split_scopes,
     "specialise": specialise,
+    "enclose": enclose,
 }
 """By the kind of a step: each says where a comparison of the two programs may differ, and how."""
 

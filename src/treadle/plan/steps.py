@@ -43,6 +43,7 @@ PROGRAM_KINDS = (
     "fuse_scopes",
     "split_scopes",
     "specialise",
+    "enclose",
 )
 """Kinds of steps that change a program."""
 

@@ -368,6 +368,9 @@ class Lowering(Carried):
                 # A region of the instance worked on the instance's own part of the tile.
                 self.move(given, given, place, False, frame)
 
+    def at_blocks(self, op: Region, frame: Frame) -> None:
+        """Fixes what an instance's blocks are held in, where an engine holds them whole."""
+
     def lower_ordered(self, op: Region, frame: Frame) -> None:
         """Serial, pipeline and reduce regions: loops in order, carried values in holders."""
         holders = [self.holder(c, i, op, frame) for c, i in zip(op.carried, op.inits, strict=True)]
@@ -382,6 +385,7 @@ class Lowering(Carried):
             )
             loops.append((loop, inner))
         inner.block = op.body
+        self.at_blocks(op, inner)
         moves: list[Item] = []
         for carried, given, holder in zip(op.carried, op.body.yields, holders, strict=True):
             self.settle(carried, holder, inner)

@@ -244,7 +244,7 @@ class LaneLowering(Lowering):
 
     # ---- resident rows
 
-    def body(self, op: Region, places: list[Kept], frame: Frame) -> None:
+    def at_blocks(self, op: Region, frame: Frame) -> None:
         for arg in op.args:
             spots = self.spread.get(arg.domain.dim.name)
             if arg.kind == "block" and spots and frame.in_tasks:
@@ -252,6 +252,9 @@ class LaneLowering(Lowering):
                 if frame.bound(arg.name) == width:
                     key = self.key(arg.part, frame)
                     self.settle_lane(self.new_lane(key, key[1], width, frame, (key[1] + width,)))
+
+    def body(self, op: Region, places: list[Kept], frame: Frame) -> None:
+        self.at_blocks(op, frame)
         if frame.in_tasks and self.resident:
             for key in self.whole_parts(op, frame):
                 width = prod(s.size for s in self.spread[key[0].name])

@@ -79,16 +79,18 @@ class _Rows:
 
     def __init__(self, machine: MachineProgram, width: int, tiles: int, most: int) -> None:
         self.machine, self.width, self.tiles, self.most = machine, width, tiles, most
-        if len(machine.kernels) != 1 or len(machine.kernels[0].roles) != 1 or machine.host.workspace:
+        if len(machine.kernels) != 1 or len(machine.kernels[0].roles) != 1:
             raise self.unlike("several launches")
         (self.kernel,) = machine.kernels
         (self.role,) = self.kernel.roles
-        nest = self.role.body[0] if len(self.role.body) == 1 else None
+        self.tiles_said: Body = [s for s in self.role.body if isinstance(s, Version)]
+        nest = self.role.body[-1] if len(self.role.body) == len(self.tiles_said) + 1 else None
         if not isinstance(nest, Tasks) or self.role.agents != 1:
             raise self.unlike("more than a workgroup's tasks")
         self.nest = nest
         names = [*(f.name for f in self.kernel.frags), *(b.name for b in self.kernel.buffers), *nest.vars]
         names += [s.var for s in walk(nest.body) if isinstance(s, Loop)]
+        names += [b.name for b in machine.host.workspace]
         names += [t.name for t in machine.program.tensors] + [d.name for d in machine.program.dims]
         self.names = Names(names)
         self.at = self.names.fresh("t_stretch")
@@ -253,7 +255,7 @@ class _Rows:
     def buffer(self, section: _Section) -> Buffer:
         """Where stretches leave what they come to."""
         frag = self.frag(section.total)
-        if frag.shape or len(section.claim.coords) != len(self.nest.vars):
+        if frag.shape or len(section.claim.coords) > len(self.nest.vars):
             raise self.unlike(f"{section.value}, which is no number of a row")
         return Buffer(self.names.fresh(f"b_{section.total}"), frag.dtype, (*self.nest.counts, self.count), "workspace")
 
@@ -288,12 +290,13 @@ class _Rows:
             counters = [self.closed(kernels[-1], [*before, *rest])]
         else:
             kernels.append(self.stored([*before, *rest]))
+        kernels[-1].roles[0].body[:0] = self.tiles_said  # of the program's tiles, which the last launch fills
         host, launches = self.machine.host, list[Launch]()
         for kernel in kernels:
             (nest,) = (s for s in kernel.roles[0].body if isinstance(s, Tasks))
             grid = maximum(1, minimum(workgroups, prod(nest.counts, start=const(1))))
             launches.append(replace(host.launches[0], kernel=kernel.name, grid=grid))
-        made = Host(dict(host.lets), list(self.buffers.values()), [], launches, counters)
+        made = Host(dict(host.lets), [*host.workspace, *self.buffers.values()], [], launches, counters)
         kernels = [without_idle(replace(k, frags=[*self.kernel.frags, *self.frags])) for k in kernels]
         return chained(replace(self.machine, kernels=kernels, host=made))
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from treadle.algebra.dims import Part
-from treadle.machine.form import Buffer, Host, Kernel, Launch, MachineProgram, TensorMap
+from treadle.machine.form import Buffer, Counter, Host, Kernel, Launch, MachineProgram, TensorMap
 from treadle.realise.chained import chained
 from treadle.realise.choices import NotLowered
 
@@ -27,6 +27,7 @@ def one_after_another(pieces: Sequence[MachineProgram]) -> MachineProgram:
     launches: list[Launch] = []
     workspace: dict[str, Buffer] = {}
     maps: dict[str, TensorMap] = {}
+    counters: dict[str, Counter] = {}
     for number, piece in enumerate(pieces):
         names = {k.name: k.name if number == 0 else f"{k.name}_{number}" for k in piece.kernels}
         kernels += [replace(k, name=names[k.name]) for k in piece.kernels]
@@ -37,8 +38,11 @@ def one_after_another(pieces: Sequence[MachineProgram]) -> MachineProgram:
         for one in piece.host.maps:
             if maps.setdefault(one.name, one) != one:
                 raise apart(piece, one.name)
+        for word in piece.host.counters:
+            if counters.setdefault(word.name, word) is not word:
+                raise apart(piece, word.name)
     first = pieces[0]
-    host = Host(dict(first.host.lets), list(workspace.values()), list(maps.values()), launches)
+    host = Host(dict(first.host.lets), list(workspace.values()), list(maps.values()), launches, list(counters.values()))
     numerics = tuple(dict.fromkeys(line for p in pieces for line in p.numerics))
     return chained(MachineProgram(first.target, first.program, first.guard, host, kernels, numerics))
 

@@ -17,7 +17,7 @@ from treadle.machine.form import MachineProgram, Tasks
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.exchange import GroupLowering
 from treadle.realise.frame import Frame
-from treadle.realise.lanes import refuse_local, row_agent, striped
+from treadle.realise.lanes import Spot, refuse_local, row_agent, striped
 from treadle.realise.scans import ScanLowering
 from treadle.realise.threads import Binding, assemble
 from treadle.realise.tidy import without_idle
@@ -49,20 +49,22 @@ def over_lanes(
     agents: int,
     workgroups: int,
     resident: int = 0,
+    beside: Mapping[str, int] | None = None,
     elsewhere: frozenset[str] = frozenset(),
 ) -> MachineProgram:
     """The machine program of a plan whose tasks belong to agents of `warps` warps.
 
     `stripes`: task region -> dimension along its threads. `agents` agents make a workgroup (one, where an agent has
-    several warps); `resident` workgroups should fit a multiprocessor (0: no matter). Regions in `elsewhere` are left
-    out.
+    several warps); `resident` workgroups should fit a multiprocessor (0: no matter). `beside`: dimensions
+    beside the threads, of whose blocks a thread holds so many coordinates at once. Regions in `elsewhere` are left out.
     *Errors*: `realise/unsupported`.
     """
     kind = GroupLowering if warps > 1 else ScanLowering
     engine = kind(program, replace(choices, fuse=True), Uses(program), row_agent(warps), {}, frozenset[str]())
     engine.elsewhere = elsewhere
     for region, own in stripes.items():
-        spread = {name: striped(32, warps, s.vector, s.rounds) for name, s in own.items()}
+        spread = {name: (Spot(4, "slot", size, 1),) for name, size in (beside or {}).items()}
+        spread |= {name: striped(32, warps, s.vector, s.rounds) for name, s in own.items()}
         widths = {name: s.width(warps) for name, s in own.items()}
         told = replace(
             choices,

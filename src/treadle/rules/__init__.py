@@ -1,8 +1,8 @@
 """The rewrites, each a function from a program and arguments to a program and the step that records it.
 
 `nests` (split, fuse, permute, reindex, serialise), `folds` (factor, regroup, products), `scans` (gather), `copies`
-(dematerialise, distribute, recompute), `tiles` (materialise), `layouts` (relayout) and `scopes` (fuse_scopes,
-split_scopes, move, specialise) are the rules on programs, `plans` those on plans.
+(dematerialise, distribute, recompute), `tiles` (materialise), `layouts` (relayout), `scopes` (fuse_scopes,
+split_scopes, move, specialise) and `enclosing` (enclose) are the rules on programs, `plans` those on plans.
 A `Derivation` strings steps together, a `Replanning` those on plans, a `History` is both; `schedules` are ordinary
 functions made of them.
 The checker validates what they give and knows none of them. Start at `derivation`, then `draft`.
@@ -10,6 +10,7 @@ The checker validates what they give and knows none of them. Start at `derivatio
 
 from treadle.rules.copies import dematerialise, distribute, recompute
 from treadle.rules.derivation import RULES, Derivation, apply
+from treadle.rules.enclosing import enclose
 from treadle.rules.folds import apart, factor, products, regroup
 from treadle.rules.history import History
 from treadle.rules.layouts import relayout
@@ -30,6 +31,7 @@ __all__ = [
     "dematerialise",
     "dematerialise_all",
     "distribute",
+    "enclose",
     "factor",
     "fuse",
     "fuse_scopes",

@@ -17,6 +17,7 @@ from treadle.ir.printer import print_program
 from treadle.plan.steps import FORMAT, Saved, Step, read_record
 from treadle.rules.copies import dematerialise, distribute, recompute
 from treadle.rules.draft import named
+from treadle.rules.enclosing import enclose
 from treadle.rules.folds import apart, factor, products, regroup
 from treadle.rules.layouts import relayout
 from treadle.rules.nests import fuse, permute, reindex, serialise, split
@@ -47,6 +48,7 @@ RULES: Mapping[str, Rule] = {
     "fuse_scopes": fuse_scopes,
     "split_scopes": split_scopes,
     "specialise": specialise,
+    "enclose": enclose,
 }
 """The rules that change a program, by the kind of their steps."""
 

@@ -51,6 +51,8 @@ KERNELS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "up": (moe.experts_up, "X=bf16 gate=bf16 up=bf16 Y=bf16", {"top": 8}),
     "down": (moe.experts_down, "X=bf16 down=bf16 Y=bf16", {}),
     "sums": (lib.rows_sum, "X=f32 Y=f32", {}),
+    "total": (lib.total, "X=f32 Y=f32", {}),
+    "columns": (lib.columns_sum, "X=f32 Y=f32", {}),
     "i8 weights": (scaled_weights, "X=bf16 W=i8 scale=f32 Y=bf16", {}),
 }
 
@@ -156,6 +158,16 @@ sums | M=4096 N=1024 | timed
     rows warps=1 held=True exact=True
 sums | M=32768 N=512 | timed
     rows warps=1 held=True exact=True
+total | M=4096 N=4096 | untimed
+    rows warps=8 held=True exact=True
+total | M=1 N=16777216 | untimed
+    rows warps=8 stretches=264
+total | M=1000000 N=16 | untimed
+    rows warps=1 together=4
+columns | M=4096 N=4096 | untimed
+    rows warps=1 held=True together=4
+columns | M=65536 N=1024 | untimed
+    rows warps=1 held=True together=4
 conv | B=32 H=56 V=56 Ho=56 Vo=56 KH=3 KV=3 G=1 P=256 Q=256 | timed
     streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels box=8x2x8
 conv | B=32 H=28 V=28 Ho=28 Vo=28 KH=3 KV=3 G=1 P=512 Q=512 | timed
@@ -179,7 +191,7 @@ down | C=65536 K=2048 N=1024 E=64 E1=65 | timed
 """
 """Kernel, extents, whether a device run has timed the settings below; settings that rest are left out."""
 
-RESTING = {"cluster=alone", "resident=1", "held=1", "parts=1", "stretches=1", "threads=256"}
+RESTING = {"cluster=alone", "together=1", "resident=1", "held=1", "parts=1", "stretches=1", "threads=256"}
 
 
 def default(name: str, extents: dict[str, int]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import ceil, inf, isinf
 
 from treadle.algebra.expr import Constraint
-from treadle.ir.core import Program
+from treadle.ir.core import Program, Region
 from treadle.ir.guard import Bound, Guard
 from treadle.ir.ops.access import Store
 from treadle.machine.form import MachineProgram
@@ -17,8 +17,9 @@ from treadle.plan.facts import CallFacts
 from treadle.plan.family import Axis, Point
 from treadle.realise.choices import NotLowered
 from treadle.realise.long_rows import in_long_rows
+from treadle.realise.pieces import one_after_another
 from treadle.targets.cuda.rates import FOLLOWS, rates
-from treadle.targets.cuda.row_lanes import along, dependent_folds, scans
+from treadle.targets.cuda.row_lanes import along, dependent_folds, long_region, scans
 from treadle.targets.cuda.row_shares import instances, resident_of, stretched, stripes_of
 from treadle.targets.cuda.rows import MOST_STRETCHES, MOST_WORKGROUPS, SHORTEST, Rows
 from treadle.targets.cuda.shape import Shape, shape_of
@@ -56,12 +57,12 @@ class LongRows(Rows):
 
     def wanted(self, shape: Shape) -> tuple[int, ...]:
         """The same, were every program one whose rows can be cut."""
-        found = along(shape)
+        found, name = along(shape), long_region(shape)
         processors = rates(shape.facts).processors
-        if len(found) != 1 or not dependent_folds(shape) or not all(one.whole for one in found.values()):
+        if not name or not dependent_folds(shape, name) or (len(found) > 1 and scans(shape)):
             return (1,)
-        rows = instances(shape, found, stripes_of(shape, {"warps": 1, "held": False}), 1)
-        longest = max(shape.facts.value(one.dim.extent) for one in found.values())
+        rows = instances(shape, found, stripes_of(shape, {"warps": 1, "held": False}), 1, name)
+        longest = shape.facts.value(found[name].dim.extent)
         if rows >= processors:
             return (1,)
         most = min(MOST_STRETCHES, longest // SHORTEST)
@@ -80,7 +81,7 @@ class LongRows(Rows):
         found, shape = super().guard(program, facts, point), shape_of(program, facts)
         if int(point.get("stretches", 1)) == 1 or scans(shape):
             return found
-        (one,) = along(shape).values()
+        one = along(shape)[long_region(shape)]
         some = [Bound(Constraint(one.dim.extent - 1))] if one.dim.extent.constant is None else []
         return Guard((*found.facts, *some))
 
@@ -92,7 +93,9 @@ class LongRows(Rows):
         if parts > 1:
             if point["warps"] == 1:
                 return CostVector(compute=inf)  # the tasks of a workgroup's warps meet nowhere
-            more = (dependent_folds(shape) - 1) * FOLLOWS + (0.0 if sweeps_out(shape) else ARRIVED - FOLLOWS)
+            more = (dependent_folds(shape, long_region(shape)) - 1) * FOLLOWS + (
+                0.0 if sweeps_out(shape) else ARRIVED - FOLLOWS
+            )
             found = replace(found, launch=found.launch + more)
         return replace(found, memory=max(found.memory, self.swept(shape, point)))
 
@@ -101,11 +104,11 @@ class LongRows(Rows):
         warps, parts = int(point["warps"]), int(point.get("stretches", 1))
         stripes, most = stripes_of(shape, point), 0.0
         executors = rates(shape.facts).processors * max(1, resident_of(shape, point))
-        waves = ceil(instances(shape, along(shape), stripes, warps) * parts / executors)
         for name, one in along(shape).items():
             if one.whole:
+                waves = ceil(instances(shape, along(shape), stripes, warps, name) * parts / executors)
                 tiles = ceil(shape.facts.value(one.dim.extent) / stripes[name].width(warps) / parts)
-                most = max(most, tiles * (dependent_folds(shape) + sweeps_out(shape)) * waves * SWEPT)
+                most = max(most, tiles * (dependent_folds(shape, name) + sweeps_out(shape)) * waves * SWEPT)
         return most
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
@@ -113,8 +116,15 @@ class LongRows(Rows):
         stretches = None if scans(shape) else stretched(shape, point)
         if stretches is None:
             return super().build(program, facts, point, guard)
-        made = super().build(program, facts, {**point, "stretches": 1}, guard)
-        return in_long_rows(made, *stretches, MOST_WORKGROUPS)
+        order = [shape.names[id(op)] for op in program.body.ops if isinstance(op, Region)]
+        swept = {**point, "stretches": 1}
+        if len(order) == 1:
+            return in_long_rows(super().build(program, facts, swept, guard), *stretches, MOST_WORKGROUPS)
+        long, pieces = long_region(shape), list[MachineProgram]()
+        for name in order:
+            piece = self.lanes(shape, swept, guard, frozenset(order) - {name})
+            pieces.append(in_long_rows(piece, *stretches, MOST_WORKGROUPS) if name == long else piece)
+        return one_after_another(pieces)
 
 
 def sweeps_out(shape: Shape) -> bool:

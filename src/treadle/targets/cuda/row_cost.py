@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from treadle.ir.core import Region
+from treadle.ir.ops.fold import Reduce
 from treadle.plan.cost import CostVector
 from treadle.plan.family import Point
 from treadle.realise.channels import Channels
 from treadle.targets.cuda.rates import FOLLOWS, rates
-from treadle.targets.cuda.row_lanes import along, dependent_folds, one_element, scans
+from treadle.targets.cuda.row_lanes import along, dependent_folds, folded_beside, one_element, scans
 from treadle.targets.cuda.row_shares import ahead, channels_of, instances, resident_of, stripes_of
 from treadle.targets.cuda.shape import Shape
 
@@ -53,10 +55,12 @@ def spread_of(shape: Shape, point: Point) -> Spread:
     warps, parts = int(point["warps"]), int(point.get("stretches", 1))
     stripes = stripes_of(shape, point)
     passes, busy, tiles = 1.0, 1.0, 1.0
+    regions = {shape.names[id(r)]: shape.bytes_in(r) for r in shape.program.body.ops if isinstance(r, Region)}
     for name, one in along(shape).items():
         extent = max(1, shape.facts.value(one.dim.extent))
         width = stripes[name].width(warps)
-        busy = min(busy, extent / (width * ceil(extent / width)))
+        if regions[name] == max(regions.values()):
+            busy = min(busy, extent / (width * ceil(extent / width)))
         tiles = max(tiles, ceil(extent / width))
         if not point["held"] and one.whole:
             passes = max(passes, 1.0 + dependent_folds(shape))
@@ -74,7 +78,7 @@ def cost(shape: Shape, point: Point) -> CostVector:
     # One workgroup on a multiprocessor reads, computes and writes in turn, faster than its share of the bandwidth.
     in_turn = spread.a_processor == 1 and not ahead(shape, point) and not channels.slots
     turns = compute - streamed / 3 if in_turn else 0.0
-    moved = following(shape, point, spread, streamed)
+    moved = following(shape, point, spread, streamed) + walking(shape, point, spread)
     apart = apart_of(spread.a_processor, int(point["warps"]), channels, bool(point.get("close")))
     # Rows dealt out beforehand end at different times; where computing is short, more of it is hidden.
     dealt = 1.0 + (DRAWN if channels.tickets else UNEVEN if channels.slots else 0.0)
@@ -83,7 +87,7 @@ def cost(shape: Shape, point: Point) -> CostVector:
         compute=max(compute, stalling(shape, point, spread)),
         cache=(spread.passes - 1.0) * shape.bytes() / rate.cache,
         memory=dealt * moved + max(turns, apart * hidden * min(compute, moved)),
-        launch=rate.launch + (FOLLOWS if parts > 1 else 0.0),
+        launch=rate.launch + FOLLOWS * (len(along(shape)) - 1 + (parts > 1)),
     )
 
 
@@ -128,6 +132,30 @@ def following(shape: Shape, point: Point, spread: Spread, moved: float) -> float
         alone = tiles * spread.waves * STEP[False] + shape.bytes() / (busy_ones * ALONE[False])
         moved = max(moved, alone)
     return moved
+
+
+def walking(shape: Shape, point: Point, spread: Spread) -> float:
+    """Seconds in which tasks go over what they fold beside the lanes, some coordinates at once, one launch after the
+    other; those of many tasks hide one another's."""
+    together, seconds = int(point.get("together", 1)), 0.0
+    beside = set(folded_beside(shape)[1])
+    stripes = stripes_of(shape, point)
+    for region in (op for op in shape.program.body.ops if isinstance(op, Region)):
+        name = shape.names[id(region)]
+        folds = [r.args for r in shape.regions if r.kind == "reduce" and region in shape.around[id(r)]]
+        ranges = [a.domain for args in folds for a in args if a.domain.dim.name in beside]
+        own = {a.dim for a in ranges}
+        whole = [p for op in region.body.ops if isinstance(op, Reduce) for p in op.source.type.axes if p.dim in op.dims]
+        ranges += [p for p in whole if p.dim.name in beside and p.dim not in own]
+        steps = sum(ceil(shape.reach(part) / together) for part in ranges)
+        tasks, processors = (
+            instances(shape, along(shape), stripes, int(point["warps"]), name),
+            rates(shape.facts).processors,
+        )
+        busy = ceil(tasks / (processors * spread.a_processor))
+        alone = shape.bytes_in(region) * (1 / min(tasks, processors) - 1 / processors) / ALONE[False]
+        seconds += steps * busy * STEP[False] * (1.0 if busy == 1 else SPARSE) + (alone if ranges else 0.0)
+    return seconds
 
 
 def walked(shape: Shape, point: Point, rows: float) -> int:

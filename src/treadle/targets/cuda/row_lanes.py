@@ -9,7 +9,7 @@ from math import prod
 from treadle.algebra.dims import Dim, Part
 from treadle.ir.core import Op, Region, Sub, Tensor
 from treadle.ir.guard import Divisible, Fact
-from treadle.ir.ops.access import Insert, Load, Store
+from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.fold import Reduce, Scan
 from treadle.targets.cuda.shape import Shape, vector_facts
 
@@ -40,6 +40,9 @@ def along(shape: Shape) -> dict[str, Along]:
         stored = [p for s in stores if (p := shape.last_axis(s)) is not None]
         read = [p for s in inside if isinstance(s, Load) and (p := shape.last_axis(s)) is not None]
         folded = [a for s in inside if isinstance(s, Reduce) for a in s.source.type.axes if a.dim in s.dims]
+        made = {v.name for o in shape.program.body.ops if isinstance(o, Region) for v in o.results}
+        tiles = [s for s in inside if isinstance(s, Extract) and s.source.name in made]
+        read += [p for s in tiles if (p := shape.last_axis(s)) is not None]
         turned = across(shape, inside)
         for part in [*heavy(shape, inside), *turned, *stored] or [p for p in read if p in folded] or read:
             arg = shape.arg_of(part)
@@ -149,14 +152,41 @@ def few_long_rows(shape: Shape) -> bool:
     )
 
 
+def long_region(shape: Shape) -> str:
+    """The one region whose tasks have whole rows, which may be long; "" where there are several, or none."""
+    found = [name for name, one in along(shape).items() if one.whole]
+    return found[0] if len(found) == 1 else ""
+
+
 def one_element(shape: Shape) -> int:
     """Bytes of the widest element that is read."""
     return max((max(1, t.dtype.bits // 8) for t in shape.program.tensors if t.name in shape.uses.loaded), default=4)
 
 
-def dependent_folds(shape: Shape) -> int:
-    """Folds along lanes: each needs the one before it to be finished."""
-    return sum(isinstance(op, Reduce) for op in shape.program.body.walk())
+def folded_beside(shape: Shape) -> tuple[list[str], list[str]]:
+    """What is folded in tasks beside what lies along the lanes, one coordinate after the other unless several are read
+    at once: block arguments of folds, by region and name, and dimensions."""
+    cuts: list[str] = []
+    dims: list[str] = []
+    for region in shape.regions:
+        name, chain = shape.names[id(region)], (*shape.around[id(region)], region)
+        one = along(shape).get(shape.names[id(chain[0])])
+        if one is None:
+            continue
+        for arg in region.args if region.kind == "reduce" else ():
+            if arg.kind == "block" and arg.size is None and arg.domain.dim is not one.dim:
+                cuts.append(f"{name}.{arg.name}")
+                dims.append(arg.domain.dim.name)
+        whole = [op for op in region.body.ops if isinstance(op, Reduce)]
+        dims += [d.name for op in whole for d in op.dims if d is not one.dim]
+    return cuts, list(dict.fromkeys(dims))
+
+
+def dependent_folds(shape: Shape, only: str = "") -> int:
+    """Folds along lanes, of all regions or one: each needs the one before it to be finished."""
+    regions = [r for r in shape.regions if shape.names[id(r)] == only]
+    ops = shape.program.body.walk() if not only else [op for r in regions for op in r.body.walk()]
+    return sum(isinstance(op, Reduce) for op in ops)
 
 
 def scans(shape: Shape) -> int:

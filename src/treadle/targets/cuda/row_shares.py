@@ -9,7 +9,7 @@ from treadle.ir.core import Region
 from treadle.plan.family import Point
 from treadle.realise.channels import PRODUCER, Channels
 from treadle.realise.rows import Stripe
-from treadle.targets.cuda.row_lanes import Along, along, dependent_folds, one_element, scans
+from treadle.targets.cuda.row_lanes import Along, along, dependent_folds, long_region, one_element, scans
 from treadle.targets.cuda.shape import Shape
 
 THREADS = 1024
@@ -34,7 +34,7 @@ of 0 to 64 and 0 to 400 at 1.0; other numbers are not timed: benchmarks/results/
 
 def stripes_of(shape: Shape, point: Point) -> dict[str, Stripe]:
     """The stripes of a point, by region."""
-    warps, held = int(point["warps"]), bool(point["held"])
+    warps, held, together = int(point["warps"]), bool(point["held"]), int(point.get("together", 1))
     found: dict[str, Stripe] = {}
     for region, one in along(shape).items():
         extent = shape.facts.value(one.dim.extent)
@@ -43,7 +43,7 @@ def stripes_of(shape: Shape, point: Point) -> dict[str, Stripe]:
                 one.vector, rounded(ceil(extent / (32 * warps * one.vector))), True, bool(point.get("exact"))
             )
         else:
-            found[region] = Stripe(one.vector, SHORT if one.told else max(1, min(BURST // one.vector, 8)))
+            found[region] = Stripe(one.vector, SHORT if one.told else max(1, min(BURST // (one.vector * together), 8)))
     return found
 
 
@@ -70,17 +70,18 @@ def stretched(shape: Shape, point: Point) -> tuple[int, int, int] | None:
     asked = int(point.get("stretches", 1))
     if asked == 1:
         return None
-    ((region, stripe),) = stripes_of(shape, point).items()
+    region = long_region(shape)
+    stripe = stripes_of(shape, point)[region]
     width = stripe.width(int(point["warps"]))
     tiles = ceil(shape.facts.value(along(shape)[region].dim.extent) / width)
     return width, max(1, ceil(tiles / asked)), 32 * ceil(asked / 32)
 
 
-def instances(shape: Shape, found: dict[str, Along], stripes: dict[str, Stripe], warps: int) -> float:
-    """Tasks of all launches together."""
+def instances(shape: Shape, found: dict[str, Along], stripes: dict[str, Stripe], warps: int, only: str = "") -> float:
+    """Tasks of all launches together, or of that of one region."""
     total = 0.0
     for op in shape.program.body.ops:
-        if isinstance(op, Region):
+        if isinstance(op, Region) and only in ("", shape.names[id(op)]):
             count = 1.0
             for arg in op.args:
                 extent = max(1, shape.facts.value(arg.domain.dim.extent))
@@ -108,7 +109,9 @@ def channels_of(point: Point) -> Channels:
 def registers_of(shape: Shape, point: Point) -> float:
     """About how many a thread needs, loads ahead left out."""
     share = max((s.vector * s.rounds for s in stripes_of(shape, point).values()), default=1)
-    need = 24 + share * (1.25 if point["held"] else 1.5)
+    together = int(point.get("together", 1))
+    # Of several coordinates at once there is what is folded so far, and what comes to it.
+    need = 24 + share * together * (2.5 if together > 1 else 1.25 if point["held"] else 1.5)
     if scans(shape):
         need += 4 + share * (0.25 + (one_element(shape) / 4 if point.get("next") else 0.0))
     return need

@@ -25,7 +25,15 @@ from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import pins_refused
 from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.row_cost import cost
-from treadle.targets.cuda.row_lanes import along, chunked, dependent_folds, few_long_rows, scans
+from treadle.targets.cuda.row_lanes import (
+    along,
+    chunked,
+    dependent_folds,
+    few_long_rows,
+    folded_beside,
+    long_region,
+    scans,
+)
 from treadle.targets.cuda.row_shares import (
     REGISTERS,
     THREADS,
@@ -49,6 +57,10 @@ MOST_WORKGROUPS = 65536
 
 MOST_STRETCHES = 1024
 """Of a row: a warp scans what they come to in its registers."""
+
+TOGETHER = 4
+"""Coordinates that a thread reads before it folds the first, of a dimension beside the lanes: one after the other each
+would take the latency of memory."""
 
 SHORTEST = 2048
 """Coordinates of a stretch at least."""
@@ -81,6 +93,8 @@ class Rows:
             found += [Axis("slots", (0, 1, 2, 3)), Axis("stages", (0, 1, 2))]
         if rates(facts).engines and few_long_rows(shape_of(program, facts)):
             found.append(Axis("tickets", (False, True)))
+        if folded_beside(shape_of(program, facts))[1]:
+            found.append(Axis("together", (1, TOGETHER)))
         if scans(shape_of(program, facts)):
             found.append(Axis("next", (False, True)))
             found.append(Axis("stretches", self.counts(shape_of(program, facts))))
@@ -113,7 +127,8 @@ class Rows:
                 if one is not None and arg.kind == "block" and arg.domain.dim is one.dim and arg.size is None:
                     name = f"{shape.names[id(region)]}.{arg.name}"
                     found[name] = stripes[outer].width(int(point["warps"]))
-        return found
+        together = int(point.get("together", 1))
+        return found if together == 1 else found | dict.fromkeys(folded_beside(shape)[0], together)
 
     def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
         shape = shape_of(program, facts)
@@ -130,7 +145,7 @@ class Rows:
                     found.append(Bound(Constraint(one.dim.extent - 1)))  # engines move no empty rows
         stretches = stretched(shape, point)
         if stretches is not None:
-            (one,) = along(shape).values()
+            one = along(shape)[long_region(shape)]
             if one.dim.extent.constant is None:
                 found.append(Bound(Constraint(stretches[0] * stretches[1] * stretches[2] - one.dim.extent)))
         return Guard(tuple(found))
@@ -143,34 +158,7 @@ class Rows:
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         shape = shape_of(program, facts)
-        warps = int(point["warps"])
-        choices = Choices(
-            cuts=self.cuts(shape, point),
-            tasks=frozenset(shape.tasks),
-            numerics=functions_by_hardware(program, facts.target),
-        )
-        processors = rates(facts).processors
-        channels = channels_of(point)
-        early = not channels.slots and ahead(shape, point)
-        most = processors * (16 if warps == 1 else 1) if warps == 1 or early else MOST_WORKGROUPS
-        if channels.slots:
-            most = processors * max(1, resident_of(shape, point))
-        if early or (channels.slots and not channels.tickets):
-            most = even(instances(shape, along(shape), stripes_of(shape, point), warps), most)
-        # Unasked, the assembler spills a few registers to make room for a second one of the largest workgroups.
-        alone = (32 * warps == THREADS and dependent_folds(shape) > 1 and not channels.slots) or bool(scans(shape))
-        resident = resident_of(shape, point) if point.get("close") else 1 if alone else 0
-        machine = over_lanes(
-            program,
-            choices,
-            guard,
-            facts.target,
-            {r: {along(shape)[r].dim.name: s} for r, s in stripes_of(shape, point).items()},
-            warps=warps,
-            agents=4,
-            workgroups=most,
-            resident=resident,
-        )
+        machine, channels = self.lanes(shape, point, guard), channels_of(point)
         if channels.slots:
             return through_channels(machine, channels)
         stretches = stretched(shape, point)
@@ -178,7 +166,46 @@ class Rows:
             machine = in_stretches(machine, *stretches, MOST_WORKGROUPS)
         if point.get("next"):
             return loads_earlier(machine)
-        return with_next(machine) if early else machine
+        return with_next(machine) if ahead(shape, point) else machine
+
+    def lanes(
+        self, shape: Shape, point: Point, guard: Guard, elsewhere: frozenset[str] = frozenset()
+    ) -> MachineProgram:
+        """The launches of all regions but those in `elsewhere`, as lanes hold their rows."""
+        warps, together = int(point["warps"]), int(point.get("together", 1))
+        stripes, channels = stripes_of(shape, point), channels_of(point)
+        widest = max((s.width(warps) for s in stripes.values()), default=1)
+        beside = dict.fromkeys(folded_beside(shape)[1] if together > 1 else [], together)
+        choices = Choices(
+            cuts=self.cuts(shape, point),
+            sweep=beside,
+            slots=max(Choices.slots, together * widest),
+            tasks=frozenset(shape.tasks),
+            numerics=functions_by_hardware(shape.program, shape.facts.target),
+        )
+        processors = rates(shape.facts).processors
+        early = not channels.slots and ahead(shape, point)
+        most = processors * (16 if warps == 1 else 1) if warps == 1 or early else MOST_WORKGROUPS
+        if channels.slots:
+            most = processors * max(1, resident_of(shape, point))
+        if early or (channels.slots and not channels.tickets):
+            most = even(instances(shape, along(shape), stripes, warps), most)
+        # Unasked, the assembler spills a few registers to make room for a second one of the largest workgroups.
+        alone = (32 * warps == THREADS and dependent_folds(shape) > 1 and not channels.slots) or bool(scans(shape))
+        alone = alone or (len(shape.tasks) > 1 and bool(folded_beside(shape)[0]))
+        return over_lanes(
+            shape.program,
+            choices,
+            guard,
+            shape.facts.target,
+            {r: {along(shape)[r].dim.name: s} for r, s in stripes.items() if r not in elsewhere},
+            warps=warps,
+            agents=4,
+            workgroups=most,
+            resident=resident_of(shape, point) if point.get("close") else 1 if alone else 0,
+            beside=beside,
+            elsewhere=elsewhere,
+        )
 
 
 def agrees(point: Point) -> bool:
@@ -191,6 +218,7 @@ def agrees(point: Point) -> bool:
         or (not channels.slots and (channels.stages or channels.tickets))
         or (channels.slots and (warps == 1 or not held or close))
         or (tiled and (held or channels.slots or close or point.get("exact")))
+        or (int(point.get("together", 1)) > 1 and (channels.slots or close or tiled))
         or (close and warps == 1)
     )
 
@@ -198,12 +226,12 @@ def agrees(point: Point) -> bool:
 def fits(shape: Shape, point: Point) -> bool:
     """Whether a call's rows are those that a point is for, and a multiprocessor has room for them."""
     warps, stripes, slots = int(point["warps"]), stripes_of(shape, point), channels_of(point).slots
-    share = max((s.vector * s.rounds for s in stripes.values()), default=1)
+    share = max((s.vector * s.rounds for s in stripes.values()), default=1) * int(point.get("together", 1))
     registers = registers_of(shape, point)
     return not (
         (slots and (shape.facts.same or not chunked(shape)))
         or (point.get("exact") and not exactly(shape, stripes, warps))
-        or (point["held"] and share > HELD)
+        or ((point["held"] or point.get("together", 1) != 1) and share > HELD)
         or registers * 32 * warps > REGISTERS
         or registers > 255
         or ((slots or point.get("close")) and not all(one.whole for one in along(shape).values()))

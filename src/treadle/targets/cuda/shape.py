@@ -72,6 +72,17 @@ class Shape:
         """Representative extent of the dimension of a part."""
         return max(1, self.facts.value(part.dim.extent))
 
+    def reach(self, part: Part) -> int:
+        """Coordinates of a range in an instance; of one that only a run tells, or that a range around it gives, those
+        of the whole dimension."""
+        extent = part.extent
+        known = {s for d in self.program.dims for s in d.extent.symbols} | self.program.lets.keys()
+        inner = extent.symbols - known
+        singles = {a.name for r in self.regions for a in r.args if a.kind == "each"}
+        if extent.functions or not inner <= singles:
+            return self.extent(part)
+        return max(1, self.facts.value(extent.substitute(dict.fromkeys(inner, 0))))
+
     def instances(self, op: Op) -> int:
         """Single coordinates that the regions around an operation enumerate."""
         return prod(max(1, self.facts.value(a.domain.dim.extent)) for r in self.around[id(op)] for a in r.args)
@@ -81,9 +92,9 @@ class Shape:
         dims: dict[Dim, int] = {}
         for region in self.around[id(op)]:
             for arg in region.args:
-                dims[arg.domain.dim] = max(1, self.facts.value(arg.domain.dim.extent))
+                dims[arg.domain.dim] = self.reach(arg.domain)
         for part in axes:
-            dims[part.dim] = self.extent(part)
+            dims[part.dim] = dims.get(part.dim) or self.extent(part)
         return prod(dims.values())
 
     def bytes_of(self, tensor: Tensor) -> int:

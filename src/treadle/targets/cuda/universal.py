@@ -50,9 +50,11 @@ class Universal:
     def cost(self, program: Program, facts: CallFacts, point: Point) -> CostVector:
         shape = shape_of(program, facts)
         rate = rates(facts)
+        # What stands in no parallel region one thread does, which has one lane of all.
+        work = shape.work() * (1.0 if launched(program) else rate.processors * rate.lanes)
         # A thread walks its rows alone: accesses of neighbours do not join, so every element costs a sector.
-        moved = 8.0 * shape.work() * 4 / rate.cache
-        return CostVector(compute=shape.work() / (rate.lanes * rate.processors * rate.clock), cache=moved, launch=1e-5)
+        moved = 8.0 * work * 4 / rate.cache
+        return CostVector(compute=work / (rate.lanes * rate.processors * rate.clock), cache=moved, launch=1e-5)
 
     def build(self, program: Program, facts: CallFacts, point: Point, guard: Guard) -> MachineProgram:
         choices = Choices(tasks=launched(program), snapshots=not facts.disjoint)
