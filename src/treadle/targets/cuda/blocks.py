@@ -25,9 +25,9 @@ from treadle.realise.universal import base_facts
 from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import pins_refused
 from treadle.targets.cuda.rates import rates
-from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
+from treadle.targets.cuda.shape import OfShapes, Shape, common_reasons, shape_of
 from treadle.targets.cuda.stream_facts import engine_facts, holds
-from treadle.targets.cuda.thread_fed import feeding_of, tasks_of
+from treadle.targets.cuda.thread_fed import cuts_of, feeding_of, tasks_of
 
 EFFICIENCY = {(128, 256): (0.76, 0.88), (128, 128): (0.72, 0.76), (128, 64): (0.55, 0.6), (64, 64): (0.5, 0.55)}
 """Hand term: of the rate of multiply-adds, by block, with one slot and with two (measured on products of 4096 and 1024
@@ -56,13 +56,7 @@ class Blocks:
 
     def stream(self, shape: Shape) -> Stream | str:
         """The form that this family realises, or why the program does not have it."""
-        for known, found in _found:
-            if known is shape:
-                return found
-        found = find_stream(shape.program, shape.uses, computed=True)
-        _found.append((shape, found))
-        del _found[:-8]
-        return found
+        return _streams.get(shape, lambda: find_stream(shape.program, shape.uses, computed=True))
 
     def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
         shape = shape_of(program, facts)
@@ -91,21 +85,11 @@ class Blocks:
             Axis("threads", (THREADS, THREADS // 2)),
         ]
 
-    def cuts(self, shape: Shape, stream: Stream, point: Point) -> dict[str, int]:
-        """Block sizes of all open arguments."""
-        region = shape.names[id(stream.region)]
-        found = {f"{region}.{stream.rows.name}": int(point["rows"])}
-        if stream.columns is not None:
-            found[f"{region}.{stream.columns.name}"] = int(point["columns"])
-        if stream.loop is not None:
-            found[f"{shape.names[id(stream.loop)]}.{stream.loop.args[0].name}"] = int(point["step"])
-        return found
-
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
         shape = shape_of(program, facts)
         stream = self.stream(shape)
         assert isinstance(stream, Stream)
-        return pins_refused(shape, self.cuts(shape, stream, point), "fma", {}, pins)
+        return pins_refused(shape, cuts_of(shape, stream, point), "fma", {}, pins)
 
     def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
         shape = shape_of(program, facts)
@@ -205,9 +189,9 @@ class Blocks:
         assert isinstance(stream, Stream)
         threads = int(point.get("threads", THREADS))
         feeding = feeding_of(stream, point, 2 * rates(facts).processors, THREADS // threads, threads)
-        choices = Choices(cuts=self.cuts(shape, stream, point), numerics=functions_by_hardware(program, facts.target))
+        choices = Choices(cuts=cuts_of(shape, stream, point), numerics=functions_by_hardware(program, facts.target))
         engine = PipelinedLowering if feeding.versions > 1 else BlockedLowering
         return blocked(program, choices, guard, facts.target, stream, feeding, engine)
 
 
-_found: list[tuple[Shape, Stream | str]] = []
+_streams = OfShapes[Stream | str](kept=8)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
+from typing import Generic, TypeVar
 
 from treadle.algebra.dims import Dim, Part
 from treadle.analysis.uses import PURE, Uses
@@ -169,6 +171,29 @@ class Shape:
                 if arg.kind == "block" and arg.part == part:
                     return arg
         return None
+
+
+T = TypeVar("T")
+
+
+class OfShapes(Generic[T]):
+    """What was found of the shapes asked for last, so many of them: a family asks at every point of one. A shape is
+    known by itself, not by what is equal to it."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._found: list[tuple[Shape, tuple[object, ...], T]] = []
+
+    def get(self, shape: Shape, make: Callable[[], T], *also: object) -> T:
+        """What `make` finds of the shape, and of whatever else it depends on. *Errors*: those of `make`, which are not
+        kept."""
+        for known, asked, found in self._found:
+            if known is shape and asked == also:
+                return found
+        made = make()
+        self._found.append((shape, also, made))
+        del self._found[: -self._kept]
+        return made
 
 
 _recent: list[tuple[Program, CallFacts, Shape]] = []

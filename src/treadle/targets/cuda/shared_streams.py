@@ -29,7 +29,7 @@ from treadle.realise.shares import in_shares, shareable, starting_apart
 from treadle.rules.derivation import Derivation
 from treadle.targets.cuda.parted import DEEP, PartedStreams
 from treadle.targets.cuda.rates import rates
-from treadle.targets.cuda.shape import Shape, shape_of
+from treadle.targets.cuda.shape import OfShapes, Shape, shape_of
 from treadle.targets.cuda.stream_before import beside
 from treadle.targets.cuda.stream_cost import Span, StreamCost, sizes_of, total
 from treadle.targets.cuda.stream_facts import chained, copied
@@ -106,14 +106,11 @@ class SharedStreams(PartedStreams):
     """`streams` in parts, of which those of one launch too."""
 
     def own_axes(self, shape: Shape) -> Sequence[Axis]:
-        for known, found in _axes:
-            if known is shape:
-                return found
-        axes = super().own_axes(shape)
-        found = [Axis(a.name, (*a.values, *self.portions(shape))) if a.name == "parts" else a for a in axes]
-        _axes.append((shape, found))
-        del _axes[:-16]
-        return found
+        return _axes.get(shape, lambda: self.with_portions(shape, super(SharedStreams, self).own_axes(shape)))
+
+    def with_portions(self, shape: Shape, axes: Sequence[Axis]) -> Sequence[Axis]:
+        """The axes, with the settings of `parts` that share tiles out."""
+        return [Axis(a.name, (*a.values, *self.portions(shape))) if a.name == "parts" else a for a in axes]
 
     def shares_out(self, shape: Shape) -> bool:
         """Whether the depth of a program's tiles can be shared out in one launch."""
@@ -179,12 +176,7 @@ class SharedStreams(PartedStreams):
     def apart(self, shape: Shape, point: Point) -> Derivation:
         """The steps to contractions that start from nothing, remembered: a program has one way."""
         stream = self.chosen(shape, point)
-        for known, found in _apart:
-            if known is shape:
-                return found
-        _apart.append((shape, starting_apart(shape.program, stream)))
-        del _apart[:-16]
-        return _apart[-1][1]
+        return _apart.get(shape, lambda: starting_apart(shape.program, stream))
 
     def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
         found = super().guard(program, facts, whole(point))
@@ -334,5 +326,5 @@ def whole(point: Point) -> Point:
     return point if sharing(point) is None else {**point, "parts": 1}
 
 
-_axes: list[tuple[Shape, Sequence[Axis]]] = []
-_apart: list[tuple[Shape, Derivation]] = []
+_axes = OfShapes[Sequence[Axis]](kept=16)
+_apart = OfShapes[Derivation](kept=16)

@@ -30,7 +30,7 @@ from treadle.realise.universal import base_facts
 from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import pins_refused
 from treadle.targets.cuda.rates import rates
-from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
+from treadle.targets.cuda.shape import OfShapes, Shape, common_reasons, shape_of
 from treadle.targets.cuda.stream_boxes import box_of, boxes
 from treadle.targets.cuda.stream_clusters import cluster_of, clusters
 from treadle.targets.cuda.stream_cost import StreamCost
@@ -73,20 +73,12 @@ class Streams:
 
     def stream(self, shape: Shape, turned: bool = False) -> Stream | str:
         """The form that this family realises, or why the program does not have it."""
-        for known, way, found in _found:
-            if known is shape and way == turned:
-                return found
-        found = find_stream(
-            shape.program,
-            shape.uses,
-            units=shape.facts.unit,
-            turned=turned,
-            whole=True,
-            only=self.only(shape),
-        )
-        _found.append((shape, turned, found))
-        del _found[:-48]
-        return found
+        return _streams.get(shape, lambda: self.found(shape, turned), turned)
+
+    def found(self, shape: Shape, turned: bool) -> Stream | str:
+        """The same, looked for."""
+        program, units = shape.program, shape.facts.unit
+        return find_stream(program, shape.uses, units=units, turned=turned, whole=True, only=self.only(shape))
 
     def only(self, shape: Shape) -> str:
         """The region that contracts, where the program has others; "": the program is one region."""
@@ -311,7 +303,7 @@ class Streams:
         return fed(program, choices, guard, facts.target, stream, feeding, RelayedLowering, before, others)
 
 
-_found: list[tuple[Shape, bool, Stream | str]] = []
+_streams = OfShapes[Stream | str](kept=48)
 _costs: list[StreamCost] = []
 
 

@@ -30,6 +30,17 @@ def feeding_of(stream: Stream, point: Point, workgroups: int, resident: int, thr
     )
 
 
+def cuts_of(shape: Shape, stream: Stream, point: Point) -> dict[str, int]:
+    """Block sizes of all open arguments."""
+    region = shape.names[id(stream.region)]
+    found = {f"{region}.{stream.rows.name}": int(point["rows"])}
+    if stream.columns is not None:
+        found[f"{region}.{stream.columns.name}"] = int(point["columns"])
+    if stream.loop is not None and stream.block is not None:
+        found[f"{shape.names[id(stream.loop)]}.{stream.block.name}"] = int(point["step"])
+    return found
+
+
 def tasks_of(shape: Shape, stream: Stream, rows: int, columns: int) -> float:
     """Tasks of blocks of so many rows and columns."""
     tasks = 1.0

@@ -30,10 +30,10 @@ from treadle.realise.warped import CHUNK, atom_for, warped
 from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.pins import asked_for, pins_refused
 from treadle.targets.cuda.rates import rates, target
-from treadle.targets.cuda.shape import Shape, common_reasons, shape_of
+from treadle.targets.cuda.shape import OfShapes, Shape, common_reasons, shape_of
 from treadle.targets.cuda.stream_facts import engine_facts, holds, strongest, wide_access
 from treadle.targets.cuda.stream_rates import RESERVED
-from treadle.targets.cuda.thread_fed import feeding_of, tasks_of
+from treadle.targets.cuda.thread_fed import cuts_of, feeding_of, tasks_of
 
 REACHED = 0.5
 """Of the tensor cores' rate, what the contractions of warps reach where those of warpgroups reach all of it (measured,
@@ -70,13 +70,7 @@ class Warps:
 
     def stream(self, shape: Shape) -> Stream | str:
         """The form that this family realises, or why the program does not have it."""
-        for known, found in _found:
-            if known is shape:
-                return found
-        found = find_stream(shape.program, shape.uses, units=shape.facts.unit, wide=True)
-        _found.append((shape, found))
-        del _found[:-8]
-        return found
+        return _streams.get(shape, lambda: find_stream(shape.program, shape.uses, units=shape.facts.unit, wide=True))
 
     def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
         shape = shape_of(program, facts)
@@ -123,22 +117,12 @@ class Warps:
             Axis("resident", (1, 2)),
         ]
 
-    def cuts(self, shape: Shape, stream: Stream, point: Point) -> dict[str, int]:
-        """Block sizes of all open arguments."""
-        region = shape.names[id(stream.region)]
-        found = {f"{region}.{stream.rows.name}": int(point["rows"])}
-        if stream.columns is not None:
-            found[f"{region}.{stream.columns.name}"] = int(point["columns"])
-        if stream.loop is not None and stream.block is not None:
-            found[f"{shape.names[id(stream.loop)]}.{stream.block.name}"] = int(point["step"])
-        return found
-
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
         shape = shape_of(program, facts)
         stream = self.stream(shape)
         assert isinstance(stream, Stream)
         versions = {t.tensor: int(point["versions"]) for t in stream.tiles}
-        return pins_refused(shape, self.cuts(shape, stream, point), "mma", versions, pins)
+        return pins_refused(shape, cuts_of(shape, stream, point), "mma", versions, pins)
 
     def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
         shape = shape_of(program, facts)
@@ -250,7 +234,7 @@ class Warps:
         resident = int(point.get("resident", 1))
         feeding = feeding_of(stream, point, resident * rates(facts).processors, resident)
         choices = Choices(
-            cuts=self.cuts(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program, facts.target)
+            cuts=cuts_of(shape, stream, point), numerics=ledger(stream) + functions_by_hardware(program, facts.target)
         )
         return warped(program, choices, guard, facts.target, stream, feeding)
 
@@ -265,4 +249,4 @@ def ledger(stream: Stream) -> tuple[str, ...]:
     return tuple(lines)
 
 
-_found: list[tuple[Shape, Stream | str]] = []
+_streams = OfShapes[Stream | str](kept=8)
