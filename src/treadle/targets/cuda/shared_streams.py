@@ -31,8 +31,9 @@ from treadle.targets.cuda.parted import DEEP, PartedStreams
 from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.shape import OfShapes, Shape, shape_of
 from treadle.targets.cuda.stream_before import beside
-from treadle.targets.cuda.stream_cost import Span, StreamCost, sizes_of, total
+from treadle.targets.cuda.stream_cost import StreamCost, total
 from treadle.targets.cuda.stream_facts import chained, copied
+from treadle.targets.cuda.stream_room import Span, sizes_of
 
 EACH, LEFT, TOGETHER = "shared", "of those left", "together"
 """Settings of `parts` are a number and one of these: all tiles are shared out, those of the last round only, or all to
