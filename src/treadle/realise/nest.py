@@ -23,6 +23,11 @@ from treadle.realise.frame import Frame, Got, Kept, PartKey, positions
 from treadle.realise.items import Item
 from treadle.realise.storage import Loops
 
+Nested = tuple[form.Loop, Frame]
+"""A loop, and the frame inside it."""
+KEEPING = ("keep", "store", "fold")
+"""Kinds of items whose results may be kept for what comes after their sweep."""
+
 
 @dataclass(eq=False)
 class Prefixes:
@@ -204,51 +209,20 @@ class Nests(Folds, ABC):
         """One pass over the free axes of its items."""
         if items[0].kind in ("region", "if"):
             (item,) = items
-            parted = [(r, p) for i, r, p in self.parted if i is item]
-            self.lower_control(item.op, frame)
-            for result, place in parted:
-                inner, loops = frame, list[tuple[form.Loop, Frame]]()
-                for key in self.nest_order(self.free(result.type.axes, frame)):  # axes of this carried value alone
-                    loop, inner = self.over(key, self.width_of(key, contraction), inner)
-                    loops.append((loop, inner))
-                coords = self.coords(result.type.axes, inner)
-                self.put(result, self.fetch(result, coords, inner), coords, place, inner)
-                self.close(loops)
+            self.control(item, contraction, frame)
             return
         if items[0].kind == "update":
             self.updates(items, contraction, frame)
             return
-        places = dict(outside)
-        for item in items:
-            made = item.makes
-            if item.kind in ("keep", "store", "fold") and made is not None and id(item) not in places:
-                if made.name in later and self.free(item.outer, frame) and not isinstance(item.target, str):
-                    places[id(item)] = self.keep_place(made, frame)
-                    self.version(made, places[id(item)], frame)
+        places = self.places_of(items, outside, later, frame)
         keys = self.nest_order(self.free((*items[0].outer, *items[0].inner), frame))
         folds, scans = ([i for i in items if i.kind == kind] for kind in ("fold", "scan"))
         kept = self.free(folds[0].outer, frame) if folds else keys
         along = [k for i in scans for k in self.free(i.inner, frame)]
         kept = [k for k in kept if k not in along]
-        backward = any(i.backward for i in (*folds, *scans))
-        shared = [k for k in keys if k in kept]
+        loops, middle = self.loops_over([k for k in keys if k in kept], contraction, frame)
         folded = [k for k in keys if k not in kept]
-        loops: list[tuple[form.Loop, Frame]] = []
-        inner = frame
-        for key in shared:
-            loop, inner = self.over(key, self.width_of(key, contraction), inner)
-            loops.append((loop, inner))
-        middle = inner
-        folding: list[tuple[form.Loop, Frame]] = []
-        for key in folded:
-            depth = 1 if any(i.exact for i in folds) else self.depth_of(key, contraction)
-            # Only an atom that contracts several coordinates at once has slots behind the others.
-            loop, inner = (
-                self.over(key, depth, inner, True)
-                if contraction and depth > 1
-                else self.over(key, depth, inner, backward=backward)
-            )
-            folding.append((loop, inner))
+        folding, inner = self.folding_over(folded, [*folds, *scans], contraction, middle)
         running = [self.begin(f, folding, middle, inner) for f in folds]
         self.invariants(running, folding)
         prefixes = {id(i): self.begin_scan(i, folding, middle, inner) for i in scans}
@@ -267,10 +241,55 @@ class Nests(Folds, ABC):
             self.finish(run, places.get(id(run.item)), folding, middle)
         self.close(loops)
         for item in items:
-            if item.kind in ("keep", "store", "fold") and item.makes is not None and id(item) in places:
-                if id(item) in outside:
-                    continue
+            if item.kind in KEEPING and item.makes is not None and id(item) in places and id(item) not in outside:
                 frame.places[self.place_name(item.makes)] = places[id(item)]
+
+    def control(self, item: Item, contraction: bool, frame: Frame) -> None:
+        """A region or an `if`, and the values that it hands on, each kept by a sweep of its own."""
+        parted = [(r, p) for i, r, p in self.parted if i is item]
+        self.lower_control(item.op, frame)
+        for result, place in parted:
+            # axes of this carried value alone
+            loops, inner = self.loops_over(self.nest_order(self.free(result.type.axes, frame)), contraction, frame)
+            coords = self.coords(result.type.axes, inner)
+            self.put(result, self.fetch(result, coords, inner), coords, place, inner)
+            self.close(loops)
+
+    def places_of(self, items: list[Item], outside: dict[int, Kept], later: set[str], frame: Frame) -> dict[int, Kept]:
+        """Where results are kept that are read after the sweep: `outside`, or a new place."""
+        places = dict(outside)
+        for item in items:
+            made = item.makes
+            if item.kind in KEEPING and made is not None and id(item) not in places:
+                if made.name in later and self.free(item.outer, frame) and not isinstance(item.target, str):
+                    places[id(item)] = self.keep_place(made, frame)
+                    self.version(made, places[id(item)], frame)
+        return places
+
+    def loops_over(self, keys: Sequence[PartKey], contraction: bool, frame: Frame) -> tuple[list[Nested], Frame]:
+        """Loops over axes that are kept, outermost first, and the frame inside them."""
+        loops: list[Nested] = []
+        for key in keys:
+            loop, frame = self.over(key, self.width_of(key, contraction), frame)
+            loops.append((loop, frame))
+        return loops, frame
+
+    def folding_over(
+        self, keys: Sequence[PartKey], items: Sequence[Item], contraction: bool, frame: Frame
+    ) -> tuple[list[Nested], Frame]:
+        """Loops over axes that folds and scans go along, and the frame inside them."""
+        loops: list[Nested] = []
+        backward = any(i.backward for i in items)
+        for key in keys:
+            depth = 1 if any(i.exact for i in items if i.kind == "fold") else self.depth_of(key, contraction)
+            # Only an atom that contracts several coordinates at once has slots behind the others.
+            loop, frame = (
+                self.over(key, depth, frame, True)
+                if contraction and depth > 1
+                else self.over(key, depth, frame, backward=backward)
+            )
+            loops.append((loop, frame))
+        return loops, frame
 
     def act(self, item: Item, place: Kept | None, frame: Frame) -> None:
         """Stores, keeps and inserts at the coordinates where the frame stands."""

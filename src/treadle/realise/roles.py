@@ -354,42 +354,44 @@ def fed(
     others = [s for s in top.body if not isinstance(s, form.Tasks | form.Version)]
     if others or low.tasks is None or any(b.place == "local" for b in low.parts.buffers):
         raise low.refusal("statements or memory outside the tasks")
+    kernel = Kernel("main", roles_of(low, feeding, top.body), low.parts.frags, low.parts.buffers, low.barriers)
+    without_idle(kernel)
+    shared = lay_out(kernel)
+    total = const(1)
+    for count in low.tasks.counts:
+        total = total * count
+    size = feeding.cluster.size
+    grid = maximum(1, minimum(feeding.workgroups // size, total)) * size
+    resident = feeding.resident if feeding.resident > 1 else 0
     threads = 128 * (1 + feeding.consumers)
-    cluster = feeding.cluster
-    meet = cluster.meeting(threads)
+    launch = Launch("main", grid=grid, threads=threads, cluster=size, shared_bytes=shared, resident=resident)
+    workspace = [*before.workspace, *low.parts.workspace]
+    host = Host(dict(program.lets), workspace, list(low.maps.values()), [*before.launches, launch])
+    made = MachineProgram(target, program, guard, host, [*before.kernels, kernel], low.ledger())
+    return made if elsewhere else chained(made)
+
+
+def roles_of(low: StreamLowering, feeding: Feeding, tasks: Body) -> list[Role]:
+    """One producer, which sets barriers up, and the consumers of its tasks."""
+    cluster, threads = feeding.cluster, 128 * (1 + feeding.consumers)
     few, many = feeding.registers or (None, None)
 
     def budget(count: int | None) -> list[Sync]:
         return [] if count is None else [Sync(kind="setmaxnreg", args=(("registers", const(count)),))]
 
     setup: Body = [Sync(kind="mbar.init", object=MemRef(b.name, ()), by="elect") for b in low.barriers]
-    setup += [Sync(kind="fence.mbar_init", by="elect"), *meet, *budget(few)]
+    setup += [Sync(kind="fence.mbar_init", by="elect"), *cluster.meeting(threads), *budget(few)]
     counters = tuple(r.counter for r in low.rings)
     producer = Role("producer", 1, 128, cluster.ended([*setup, *low.produce()]), registers=few, counters=counters)
-    after: Body = []
+    first: Body = [first_turn(low.me)] if feeding.turns else []
+    after: Body = [last_turn(low.me)] if feeding.turns else []
     mine = counters
-    first: Body = []
-    if feeding.turns:
-        first.append(first_turn(low.me))
-        after.append(last_turn(low.me))
     if low.stage_counter is not None:
         after.append(Sync(kind="bulk.wait", args=(("depth", const(0)),), by="elect"))
         mine = (*counters, low.stage_counter)
-    body = cluster.ended([*cluster.meeting(threads), *budget(many), *first, *top.body, *after])
+    body = cluster.ended([*cluster.meeting(threads), *budget(many), *first, *tasks, *after])
     consumer = Role("consumer", feeding.consumers, 128, body, index=low.me, registers=many, counters=mine)
-    kernel = Kernel("main", [producer, consumer], low.parts.frags, low.parts.buffers, low.barriers)
-    without_idle(kernel)
-    shared = lay_out(kernel)
-    total = const(1)
-    for count in low.tasks.counts:
-        total = total * count
-    grid = maximum(1, minimum(feeding.workgroups // cluster.size, total)) * cluster.size
-    resident = feeding.resident if feeding.resident > 1 else 0
-    launch = Launch("main", grid=grid, threads=threads, cluster=cluster.size, shared_bytes=shared, resident=resident)
-    workspace = [*before.workspace, *low.parts.workspace]
-    host = Host(dict(program.lets), workspace, list(low.maps.values()), [*before.launches, launch])
-    made = MachineProgram(target, program, guard, host, [*before.kernels, kernel], low.ledger())
-    return made if elsewhere else chained(made)
+    return [producer, consumer]
 
 
 __all__ = ["StreamLowering", "fed"]
