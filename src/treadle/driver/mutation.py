@@ -191,45 +191,61 @@ def study(
     where: dict[str, tuple[int, int]] = {
         sign: (order[k], at) for k, name in reversed(list(enumerate(runs))) for at, sign in ran[name]["signatures"]
     }
-    signs = list(where)
-    each = max(1, -(-schedules // max(1, sum(1 for t in trials if not t.what))))
 
-    parts = [(s, at) for s in signs for at in range(0, each, PART)]
-
-    def replay(k: int) -> Any:
-        sign, start = parts[k]
+    def replay(sign: str, seeds: range) -> Any:
         i, at = where[sign]
-        return replayed(found[i], own(i)[at], range(seed + start, seed + min(start + PART, each)))
+        return replayed(found[i], own(i)[at], seeds)
 
-    def name(sign: str, start: int) -> str:
-        return f"replay {sign} {start}-{min(start + PART, each)}"
-
-    again = known.ask([name(*part) for part in parts], replay, jobs, _title(show, "replay"))
+    each = max(1, -(-schedules // max(1, sum(1 for t in trials if not t.what))))
+    again = _replays(known, list(where), replay, each, seed, jobs, _title(show, "replay"))
     result = Study()
     for i, mutant in enumerate(found):
         if i not in texts:
             result.counts[mutant.kind, status[names[i]]] += 1
             continue
         run = Survival(**ran[f"run {_digest(texts[i])}"])
-        replays = [again[name(sign, at)] for _, sign in run.signatures for at in range(0, each, PART)]
-        problem = run.problem or next((r["problem"] for r in replays if r["problem"]), "")
-        outcome = "HOLE" if problem else "accepted, never wrong" if run.shapes else "accepted, not run"
-        result.counts[mutant.kind, outcome] += 1
-        if problem:
-            result.holes.append(f"{mutant}: {problem}")
-        else:
-            count = run.whole + sum(r["runs"] for r in replays)
-            entry = Accepted(
-                mutant.line,
-                mutant.kind,
-                mutant.description,
-                meaning(program, mutant),
-                count,
-                run.shapes,
-                first[texts[i]] != i,
-            )
-            result.accepted.append(entry)
+        replays = [r for _, sign in run.signatures for r in again[sign]]
+        _tell(result, program, mutant, run, replays, alike=first[texts[i]] != i)
     return result
+
+
+def _replays(
+    known: Journal,
+    signs: Sequence[str],
+    replay: Callable[[str, range], Any],
+    each: int,
+    seed: int,
+    jobs: int,
+    title: str,
+) -> dict[str, list[Any]]:
+    """What `replay` says of `each` schedules of everything that threads do to one another, in parts."""
+    parts = [(sign, range(at, min(at + PART, each))) for sign in signs for at in range(0, each, PART)]
+    names = [f"replay {sign} {part.start}-{part.stop}" for sign, part in parts]
+
+    def one(k: int) -> Any:
+        sign, part = parts[k]
+        return replay(sign, range(seed + part.start, seed + part.stop))
+
+    answers = known.ask(names, one, jobs, title)
+    found: dict[str, list[Any]] = {sign: [] for sign in signs}
+    for (sign, _), name in zip(parts, names, strict=True):
+        found[sign].append(answers[name])
+    return found
+
+
+def _tell(
+    result: Study, program: MachineProgram, mutant: Mutant, run: Survival, replays: Sequence[Any], *, alike: bool
+) -> None:
+    """Adds a mutant that the judge accepts; `alike`: another one with the same text was run in its place."""
+    problem = run.problem or next((r["problem"] for r in replays if r["problem"]), "")
+    outcome = "HOLE" if problem else "accepted, never wrong" if run.shapes else "accepted, not run"
+    result.counts[mutant.kind, outcome] += 1
+    if problem:
+        result.holes.append(f"{mutant}: {problem}")
+        return
+    count = run.whole + sum(r["runs"] for r in replays)
+    means = meaning(program, mutant)
+    result.accepted.append(Accepted(mutant.line, mutant.kind, mutant.description, means, count, run.shapes, alike))
 
 
 def _title(show: bool, text: str) -> str:

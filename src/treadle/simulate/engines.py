@@ -17,7 +17,7 @@ from treadle.machine.form import Copy, MemRef
 from treadle.machine.vocabulary import BOX_EFFECTS
 from treadle.simulate.atomics import update
 from treadle.simulate.barriers import Phased, Work
-from treadle.simulate.clocks import Strands
+from treadle.simulate.clocks import Strand, Strands
 from treadle.simulate.memory import ASYNC, DEFINED, GENERIC, NEVER, UNDEFINED, View
 from treadle.simulate.schedule import Steps
 from treadle.simulate.tape import Copied
@@ -183,9 +183,7 @@ def _copy(
     proxy = item.engine != "cp.async"
     kind = ASYNC if proxy else GENERIC
     world, line = thread.world, thread.line
-    size = int(np.prod(item.box)) * (4 if source[0].dtype.packed else 8 * source[0].dtype.numpy.itemsize) // 8
-    if item.where:
-        size = len(source[1][0]) * source[0].dtype.numpy.itemsize
+    size = _moved(item, *source)
     strand = world.strands.fresh(thread.strand.order, proxy=proxy)
     if thread.strand.log is not None:
         strand.log = thread.strand.log.fresh()
@@ -196,28 +194,7 @@ def _copy(
 
     def steps() -> Steps:
         yield None
-        (src, src_index), (dst, dst_index) = source, target
-        values = np.zeros(src_index[0].shape, src.dtype.numpy)
-        states = np.full(values.shape, DEFINED, np.uint8)
-        chosen = np.arange(len(values)) if brought is None else brought
-        if item.engine == "tma.load":
-            chosen = np.flatnonzero(_inside(src, src_index))
-        elif item.engine in BOX_EFFECTS:
-            keep = np.flatnonzero(_inside(dst, dst_index))
-            if _cuts_a_chunk(thread, item, dst, dst_index):
-                text = f"a box of {dst.name} ends within 16 bytes: the engine writes them whole"
-                world.findings.add("out-of-bounds", line, text)
-            src_index, dst_index = tuple(c[keep] for c in src_index), tuple(c[keep] for c in dst_index)
-            values, states, chosen = values[keep], states[keep], np.arange(len(keep))
-        if len(chosen):
-            read = src.read(tuple(c[chosen] for c in src_index), strand, line, kind)
-            values[chosen], states[chosen] = read
-            if (states == NEVER).any():
-                world.findings.add("unwritten", line, f"an element of {src.name} is copied that was never written")
-                states = np.where(states == NEVER, UNDEFINED, states)
-            if dst.name in world.tensors and (states != DEFINED).any():
-                text = f"an element of {src.name} that holds no value goes to {dst.name}"
-                world.findings.add("undefined", line, text)
+        dst, (dst_index, values, states) = target[0], _taken(thread, item, source, target, brought, strand, line)
         work.read, work.read_trace = True, Strands.trace(strand)
         strand.tick()
         effect = BOX_EFFECTS.get(item.engine, "set")
@@ -237,3 +214,48 @@ def _copy(
         world.strands.retire(strand)
 
     return steps()
+
+
+def _moved(item: Copy, view: View, index: Index) -> int:
+    """The bytes that a copy counts."""
+    if item.where:
+        return len(index[0]) * view.dtype.numpy.itemsize
+    return int(np.prod(item.box)) * (4 if view.dtype.packed else 8 * view.dtype.numpy.itemsize) // 8
+
+
+def _taken(
+    thread: Thread,
+    item: Copy,
+    source: tuple[View, Index],
+    target: tuple[View, Index],
+    brought: Array | None,
+    strand: Strand,
+    line: int,
+) -> tuple[Index, Array, Array]:
+    """Where a copy writes, what, and whether that is defined: zeros where its source ends, nothing where its target
+    does."""
+    world = thread.world
+    (src, src_index), (dst, dst_index) = source, target
+    kind = GENERIC if item.engine == "cp.async" else ASYNC
+    values = np.zeros(src_index[0].shape, src.dtype.numpy)
+    states = np.full(values.shape, DEFINED, np.uint8)
+    chosen = np.arange(len(values)) if brought is None else brought
+    if item.engine == "tma.load":
+        chosen = np.flatnonzero(_inside(src, src_index))
+    elif item.engine in BOX_EFFECTS:
+        keep = np.flatnonzero(_inside(dst, dst_index))
+        if _cuts_a_chunk(thread, item, dst, dst_index):
+            text = f"a box of {dst.name} ends within 16 bytes: the engine writes them whole"
+            world.findings.add("out-of-bounds", line, text)
+        src_index, dst_index = tuple(c[keep] for c in src_index), tuple(c[keep] for c in dst_index)
+        values, states, chosen = values[keep], states[keep], np.arange(len(keep))
+    if len(chosen):
+        read = src.read(tuple(c[chosen] for c in src_index), strand, line, kind)
+        values[chosen], states[chosen] = read
+        if (states == NEVER).any():
+            world.findings.add("unwritten", line, f"an element of {src.name} is copied that was never written")
+            states = np.where(states == NEVER, UNDEFINED, states)
+        if dst.name in world.tensors and (states != DEFINED).any():
+            text = f"an element of {src.name} that holds no value goes to {dst.name}"
+            world.findings.add("undefined", line, text)
+    return dst_index, values, states
