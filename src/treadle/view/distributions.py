@@ -122,9 +122,14 @@ def _figure(frag: Frag, label: str, anchor: str) -> Markup:
     caption = element("figcaption", part) if part else None
     first = _first(frag)
     return element(
-        "figure", frame(drawn, label), element("output", first, aria_live="polite"), caption,
-        class_="spread", data_dist=json.dumps(data, separators=(",", ":")), id=f"dist-{anchor}",
-    )  # fmt: skip
+        "figure",
+        frame(drawn, label),
+        element("output", first, aria_live="polite"),
+        caption,
+        class_="spread",
+        data_dist=json.dumps(data, separators=(",", ":")),
+        id=f"dist-{anchor}",
+    )
 
 
 def _first(frag: Frag) -> str:

@@ -123,12 +123,16 @@ def _on_cpu(machine: MachineProgram) -> bool:
 def _launches(machine: MachineProgram, lines: Lines) -> Markup:
     items = [
         element(
-            "li", element("code", one.kernel), f": grid {show(one.grid)}, {one.threads} threads",
+            "li",
+            element("code", one.kernel),
+            f": grid {show(one.grid)}, {one.threads} threads",
             f", cluster {one.cluster}" if one.cluster > 1 else "",
-            f", {one.shared_bytes} bytes of shared memory" if one.shared_bytes else "", " · line ", lines.links((one,)),
+            f", {one.shared_bytes} bytes of shared memory" if one.shared_bytes else "",
+            " · line ",
+            lines.links((one,)),
         )
         for one in machine.host.launches
-    ]  # fmt: skip
+    ]
     return join((element("h3", "Launches, in this order"), element("ol", items)))
 
 

@@ -33,14 +33,18 @@ def page(sheet: Sheet) -> str:
         ("timeline", "Timeline", "A few iterations in order.", timeline_section(machine, lines, sheet.extents)),
         ("verdict", "Verdict", "What the independent checker says.", verdict_section(sheet, lines)),
         ("planner", "Planner", "What it cost, and what it was chosen from.", planner_section(sheet)),
-    ]  # fmt: skip
+    ]
     if sheet.listing is not None:
         told = f"{sheet.listing.file}. A line's number leads to its first statement."
         sections.insert(0, ("source", "Source", told, source_section(sheet.listing, lines)))
     sections.append(
-        ("machine", "Machine text", "What was judged, with a link to the source line of each statement.",
-         machine_section(lines, sheet.listing, sheet.opinion.line, bank_remarks(machine, here, lines)))
-    )  # fmt: skip
+        (
+            "machine",
+            "Machine text",
+            "What was judged, with a link to the source line of each statement.",
+            machine_section(lines, sheet.listing, sheet.opinion.line, bank_remarks(machine, here, lines)),
+        )
+    )
     menu = element("nav", element("ul", (_item(i, name) for i, name, _, _ in sections)), aria_label="chapters")
     body = (_section(i, name, told, inner) for i, name, told, inner in sections)
     title = f"{machine.program.name} on {machine.target}"

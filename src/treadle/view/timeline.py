@@ -134,9 +134,18 @@ def _event(
         written[event.lane] = x + min(width, 8 + 6.7 * len(short))
     after = " ".join(map(str, event.after))
     return element(
-        "g", inner, class_="e", tabindex=0 if first else -1, data_n=event.number, data_after=after, data_lane=lane,
-        data_x=round(x), data_to=f"m{min(numbers)}" if numbers else None, role="img", aria_label=title,
-    )  # fmt: skip
+        "g",
+        inner,
+        class_="e",
+        tabindex=0 if first else -1,
+        data_n=event.number,
+        data_after=after,
+        data_lane=lane,
+        data_x=round(x),
+        data_to=f"m{min(numbers)}" if numbers else None,
+        role="img",
+        aria_label=title,
+    )
 
 
 def _summary(run: Run) -> str:

@@ -7,8 +7,9 @@ From the bottom: `prelude` holds the device functions, `index` writes index expr
 puts statements in order; `program` is the whole, `launch` what a call needs.
 """
 
+from treadle.targets.cuda.emit.emitted import EmittedCuda, KernelLaunchSpec
 from treadle.targets.cuda.emit.launch import Call, PreparedLaunch, cleared_bytes, prepare, workspace_bytes
-from treadle.targets.cuda.emit.program import EmittedCuda, KernelLaunchSpec, emit
+from treadle.targets.cuda.emit.program import emit
 
 __all__ = [
     "Call",

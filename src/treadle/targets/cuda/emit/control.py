@@ -298,9 +298,7 @@ class Bodies:
                     done = last
                 self.emit(inner, [x for x in stmt.body[done:] if id(x) not in gone])
 
-    def _slow(
-        self, scope: Scope, kind: str, left: str, whole: str, variable: str, count: str, size: str | int
-    ) -> str:  # fmt: skip
+    def _slow(self, scope: Scope, kind: str, left: str, whole: str, variable: str, count: str, size: str | int) -> str:
         """The last variable, slowest in groups of the others; the number of the others' combination."""
         others, tall, first, within, high, one = (
             scope.head.fresh(h) for h in ("others", "tall", "first", "within", "high", "one")
@@ -316,9 +314,15 @@ class Bodies:
         return one
 
     def _decode(
-        self, scope: Scope, stmt: Tasks, kind: str, number: str, whole: str, names: Sequence[str],
+        self,
+        scope: Scope,
+        stmt: Tasks,
+        kind: str,
+        number: str,
+        whole: str,
+        names: Sequence[str],
         counts: Sequence[Known],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The task's variables from its number."""
         words = list(stmt.raster)
         left = number

@@ -44,9 +44,7 @@ def put(scope: Scope, memory: Storage, ref: MemRef, env: dict[str, Expr], value:
     return f"{scope.use('store_half')}({address}, 4 * ({half}), {value.text})"
 
 
-def load_pairs(
-    scope: Scope, stmt: Load, made: Layout, memory: Storage, points: Sequence[dict[str, Expr]]
-) -> None:  # fmt: skip
+def load_pairs(scope: Scope, stmt: Load, made: Layout, memory: Storage, points: Sequence[dict[str, Expr]]) -> None:
     """A load from shared memory: of each byte both elements, where they are neighbours in a thread's registers."""
     if stmt.where:
         raise unsupported(f"a load from {memory.name} under a condition", "whole slots")

@@ -10,8 +10,8 @@ from treadle.dtype.formats import BY_NAME
 from treadle.runtime.arrays import itemsize_of
 from treadle.runtime.cuda import CudaArgument, Geometry, Pointer, Scalar
 from treadle.runtime.tensor_map import Fill, Promotion, Swizzle, TensorMapSpec
+from treadle.targets.cuda.emit.emitted import ARRIVALS, Argument, EmittedCuda, KernelLaunchSpec, MapPlan
 from treadle.targets.cuda.emit.errors import CudaExtentTooLarge
-from treadle.targets.cuda.emit.program import ARRIVALS, Argument, EmittedCuda, KernelLaunchSpec, MapPlan
 
 
 @dataclass(frozen=True)

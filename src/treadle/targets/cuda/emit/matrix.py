@@ -63,9 +63,11 @@ def contract(scope: Scope, stmt: Mma) -> None:
     columns, each = int(match[1]), int(match[2])
     row = find_atom(f"cuda:{scope.setting.arch}", stmt.atom)
     dtypes = tuple(_dtype(scope, r).name for r in (stmt.a, stmt.b))
-    problem = "no such instruction" if row is None else row.refuses(
-        made.frag.dtype.name, dtypes, made.frag.shape, stmt.contracted, made.frag.place
-    )  # fmt: skip
+    problem = (
+        "no such instruction"
+        if row is None
+        else row.refuses(made.frag.dtype.name, dtypes, made.frag.shape, stmt.contracted, made.frag.place)
+    )
     if problem is not None or made.frag.shape != (64, columns):
         raise ill_formed(f"{stmt.atom} into {made.frag.dtype}{made.frag.shape}", f"(64, {columns}): {problem}")
     if scope.lanes * scope.warps != 128 or not _is_accumulator(scope, stmt.dst):

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from treadle.algebra.expr import Expr, const, maximum, sym
-from treadle.ir.guard import Bound, Divisible, Guard
-from treadle.machine.form import Copy, Kernel, Launch, MachineProgram, Mma, Role, Store, Sync, Tasks, walk
-from treadle.machine.form import Counter as MachineCounter
-from treadle.machine.vocabulary import APPROXIMATE, BOX_EFFECTS, RANK
-from treadle.math.table import FUNCTIONS
+from treadle.ir.guard import Guard
+from treadle.machine.form import Copy, Kernel, Launch, MachineProgram, Mma, Role, Sync, Tasks, walk
+from treadle.machine.vocabulary import APPROXIMATE, RANK
 from treadle.targets.cuda.emit.arith import Arith
 from treadle.targets.cuda.emit.control import Bodies
 from treadle.targets.cuda.emit.counters import periods, private
+from treadle.targets.cuda.emit.emitted import ARRIVALS, Argument, EmittedCuda, KernelLaunchSpec, MapPlan
 from treadle.targets.cuda.emit.errors import ill_formed, unsupported
 from treadle.targets.cuda.emit.exponent import absorbed
 from treadle.targets.cuda.emit.flight import landings, ready_for_turns
@@ -38,81 +34,13 @@ from treadle.targets.cuda.emit.storage import (
     unit_axis,
     workspace_plan,
 )
+from treadle.targets.cuda.emit.told import by_hardware, extent_names, known_of, stored_names, tensor_names, words_of
 from treadle.targets.cuda.emit.values import Val, ctype
 
 MOST_EXTENT = 1 << 30
 """Extents of a kernel with tensor maps: its coordinates are 32 bits wide."""
-
-
-ARRIVALS = 16
-"""Bytes of what one launch has for itself: the counter of its meetings, and the next ticket."""
 WORD = 4
 """Bytes of a counter's word."""
-
-
-@dataclass(frozen=True)
-class Argument:
-    """A kernel parameter: a tensor map, a tensor's address, a stride or extent, a scalar, the workspace's address, that
-    of a launch's own counters ("arrivals"), or that of the text's ("counted"). Units: `size` in bytes; strides in
-    elements."""
-
-    kind: str
-    name: str
-    axis: int = 0
-    size: int = 8
-
-
-@dataclass(frozen=True)
-class MapPlan:
-    """A tensor map: the tensor's axes from the innermost dimension outward, and the fields that no call changes.
-
-    `start`: of a workspace buffer, the byte where it begins; None for a tensor argument."""
-
-    name: str
-    tensor: str
-    dtype: str
-    axes: tuple[int, ...]
-    extents: tuple[Expr, ...]
-    box: tuple[int, ...]
-    swizzle: int
-    promotion: int
-    fill: str
-    start: Expr | None = None
-    strides: tuple[Expr, ...] = ()
-
-
-@dataclass(frozen=True)
-class KernelLaunchSpec:
-    """A launch. `kernel` is the function's name in the text; `grid` workgroups of `threads`; `shared` bytes of
-    dynamic shared memory; `arguments` in order; `limits`: expressions that the launch holds against a largest value.
-    `counts`: how many of each instruction the text states."""
-
-    kernel: str
-    grid: Expr
-    threads: int
-    shared: int
-    arguments: tuple[Argument, ...]
-    maps: tuple[MapPlan, ...]
-    limits: tuple[tuple[Expr, int], ...]
-    cluster: int = 1
-    cooperative: bool = False
-    dependent: bool = False
-    counts: Counter[str] = field(default_factory=Counter[str], compare=False)
-
-
-@dataclass(frozen=True)
-class EmittedCuda:
-    """CUDA C++ for `arch`, the launches in order, names for extents that the host computes, and the workspace's
-    bytes, of which the last `counted + cleared` are zero when the first launch begins: the counters of the text, and
-    those that launches have for themselves."""
-
-    source: str
-    arch: str
-    launches: tuple[KernelLaunchSpec, ...]
-    lets: dict[str, Expr]
-    workspace: Expr
-    cleared: int = 0
-    counted: Expr = const(0)
 
 
 def emit(program: MachineProgram) -> EmittedCuda:
@@ -126,7 +54,7 @@ def emit(program: MachineProgram) -> EmittedCuda:
     prelude = Prelude()
     prelude.intrinsics = {m.name: m for m in program.program.intrinsics}
     accuracy = str(program.program.numerics.get("functions") or "2ulp")
-    approximate, near = (_by_hardware(program.numerics, words) for words in ("by the hardware (", "by the hardware's "))
+    approximate, near = (by_hardware(program.numerics, words) for words in ("by the hardware (", "by the hardware's "))
     arith = Arith(prelude, accuracy, approximate, near, arch)
     texts: list[str] = []
     made: dict[str, _Kernel] = {}
@@ -145,38 +73,11 @@ def emit(program: MachineProgram) -> EmittedCuda:
     cleared = ARRIVALS * max((a.axis + 1 for x in launches for a in x.arguments if a.kind == "arrivals"), default=0)
     words: Expr = const(0)
     for counter in program.host.counters:
-        words = words + _words(counter)
+        words = words + words_of(counter)
     counted = (WORD * words + (ARRIVALS - 1)) // ARRIVALS * ARRIVALS
     if cleared or program.host.counters:
         workspace = (workspace + (ARRIVALS - 1)) // ARRIVALS * ARRIVALS + counted + cleared
     return EmittedCuda(prelude.text() + "\n" + body, arch, launches, lets, workspace, cleared, counted)
-
-
-def _words(counter: MachineCounter) -> Expr:
-    total: Expr = const(1)
-    for extent in counter.shape:
-        total = total * extent
-    return total
-
-
-def _by_hardware(ledger: Sequence[str], words: str) -> frozenset[str]:
-    """Functions that the numerics ledger hands to the hardware: `functions: exp2, tanh by the hardware ...`."""
-    found: set[str] = set()
-    for entry in ledger:
-        if entry.startswith("functions:") and words in f"{entry} (":
-            named = re.findall(r"\w+", entry.removeprefix("functions:").split("by the hardware")[0])
-            found |= {w for w in named if w in FUNCTIONS}
-    return frozenset(found)
-
-
-def stored_names(kernel: Kernel) -> list[str]:
-    """What a kernel writes."""
-    names: dict[str, None] = {}
-    for role in kernel.roles:
-        for stmt in walk(role.body):
-            if isinstance(stmt, Store) or (isinstance(stmt, Copy) and stmt.engine in (*BOX_EFFECTS, "bulk.store")):
-                names[stmt.dst.name] = None
-    return list(names)
 
 
 class _Kernel:
@@ -197,10 +98,17 @@ class _Kernel:
         self._storages()
         self.maps = {m.name: self._map(m.name) for m in program.host.maps}
         self.setting = KernelSetting(
-            kernel.name, arch, prelude, arith, {f.name: f for f in kernel.frags}, self.storages, self.shared,
-            {n: (cname(n, "m_"), m.axes) for n, m in self.maps.items()}, self._scalars(),
+            kernel.name,
+            arch,
+            prelude,
+            arith,
+            {f.name: f for f in kernel.frags},
+            self.storages,
+            self.shared,
+            {n: (cname(n, "m_"), m.axes) for n, m in self.maps.items()},
+            self._scalars(),
             launch.threads * max(1, launch.resident),
-        )  # fmt: skip
+        )
         self.setting.cluster = launch.cluster
         if launch.cluster > 1:
             self.setting.need_hopper("launches in clusters")
@@ -241,7 +149,7 @@ class _Kernel:
         stored = sorted({n for k in program.kernels for n in stored_names(k)})
         for tensor in program.program.tensors:
             self.storages[tensor.name] = tensor_storage(self.guard, tensor, cname(tensor.name, "p_"))
-            constant = apart(self.guard, tensor.name, [n for n in stored if n in _tensors(program)])
+            constant = apart(self.guard, tensor.name, [n for n in stored if n in tensor_names(program)])
             self.unwritten |= {tensor.name} if constant else set()
             kind = element_type(self.storages[tensor.name])
             self.pointers[tensor.name] = f"const {kind}* __restrict__ " if constant else f"{kind}* "
@@ -267,9 +175,18 @@ class _Kernel:
         if own is not None:
             axes = tuple(reversed(range(len(own.shape))))
             return MapPlan(
-                name, own.name, entry.dtype.name, axes, own.shape, tuple(entry.box), entry.swizzle, entry.promotion,
-                entry.fill, own.start, own.strides,
-            )  # fmt: skip
+                name,
+                own.name,
+                entry.dtype.name,
+                axes,
+                own.shape,
+                tuple(entry.box),
+                entry.swizzle,
+                entry.promotion,
+                entry.fill,
+                own.start,
+                own.strides,
+            )
         tensor = self.program.program.tensor(entry.tensor)
         unit = unit_axis(self.guard, tensor)
         if unit is None or len(entry.box) != len(tensor.dims):
@@ -279,16 +196,23 @@ class _Kernel:
             )
         axes = (unit, *(a for a in reversed(range(len(tensor.dims))) if a != unit))
         return MapPlan(
-            name, tensor.name, entry.dtype.name, axes, tuple(d.extent for d in tensor.dims),
-            tuple(entry.box), entry.swizzle, entry.promotion, entry.fill,
-        )  # fmt: skip
+            name,
+            tensor.name,
+            entry.dtype.name,
+            axes,
+            tuple(d.extent for d in tensor.dims),
+            tuple(entry.box),
+            entry.swizzle,
+            entry.promotion,
+            entry.fill,
+        )
 
     # ---- symbols
 
     def _symbols(self) -> Symbols:
         """Extents, strides and lets as parameters and constants of the kernel."""
         symbols = Symbols()
-        lower, upper, by = _facts(self.guard)
+        lower, upper, by = known_of(self.guard)
         for name in extent_names(self.program):
             high = upper.get(name, FAR)
             if self.bounded and high > MOST_EXTENT:
@@ -366,10 +290,13 @@ class _Kernel:
                 lines.append("  unsigned char* const smem = raw;")
         each = self.launch.cluster
         numbers = (
-            ("thread", "threadIdx.x"), ("cta", "blockIdx.x"), ("ctas", "gridDim.x"),
-            ("cta_rank", f"blockIdx.x % {each}"), ("cluster", f"blockIdx.x / {each}"),
+            ("thread", "threadIdx.x"),
+            ("cta", "blockIdx.x"),
+            ("ctas", "gridDim.x"),
+            ("cta_rank", f"blockIdx.x % {each}"),
+            ("cluster", f"blockIdx.x / {each}"),
             ("clusters", f"gridDim.x / {each}"),
-        )  # fmt: skip
+        )
         for name, text in numbers:
             if re.search(rf"\b{name}\b", branches):
                 lines.append(f"  const int {name} = {text};")
@@ -391,7 +318,7 @@ class _Kernel:
             pointer = cname(counter.name, "c_")
             if re.search(rf"\b{pointer}\b", branches):
                 places.append(f"  u32* const {pointer} = counted + {symbols.text(before).text};  // {counter.name}")
-            before = before + _words(counter)
+            before = before + words_of(counter)
         text = "\n".join([*places, branches])
         for name, line in reversed(lets):
             if re.search(rf"\b{name}\b", text):
@@ -456,7 +383,7 @@ class _Kernel:
             ("member", f"const int member = {mine} % {role.threads};"),
             ("warp", f"const int warp = {mine} % {role.threads} / 32;"),
             ("lane", f"const int lane = {'thread & 31' if role.threads >= 32 else f'{mine} % {role.threads}'};"),
-        ]  # fmt: skip
+        ]
         lines = [line for name, line in options if re.search(rf"\b{name}\b", body)]
         if role.threads >= 32 and first % 32:
             raise ill_formed(f"the role {role.name} of whole warps from thread {first} on", "a multiple of 32")
@@ -546,43 +473,15 @@ class _Kernel:
         maps = tuple(self.maps[a.name] for a in self.arguments if a.kind == "map")
         limits = tuple(dict.fromkeys(self.setting.limits))
         return KernelLaunchSpec(
-            cname(launch.kernel, "k_"), launch.grid, launch.threads, max(needed, launch.shared_bytes), self.arguments,
-            maps, limits, launch.cluster, launch.cooperative, launch.dependent, self.setting.counts,
-        )  # fmt: skip
-
-
-def _tensors(program: MachineProgram) -> set[str]:
-    return {t.name for t in program.program.tensors}
-
-
-def extent_names(program: MachineProgram) -> list[str]:
-    """Symbols that stand for extents of the call's arguments."""
-    names: dict[str, None] = {}
-    for dim in program.program.dims:
-        for name in sorted(dim.extent.symbols):
-            if name not in program.program.lets:
-                names[name] = None
-    return list(names)
-
-
-def _facts(guard: Guard) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """Least and largest values and divisors of single symbols."""
-    lower: dict[str, int] = {}
-    upper: dict[str, int] = {}
-    by: dict[str, int] = {}
-    for fact in guard.facts:
-        if isinstance(fact, Divisible):
-            terms = fact.expr.terms
-            if len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1:
-                by[str(terms[0][0][0])] = max(fact.by, by.get(str(terms[0][0][0]), 1))
-        elif isinstance(fact, Bound):
-            expr = fact.constraint.expr
-            moving = [(m, c) for m, c in expr.terms if m != ()]
-            if len(moving) != 1 or len(moving[0][0]) != 1 or abs(moving[0][1]) != 1:
-                continue
-            name, c = str(moving[0][0][0]), moving[0][1]
-            if c == 1 or fact.constraint.equality:
-                lower[name] = max(lower.get(name, -FAR), -expr.offset * c)
-            if c == -1 or fact.constraint.equality:
-                upper[name] = min(upper.get(name, FAR), expr.offset * -c)
-    return lower, upper, by
+            cname(launch.kernel, "k_"),
+            launch.grid,
+            launch.threads,
+            max(needed, launch.shared_bytes),
+            self.arguments,
+            maps,
+            limits,
+            launch.cluster,
+            launch.cooperative,
+            launch.dependent,
+            self.setting.counts,
+        )

@@ -104,9 +104,16 @@ def tensor_storage(guard: Guard, tensor: Tensor, pointer: str) -> Storage:
     strides = tuple(ONE if a == unit else sym(stride_symbol(tensor.name, a)) for a in range(len(tensor.dims)))
     shape = tuple(d.extent for d in tensor.dims)
     return Storage(
-        tensor.name, tensor.dtype, "global", pointer, ZERO, shape, strides, alignment(guard, tensor),
+        tensor.name,
+        tensor.dtype,
+        "global",
+        pointer,
+        ZERO,
+        shape,
+        strides,
+        alignment(guard, tensor),
         halves=tensor.dtype.packed,
-    )  # fmt: skip
+    )
 
 
 def apart(guard: Guard, tensor: str, stored: Sequence[str]) -> bool:
@@ -160,10 +167,19 @@ def shared_plan(kernel: Kernel) -> SharedPlan:
         start = given if given is not None else -(-top // buffer.align) * buffer.align
         strides, whole = _row_major(buffer.shape)
         found[buffer.name] = Storage(
-            buffer.name, buffer.dtype, "shared", "", as_expr(start), buffer.shape, strides,
-            gcd(buffer.align, start) if start else buffer.align, buffer.versions, whole, buffer.swizzle,
+            buffer.name,
+            buffer.dtype,
+            "shared",
+            "",
+            as_expr(start),
+            buffer.shape,
+            strides,
+            gcd(buffer.align, start) if start else buffer.align,
+            buffer.versions,
+            whole,
+            buffer.swizzle,
             buffer.dtype.packed,
-        )  # fmt: skip
+        )
         top, align = max(top, start + size), max(align, buffer.align)
     plan = SharedPlan(found, {b.name: b for b in kernel.barriers}, top, align)
     if top + plan.slack > SHARED_LIMIT:
@@ -210,9 +226,17 @@ def workspace_plan(buffers: Sequence[Buffer], pointers: dict[str, str]) -> tuple
     for buffer in buffers:
         strides, whole = _row_major(buffer.shape)
         found[buffer.name] = Storage(
-            buffer.name, buffer.dtype, "global", pointers[buffer.name], top, buffer.shape, strides,
-            min(buffer.align, WORKSPACE_ALIGN), buffer.versions, whole,
-        )  # fmt: skip
+            buffer.name,
+            buffer.dtype,
+            "global",
+            pointers[buffer.name],
+            top,
+            buffer.shape,
+            strides,
+            min(buffer.align, WORKSPACE_ALIGN),
+            buffer.versions,
+            whole,
+        )
         top = top + ceildiv(_bytes(buffer), WORKSPACE_ALIGN) * WORKSPACE_ALIGN
     return found, top
 
