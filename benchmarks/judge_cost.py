@@ -26,11 +26,13 @@ from treadle.base.errors import TreadleError
 from treadle.checker.verdict import VERSION
 from treadle.driver.build import choose, judged
 from treadle.driver.calibration import machine_of
+from treadle.driver.candidates import candidates
 from treadle.driver.describe import described_facts
 from treadle.driver.kernel import Kernel
 from treadle.driver.targets import NAMES
 from treadle.driver.tiles import wanted_dims
 from treadle.dtype.formats import bf16, f32
+from treadle.ir.expand import expand
 
 REPEATS = 3
 CALLS = {"large": 1024}
@@ -42,7 +44,8 @@ HEAD = "| target | default plans | kernels | median s | longest | second | third
 
 
 def measured(kernel: Kernel, target: str, dtype: str, size: int) -> dict[str, Any] | None:
-    """The plan's line and the seconds of its judgement; None where there is no such program."""
+    """The plan's line, the seconds of its judgement and those of choosing it (`planned`); None where there is no such
+    program."""
     first = captured(kernel)
     dtypes = {} if first is None else {t.name: bf16 for t in first.tensors if t.dtype == f32}
     program = captured(kernel, dtypes) if dtype == "bf16" else first
@@ -53,8 +56,12 @@ def measured(kernel: Kernel, target: str, dtype: str, size: int) -> dict[str, An
         sides = {n: SIDE for n in wanted_dims(program, dict.fromkeys(extents, SIDE))}
         program = captured(kernel, dtypes if dtype == "bf16" else None, sides) or program
         extents |= sides
+    facts, meant = described_facts(program, extents), expand(program)
     try:
-        built = choose(program, target, described_facts(program, extents), ())
+        start = time.process_time()
+        next(candidates(meant, target, facts, (), []))
+        planned = time.process_time() - start
+        built = choose(program, target, facts, ())
     except TreadleError as error:
         return {"error": f"{error.code}"}
     took: list[float] = []
@@ -65,12 +72,17 @@ def measured(kernel: Kernel, target: str, dtype: str, size: int) -> dict[str, An
         assert verdict.status == "verified", str(verdict)
         if took[0] < MEDIAN / 10:
             break
-    return {"plan": built.candidate.plan.line(), "seconds": round(min(took), 4), "judge": VERSION}
+    return {
+        "plan": built.candidate.plan.line(),
+        "seconds": round(min(took), 4),
+        "planned": round(planned, 4),
+        "judge": VERSION,
+    }
 
 
 def table(rows: dict[str, dict[str, Any]], targets: list[str]) -> tuple[str, bool]:
     """The Markdown table, and whether all costs are within their bounds."""
-    lines, good = [HEAD], True
+    lines, told, good = [HEAD], list[str](), True
     for target in targets:
         took = {k: r["seconds"] for k, r in rows.items() if k.startswith(f"{target} ") and "seconds" in r}
         if not took:
@@ -81,7 +93,11 @@ def table(rows: dict[str, dict[str, Any]], targets: list[str]) -> tuple[str, boo
         longest = " | ".join(f"{k.removeprefix(target).strip()} {took[k]:.2f}" for k in slow)
         named = len({k.split(" ")[1] for k in took})
         lines.append(f"| {target} | {len(took)} | {named} | {median:.3f} | {longest} |")
-    return "\n".join(lines), good
+        planned = sorted(r["planned"] for k, r in rows.items() if k in took and "planned" in r)
+        if planned:
+            text = f"{statistics.median(planned):.3f} s in the middle, {planned[-1]:.2f} at most"
+            told.append(f"{target}: planning of {len(planned)} took {text}")
+    return "\n".join([*lines, "", *told]), good
 
 
 def main(argv: list[str]) -> int:

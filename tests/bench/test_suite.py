@@ -46,6 +46,8 @@ def test_the_table_fits(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     told = capsys.readouterr().out
     assert max(map(len, told.splitlines())) <= 100 and case.name in told
     assert case.kernel.variants[-1].plan.partition(": ")[2] in " ".join(told.split())
+    legend = " ".join(told.split()).partition(" thr: ")[2]
+    assert all(column in legend for column in ("ours", "peer us", "ratio", "limit", "others"))
 
 
 def test_a_wrong_result_is_not_timed(snapshot) -> None:

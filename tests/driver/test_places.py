@@ -10,6 +10,7 @@ import pytest
 
 import treadle as td
 from treadle import bf16, f32, like
+from treadle.driver.places import LEGEND
 
 M, N, K = td.dims("M N K")
 
@@ -35,7 +36,7 @@ def shares(X: td.Tensor[M, N], Y: td.Out[M, N] = None):
 def names(kernel: Any, *args: Any, target: str) -> dict[str, str]:
     """The lines of `explain()` below "names of the source", by name; their line numbers from the kernel's first."""
     text = kernel.plan(*args, target=target).explain().splitlines()
-    start = text.index("  names of the source:") + 1
+    start = text.index(f"  names of the source ({LEGEND}):") + 1
     stop = text.index("  holds when:")
     first = inspect.getsourcelines(kernel.definition.fn)[1]
     found: dict[str, str] = {}

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from tests.evaluate.programs import block_mean_wrong, contraction, row_maximum, scatter
 
+from treadle.algebra.expr import maximum, minimum, sym
 from treadle.dtype.formats import bf16, f32, i8
 from treadle.evaluate import scalar
 from treadle.evaluate.cuts import Even, Random
 from treadle.evaluate.interpreter import evaluate
-from treadle.evaluate.machine import OutOfRange
+from treadle.evaluate.machine import Machine, OutOfRange
 from treadle.evaluate.sanitize import sanitize
 
 CUTS = [Even(1), Even(3), Even(1 << 40), Random(0), Random(1)]
@@ -95,3 +96,46 @@ def test_integers_wrap_and_divide_like_floor():
     np.testing.assert_array_equal(scalar.apply("add", i8, a, b), np.array([-128, -127, 5, -5], np.int8))
     np.testing.assert_array_equal(scalar.apply("floordiv", i8, a, b), np.array([127, -128, -4, -4], np.int8))
     np.testing.assert_array_equal(scalar.apply("mod", i8, a, b), np.array([0, 0, -1, 1], np.int8))
+
+
+def test_whole_boxes_read_what_indices_do(rng, monkeypatch):
+    """Parts that are read as slices have the bits, findings and errors of the way by index arrays."""
+    x, w = (rng.standard_normal(s, dtype=np.float32) for s in ((5, 7), (7, 6)))
+
+    def seen(cuts):
+        found = {"X": x, "W": w, "Y": np.zeros((5, 6), np.float32)}
+        evaluate(contraction(f32), found, extents={"M": 5, "N": 6, "K": 7}, cuts=cuts)
+        rows = {"X": x, "Y": np.zeros(5, np.float32)}
+        evaluate(row_maximum(), rows, extents={"M": 5, "N": 7}, cuts=cuts)
+        return found["Y"].tobytes(), rows["Y"].tobytes()
+
+    def outside():
+        with pytest.raises(OutOfRange) as caught:
+            evaluate(row_maximum(), {"X": x, "Y": np.zeros(6, np.float32)}, extents={"M": 6, "N": 7})
+        return str(caught.value)
+
+    cuts = (Even(1), Even(3), Random(2))
+    quick = [*map(seen, cuts), outside()]
+    monkeypatch.setattr(Machine, "box", lambda *_: None)
+    assert quick == [*map(seen, cuts[:2]), seen(Random(2)), outside()]
+
+
+def test_one_product_is_the_contraction_of_one(rng):
+    """*Ensures*: of operands with one element each, `mma` gives what `einsum` does."""
+    for a, b in rng.standard_normal((20, 2)).astype(np.float32):
+        y = np.zeros((1, 1), np.float32)
+        arrays = {"X": np.full((1, 1), a), "W": np.full((1, 1), b), "Y": y}
+        evaluate(contraction(f32), arrays, extents={"M": 1, "N": 1, "K": 1})
+        assert y[0, 0] == np.einsum("mk,kn->mn", arrays["X"], arrays["W"])[0, 0] == a * b
+
+
+def test_the_integer_of_an_expression_is_its_value(rng):
+    a, b, c = sym("a"), sym("b"), sym("c")
+    of_symbols = [a * 0, a - 3, a * b * 2 - c + 5, a * a - b * c]
+    for expr in (*of_symbols, (a + b) // 4 - c, minimum(a, b) * 3, maximum(a - b, c) // (c * c + 1)):
+        for _ in range(5):
+            env = dict(zip("abc", map(int, rng.integers(-9, 10, 3)), strict=True))
+            assert expr.integer(env) == expr.evaluate(env)
+            assert type(expr.integer(env)) is int
+    with pytest.raises(KeyError):
+        (a + b).integer({"a": 1})

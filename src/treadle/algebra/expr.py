@@ -227,6 +227,29 @@ class Expr:
             total = total + product
         return total
 
+    def integer(self, env: Mapping[str, int]) -> int:
+        """The value under integers. *Ensures*: `e.integer(env) == e.evaluate(env)`. *Errors*: as `evaluate`."""
+        plain = self._plain
+        if plain is None:
+            return int(self.evaluate(env))
+        total = 0
+        for coefficient, names in plain:
+            for name in names:
+                coefficient *= env[name]
+            total += coefficient
+        return total
+
+    @cached_property
+    def _plain(self) -> tuple[tuple[int, tuple[str, ...]], ...] | None:
+        """Coefficients with the symbols that they multiply; None where there is another atom."""
+        found: list[tuple[int, tuple[str, ...]]] = []
+        for monomial, coefficient in self.terms:
+            names = tuple(a.name for a in monomial if isinstance(a, Sym))
+            if len(names) < len(monomial):
+                return None
+            found.append((coefficient, names))
+        return tuple(found)
+
     def __str__(self) -> str:
         return self._text
 

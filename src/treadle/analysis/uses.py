@@ -70,6 +70,8 @@ class Uses:
     milestones: dict[str, int] = field(default_factory=dict[str, int])
     """Values every `STEP`-th operation along chains of operations, by how long the longest chain to them is: what
     follows such a chain by recursion starts from them."""
+    known: dict[object, object] = field(default_factory=dict[object, object], repr=False, compare=False)
+    """What was worked out about the program since (`base.memo`)."""
 
     def __post_init__(self) -> None:
         self.definition = self.program.definitions()

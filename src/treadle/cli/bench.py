@@ -53,6 +53,8 @@ def run(argv: Sequence[str]) -> int:
             rows.append(row)
             if not quiet:
                 print(fitted(_line(row)), flush=True)
+    if not quiet:
+        print(fitted(LEGEND))
     if given.json is not None:
         write_rows(given.json, rows)
     return 0
@@ -77,6 +79,14 @@ def _regret(pattern: str | None, most: int, rounds: int, json: str | None, only_
     if rows and json != "-":
         print(fitted("\n".join(["", *summary(rows)])))
     return 0
+
+
+LEGEND = (
+    "thr: threads of both sides; ours, peer us: medians of one call; ratio: peer / ours, above 1 treadle is faster; "
+    "limit: the least time that this machine's arithmetic and memory allow, as a share of ours; "
+    "others: what other processes took of the machine meanwhile"
+)
+"""What the columns of the table are."""
 
 
 def _line(row: Row) -> str:

@@ -16,6 +16,10 @@ MOST = 3
 """Places that are listed of one name; further ones are counted."""
 
 
+LEGEND = '"256 at a time": coordinates that a task or an iteration takes; "f32[6, 64]": elements held at once'
+"""How to read the lines of `placed_names`."""
+
+
 def placed_names(machine: MachineProgram) -> list[str]:
     """A line for each name of the source: its lines there, and how it is cut, held or brought."""
     places: dict[str, dict[str, None]] = {}

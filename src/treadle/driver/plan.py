@@ -16,7 +16,7 @@ from treadle.driver.checks import conclude, give_flags
 from treadle.driver.errors import GuardBroken, TargetAbsent
 from treadle.driver.facts import first_broken
 from treadle.driver.pins import checked_pins
-from treadle.driver.places import placed_names
+from treadle.driver.places import LEGEND, placed_names
 from treadle.driver.record import Record
 from treadle.driver.show import plan_page
 from treadle.driver.specialisation import Specialisation
@@ -127,7 +127,7 @@ class Plan:
         steps = str(self.derivation).splitlines()
         lines += ["  steps:", *(f"    {line}" for line in steps)] if steps else []
         lines.append(f"  judged: {built.verdict}")
-        lines += ["  names of the source:", *(f"    {line}" for line in placed_names(built.machine))]
+        lines += [f"  names of the source ({LEGEND}):", *(f"    {line}" for line in placed_names(built.machine))]
         lines += ["  holds when:", *(f"    {line}" for line in str(self.guard).splitlines())]
         took = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in built.timeline.seconds.items())
         lines.append(f"  took: {took}")

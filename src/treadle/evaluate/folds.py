@@ -67,19 +67,22 @@ def mma(m: Machine, op: Mma) -> None:
     """A contraction, whose operands are converted to the accumulator's dtype before they are multiplied."""
     dims = op.result.type.dims
     dtype = op.result.type.dtype
-    every = (*dims, *op.contracted)
-    letters = {d: i for i, d in enumerate(every)}
     a, b = (m.operand(v, v.type.dims, op) for v in (op.a, op.b))
     wide_a = convert(a, op.a.type.dtype, dtype) if op.a.type.dtype != dtype else a
     wide_b = convert(b, op.b.type.dtype, dtype) if op.b.type.dtype != dtype else b
     acc = m.operand(op.acc, dims, op)
-    have = tuple(d for d in dims if d in (*op.a.type.dims, *op.b.type.dims))
+    factors = (*op.a.type.dims, *op.b.type.dims)
+    have = tuple(d for d in dims if d in factors)
     with np.errstate(all="ignore"):
         if dtype.is_float and m.program.numerics.get("contract", True) is False:
             order = (*op.contracted, *have)
             left, right = spread(wide_a, op.a.type.dims, order), spread(wide_b, op.b.type.dims, order)
             product = _unfused(left, right, len(op.contracted))
+        elif wide_a.size == wide_b.size == 1 and dtype.numpy.isbuiltin == 1:
+            # One product: blocks of 1 have no more.
+            product = (wide_a.reshape(()) * wide_b.reshape(())).reshape((1,) * len(have))
         else:
+            letters = {d: i for i, d in enumerate((*dims, *op.contracted))}
             product = np.einsum(
                 wide_a,
                 [letters[d] for d in op.a.type.dims],

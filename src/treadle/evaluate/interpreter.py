@@ -114,8 +114,12 @@ def _bitcast(m: Machine, op: Bitcast) -> None:
 def _load(m: Machine, op: Load) -> None:
     array = m.arrays[op.tensor.name]
     ranges = {d: m.range(a) for d, a in zip(op.result.type.dims, op.result.type.axes, strict=True)}
-    index = m.index(op.subs, op.tensor.dims, op.result, ranges)
     low = (0,) * array.ndim
+    box = None if m.watcher.sees(op.tensor) else m.box(op.subs, ranges, low, array.shape)
+    if box is not None:
+        m.copied(op.result, array[box[0]], box[1], tuple(lo for lo, _ in ranges.values()))
+        return
+    index = m.index(op.subs, op.tensor.dims, op.result, ranges)
     ok = m.inside(index, low, array.shape, op, op.tensor.name, op.fill is not None)
     _gather(m, op, array, index, ok, None)
 
@@ -201,6 +205,10 @@ def _atomic(op: Store, array: Array, index: tuple[Array, ...], data: Array) -> A
 def _extract(m: Machine, op: Extract) -> None:
     tile = m.values[op.source.name]
     ranges = {d: m.range(a) for d, a in zip(op.result.type.dims, op.result.type.axes, strict=True)}
+    box = None if tile.known is not None else m.box(op.subs, ranges, tile.lo, tile.data.shape)
+    if box is not None:
+        m.copied(op.result, tile.data[box[0]], box[1], tuple(lo for lo, _ in ranges.values()))
+        return
     index = m.index(op.subs, tile.dims, op.result, ranges)
     ok = m.inside(index, tile.lo, tile.data.shape, op, op.source, op.fill is not None)
     local = tuple(i - lo for i, lo in zip(index, tile.lo, strict=True))

@@ -91,8 +91,12 @@ class Machine:
 
     def range(self, part: Part) -> tuple[int, int]:
         """The bounds of a part, `hi >= lo`."""
-        lo, hi = int(self.number(part.lo)), int(self.number(part.hi))
+        lo, hi = self.integer(part.lo), self.integer(part.hi)
         return lo, max(lo, hi)
+
+    def integer(self, expr: Expr) -> int:
+        """The value of an index expression that is one number."""
+        return int(self.number(expr)) if expr.functions else expr.integer(self.symbols)
 
     def shape(self, value: Value) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Where the axes of a value start, and how long they are."""
@@ -102,10 +106,16 @@ class Machine:
     def tile(self, value: Value, data: Array, known: NDArray[np.bool_] | None = None) -> None:
         """Defines a value; `data` broadcasts to its shape."""
         lo, shape = self.shape(value)
-        full = np.ascontiguousarray(np.broadcast_to(data, shape)).reshape(shape)
+        full = data if data.shape == shape else np.broadcast_to(data, shape)
+        full = np.ascontiguousarray(full).reshape(shape)
         full = full if full.dtype == value.type.dtype.numpy else full.astype(value.type.dtype.numpy)
         mask = None if known is None else np.broadcast_to(known, shape).copy()
         self.values[value.name] = Tile(full, value.type.dims, lo, mask)
+
+    def copied(self, value: Value, part: Array, have: tuple[Dim, ...], lo: tuple[int, ...]) -> None:
+        """Defines a value as a copy of a part with axes along `have`, which are its own in some order."""
+        data = np.array(spread(part, have, value.type.dims), value.type.dtype.numpy, order="C")
+        self.values[value.name] = Tile(data, value.type.dims, lo)
 
     def operand(self, value: Value, dims: tuple[Dim, ...], op: Op) -> Array:
         """A value's data along `dims`; reports elements that were never written."""
@@ -252,6 +262,35 @@ class Machine:
         """One index array an axis, all broadcasting over the axes of `ranges` (in its order)."""
         order = tuple(ranges)
         return tuple(self.axis_index(sub, dim, order, ranges) for sub, dim in zip(subs, dims, strict=True))
+
+    def box(
+        self, subs: tuple[AxisSub, ...], ranges: Ranges, low: tuple[int, ...], shape: tuple[int, ...]
+    ) -> tuple[tuple[Any, ...], tuple[Dim, ...]] | None:
+        """What subscripts pick as numbers and slices, from 0, and the dimensions of the slices in order.
+
+        None where it is no box (tiles, products of dimensions, one dimension twice), has no element, or is not inside.
+        *Ensures*: `array[key]` has the elements that `array[index(...)]` has, less `low`.
+        """
+        key: list[Any] = []
+        dims: list[Dim] = []
+        for sub, start, extent in zip(subs, low, shape, strict=True):
+            if isinstance(sub, tuple) or sub.tile is not None:
+                return None
+            if sub.part is None:
+                assert sub.index is not None
+                lo = self.integer(sub.index) - start if not sub.index.functions else -1
+                hi = lo + 1
+                key.append(lo)
+            else:
+                if sub.part.dim in dims:
+                    return None
+                dims.append(sub.part.dim)
+                lo, hi = ranges[sub.part.dim]
+                lo, hi = lo - start, hi - start
+                key.append(slice(lo, hi))
+            if not 0 <= lo < hi <= extent:
+                return None
+        return (tuple(key), tuple(dims)) if len(dims) == len(ranges) else None
 
     def axis_index(self, sub: AxisSub, dim: Dim, order: tuple[Dim, ...], ranges: Ranges) -> Any:
         if isinstance(sub, tuple):

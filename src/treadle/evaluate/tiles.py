@@ -41,6 +41,8 @@ class Tile:
 
 def spread(data: Array, have: tuple[Hashable, ...], want: tuple[Hashable, ...]) -> Array:
     """`data` with axes along `have` re-ordered as in `want`, with length-1 axes where `have` lacks a dimension."""
+    if have == want:
+        return data
     order = [have.index(d) for d in want if d in have]
     moved = data.transpose(order) if data.ndim else data
     shape = iter(moved.shape)

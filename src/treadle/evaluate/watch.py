@@ -75,6 +75,10 @@ class Silent:
     def leave(self, region: Region) -> None:
         """A region is over."""
 
+    def sees(self, tensor: Tensor) -> bool:
+        """Whether it wants to be told of reads of a tensor now."""
+        return False
+
     def read(self, tensor: Tensor, index: Index, op: Op) -> None:
         """Elements of a tensor are read (the index arrays broadcast together)."""
 
@@ -134,6 +138,7 @@ class Promises(Silent):
         self._seen: set[tuple[str, str, str]] = set()
         self._logs: list[_Log] = []
         self._stored: dict[int, set[int]] = {}
+        self._free: dict[int, bool] = {}
         self._written = {name: np.zeros(shapes[name], np.bool_) for name in fresh}
 
     def writer_of(self, tensor: str, at: tuple[int, ...]) -> Op | None:
@@ -144,7 +149,10 @@ class Promises(Silent):
     # ---- instances
 
     def enter(self, region: Region, instance: Mapping[str, tuple[int, int]]) -> None:
-        if not _independent(region):
+        free = self._free.get(id(region))
+        if free is None:
+            free = self._free[id(region)] = _independent(region)
+        if not free:
             return
         if not self._logs or self._logs[-1].region is not region:
             self._logs.append(_Log(region, self._stored_spaces(region)))
@@ -163,6 +171,15 @@ class Promises(Silent):
         return self._stored[id(region)]
 
     # ---- accesses
+
+    def sees(self, tensor: Tensor) -> bool:
+        if tensor.name in self._written:
+            return True
+        space = self.spaces.views[tensor.name].space
+        for log in self._logs:
+            if space in log.spaces:
+                return True
+        return False
 
     def read(self, tensor: Tensor, index: Index, op: Op) -> None:
         self._has_values(tensor, index, op)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from treadle.algebra.dims import Dim, Part
@@ -32,7 +33,7 @@ class TileType:
     dtype: DType
     axes: tuple[Part, ...] = ()
 
-    @property
+    @cached_property
     def dims(self) -> tuple[Dim, ...]:
         """The dimensions of the axes, in order."""
         return tuple(a.dim for a in self.axes)

@@ -7,9 +7,10 @@ verified, so its generator makes the fewest decisions that a machine program nee
 
 from __future__ import annotations
 
-from treadle.algebra.expr import ge
+from treadle.algebra.expr import Expr, ge
 from treadle.analysis.divisors import divisors
 from treadle.analysis.uses import Uses
+from treadle.base.memo import memoised
 from treadle.ir.core import If, Program, Region
 from treadle.ir.guard import Bound, Disjoint, Fact, Guard, Injective
 from treadle.ir.ops.access import Store
@@ -52,11 +53,16 @@ def keeps_order(op: Region) -> bool:
     return any(s.order != "unordered" for s in stores)
 
 
+@memoised
+def _divisors(uses: Uses) -> tuple[Expr, ...]:
+    return divisors(uses.program)
+
+
 def base_facts(program: Program, uses: Uses, *, disjoint: bool) -> list[Fact]:
     """Facts that every plan needs: stores hit distinct elements, outputs are apart from what else is touched, and what
     subscripts divide by is positive."""
     facts: list[Fact] = [Injective(name) for name in uses.stored]
-    facts += [Bound(ge(e, 1)) for e in divisors(program)]
+    facts += [Bound(ge(e, 1)) for e in _divisors(uses)]
     if disjoint:
         names = [t.name for t in program.tensors if t.name in uses.stored or t.name in uses.loaded]
         for i, first in enumerate(names):

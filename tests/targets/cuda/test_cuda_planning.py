@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.marks import assembled
 from tests.realise.texts import attention, linear, program
@@ -10,9 +12,13 @@ from tests.targets.cuda.test_cuda_streams import gated, halves, read
 from treadle.ir.guard import Pitch
 from treadle.machine.form import MachineProgram
 from treadle.plan.facts import CallFacts, contiguous
+from treadle.plan.family import Axis, Point, Setting, points
 from treadle.planner.enumerate import Choice, choose, realised
 from treadle.targets.cuda.emit import emit
 from treadle.targets.cuda.families import families
+from treadle.targets.cuda.shape import shape_of
+from treadle.targets.cuda.stream_room import NEEDING
+from treadle.targets.cuda.streams import Streams
 from treadle.toolchain.nvrtc import compile_cuda
 
 BIG = {"M": 4096, "N": 4096, "K": 4096}
@@ -61,6 +67,36 @@ def test_odd_strides_are_copied_first() -> None:
     choice = choose(source, odd, families())
     assert choice.plan.family == "streams" and choice.best.cost.packing > 0
     assert not any(isinstance(f, Pitch) for f in choice.plan.guard.facts)
+
+
+class Seen(dict[str, Setting]):
+    """A point that notes what is read of it."""
+
+    def __init__(self, point: Point) -> None:
+        super().__init__(point)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Setting:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return super().get(name, default)
+
+
+@pytest.mark.parametrize("name", ["activated", "gated", "chained"])
+def test_whether_a_point_fits_hangs_on_what_it_is_remembered_by(name: str) -> None:
+    source, sizes, _ = SOURCES[name]
+    facts = contiguous(source, "cuda:sm_90a", sizes)
+    family = next(f for f in families() if isinstance(f, Streams))
+    axes = [Axis(a.name, a.values[-3:]) for a in family.axes(source, facts)]
+    read: set[str] = set()
+    for point in list(points(axes))[::7]:
+        seen, costs = Seen(point), family.costs(shape_of(source, facts), point)
+        assert costs.exceeds(point) == costs._exceeds(seen)
+        read |= seen.names
+    assert read <= set(NEEDING) and {"consumers", "columns", "step"} <= read
 
 
 @assembled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from treadle.base.memo import memoised
 from treadle.ir.core import Region
 from treadle.ir.guard import Guard, Unit
 from treadle.ir.ops.debug import Check, Print
@@ -36,6 +37,7 @@ def common_reasons(shape: Shape) -> list[str]:
     return list(dict.fromkeys(reasons))
 
 
+@memoised
 def call_guard(shape: Shape) -> Guard:
     """Facts that a vector plan uses: stores hit distinct elements apart from others, last axes are contiguous."""
     facts = base_facts(shape.program, shape.uses, disjoint=True)

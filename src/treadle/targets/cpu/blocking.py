@@ -13,6 +13,7 @@ from math import ceil, prod
 
 from treadle.algebra.dims import Dim
 from treadle.analysis.uses import PURE
+from treadle.base.memo import memoised
 from treadle.ir.core import Region, Value
 from treadle.ir.ops.access import Load
 from treadle.ir.ops.elementwise import Cast
@@ -65,6 +66,7 @@ def lanes_of(shape: Shape) -> list[str]:
     return sorted(counts, key=lambda n: (-counts[n], -shape.contiguous.get(n, 0)))
 
 
+@memoised
 def roles(shape: Shape, found: Contraction, lane: str) -> Roles | None:
     """Who is what in a contraction; None when it has no lane at all."""
     only = (*found.only_a, *found.only_b)
@@ -351,24 +353,7 @@ class Blocking:
 
     def computed_here(self, value: Value, reader: Mma) -> bool:
         """Whether a value comes from a fold, contraction or carried value of the block in which it is contracted."""
-        uses = self.shape.uses
-        home = uses.home[id(reader)]
-        todo = [value]
-        while todo:
-            one = todo.pop()
-            op = uses.definition.get(one.name)
-            if op is None:
-                continue
-            if isinstance(op, PURE):
-                if not (isinstance(op, Load) and not uses.stable(op)):
-                    todo += uses.direct(op)
-                    continue
-            if isinstance(op, Region) and any(v is one for v in op.carried):
-                if op.body is home:
-                    return True
-            elif uses.home[id(op)] is home:
-                return True
-        return False
+        return _computed_here(self.shape, value, reader)
 
     def pack(self, value: Value, dim: Dim | None, role: Roles, *, made_here: bool = False) -> Pack:
         """How an operand is copied: panels of its lane or row, groups contracted at once, the rest whole."""
@@ -482,6 +467,28 @@ class Blocking:
             join=not self.block.atom.startswith("amx"),
             numerics=("mma_subnormals",) if self.depth() and self.block.atom not in EXACT else (),
         )
+
+
+@memoised
+def _computed_here(shape: Shape, value: Value, reader: Mma) -> bool:
+    uses = shape.uses
+    home = uses.home[id(reader)]
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        op = uses.definition.get(one.name)
+        if op is None:
+            continue
+        if isinstance(op, PURE):
+            if not (isinstance(op, Load) and not uses.stable(op)):
+                todo += uses.direct(op)
+                continue
+        if isinstance(op, Region) and any(v is one for v in op.carried):
+            if op.body is home:
+                return True
+        elif uses.home[id(op)] is home:
+            return True
+    return False
 
 
 def _whole(dim: Dim) -> Digit:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 
+from treadle.base.memo import memoised
 from treadle.hardware.atoms import find_atom
 from treadle.ir.core import Program
 from treadle.ir.guard import Guard
@@ -143,7 +144,7 @@ class Contracting(ABC):
         rate = rates(shape.facts)
         columns = int(point["columns"])
         vectors = columns // rate.lanes
-        together = max((shape.uses.contractions(c.block).__len__() for c in shape.contractions), default=1)
+        together = most_together(shape)
         joined = together if self.joined(shape) else 1
         # Beside a vector of an operand in place there is what is taken off for it, where a factor has to be unsigned.
         atom = str(point["atom"])
@@ -172,10 +173,7 @@ class Contracting(ABC):
 
     def joined(self, shape: Shape) -> bool:
         """Whether contractions of a block share their accumulators' nest."""
-        first = shape.contractions[0]
-        return all(
-            c.op.result.type.axes == first.op.result.type.axes and c.block is first.block for c in shape.contractions
-        )
+        return _joined(shape)
 
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
         shape = shape_of(program, facts)
@@ -349,6 +347,21 @@ class Contracting(ABC):
         ]
 
 
+@memoised
+def most_together(shape: Shape) -> int:
+    """The most contractions that one block has."""
+    return max((len(shape.uses.contractions(c.block)) for c in shape.contractions), default=1)
+
+
+@memoised
+def _joined(shape: Shape) -> bool:
+    first = shape.contractions[0]
+    return all(
+        c.op.result.type.axes == first.op.result.type.axes and c.block is first.block for c in shape.contractions
+    )
+
+
+@memoised
 def mixed(shape: Shape) -> bool:
     """Whether a block that contracts also folds or computes, other than converting operands."""
     simple = Load | Cast | Bitcast | Full | Mma

@@ -12,6 +12,7 @@ from math import prod
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import sym
 from treadle.analysis.uses import PURE, WEIGHT, Uses, flat_subs
+from treadle.base.memo import memoised
 from treadle.dtype.formats import DType
 from treadle.ir.core import Block, Op, Program, Region, RegionArg, Sub, Value
 from treadle.ir.ops.access import Extract, Load, Store
@@ -169,6 +170,7 @@ class Shape:
         sub = found[-1] if isinstance(found, tuple) else found
         return None if sub.part is None else sub.part.dim
 
+    @memoised
     def source_unit(self, value: Value) -> Dim | None:
         """The contiguous dimension of the first load that a value is computed from."""
         todo = [value]
@@ -180,6 +182,7 @@ class Shape:
                 todo += op.operands
         return None
 
+    @memoised
     def source_dtype(self, value: Value) -> DType | None:
         """The dtype of the first load that a value is computed from."""
         todo = [value]
@@ -298,6 +301,7 @@ class Shape:
                 total += weight * self.elements(op, value.type.dims)
         return total
 
+    @memoised
     def contracted_by_region(self, found: Contraction) -> tuple[Dim, ...]:
         """Dimensions contracted by a fold of iterations: of arguments of ordered regions around the operation that the
         accumulator lacks."""

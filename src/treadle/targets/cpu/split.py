@@ -6,7 +6,6 @@ from __future__ import annotations
 from treadle.ir.core import Program, Region
 from treadle.machine.form import MachineProgram
 from treadle.plan.facts import CallFacts
-from treadle.realise.universal import task_regions
 from treadle.rules.derivation import Derivation
 from treadle.rules.folds import factor
 from treadle.targets.cpu.shape import Shape, shape_of
@@ -25,7 +24,7 @@ def in_parts(program: Program, facts: CallFacts) -> Derivation | None:
     """
     shape = shape_of(program, facts)
     folds = [op for op in program.body.ops if isinstance(op, Region)]
-    if task_regions(program) or len(folds) != 1 or folds[0].kind != "reduce" or folds[0].merges:
+    if shape.tasks or len(folds) != 1 or folds[0].kind != "reduce" or folds[0].merges:
         return None
     known = shape.known.get(PARTS)
     return known if isinstance(known, Derivation) else _split(shape, folds[0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
+from treadle.base.memo import memoised
 from treadle.ir.core import Program, Value
 from treadle.ir.guard import Guard
 from treadle.ir.ops.access import Extract, Load
@@ -88,15 +89,12 @@ class VectorSweep:
     def wrapped(self, shape: Shape) -> frozenset[str]:
         """Ordered regions whose carried values share axes: each element of those runs through all iterations by itself,
         and its values stay in registers."""
-        return frozenset(shape.names[id(r)] for r in shape.regions if r.kind != "parallel" and runs_apart(r))
+        return _wrapped(shape)
 
     def abreast(self, shape: Shape) -> tuple[str, ...]:
         """Dimensions along which such regions run apart, none of them one with vectors: instances of several rows can
         lie along the lanes instead, and their chains of iterations overlap."""
-        dims = [a.dim for n in sorted(self.wrapped(shape)) for a in region_axes(shape.named(n))]
-        names = tuple(dict.fromkeys(d.name for d in dims))
-        few = any(shape.extent(d) < rates(shape.facts).lanes for d in dims)
-        return () if few or set(names) & set(shape.swept) else names[-1:]
+        return _abreast(shape)
 
     def brought(self, shape: Shape) -> frozenset[str]:
         """Loaded values of which such regions take elements one after the other: kept with the rows along the lanes."""
@@ -273,3 +271,16 @@ class VectorSweep:
         shape = shape_of(program, facts)
         made = realise(program, self.choices(shape, point), guard, facts.target, shape.uses)
         return read_ahead(made) if point["ahead"] else made
+
+
+@memoised
+def _wrapped(shape: Shape) -> frozenset[str]:
+    return frozenset(shape.names[id(r)] for r in shape.regions if r.kind != "parallel" and runs_apart(r))
+
+
+@memoised
+def _abreast(shape: Shape) -> tuple[str, ...]:
+    dims = [a.dim for n in sorted(_wrapped(shape)) for a in region_axes(shape.named(n))]
+    names = tuple(dict.fromkeys(d.name for d in dims))
+    few = any(shape.extent(d) < rates(shape.facts).lanes for d in dims)
+    return () if few or set(names) & set(shape.swept) else names[-1:]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import ceil, inf, isinf
 
 from treadle.algebra.expr import Constraint
+from treadle.base.memo import memoised
 from treadle.ir.core import Program, Region
 from treadle.ir.guard import Bound, Guard
 from treadle.ir.ops.access import Store
@@ -127,6 +128,7 @@ class LongRows(Rows):
         return one_after_another(pieces)
 
 
+@memoised
 def sweeps_out(shape: Shape) -> bool:
     """Whether something is stored along a row."""
     dims = {one.dim.root for one in along(shape).values()}

@@ -324,6 +324,13 @@ class PartedStreams(Streams):
         del _axes[:-16]
         return found
 
+    def among(self, way: Shape, point: Point) -> bool:
+        """Whether a point is one of a way's."""
+        for axis in self.own_axes(way):
+            if axis.name in point and point[axis.name] not in axis.values:
+                return False
+        return True
+
     def refuses(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[str]:
         return super().refuses(self.at(program, facts, point).program, facts, point, pins)
 
@@ -348,7 +355,7 @@ class PartedStreams(Streams):
         if asked > 1 and (point["staged"] or point["raster"] != "row" or point.get("cluster", "alone") != "alone"):
             return CostVector(compute=inf)
         way = self.way(shape_of(program, facts), point)
-        if any(point.get(a.name, a.values[0]) not in a.values for a in self.own_axes(way)):
+        if not self.among(way, point):
             return CostVector(compute=inf)
         shape = self.at(program, facts, point)
         one = self.costs(shape, point).cost(point)
@@ -359,7 +366,7 @@ class PartedStreams(Streams):
 
     def needs(self, program: Program, facts: CallFacts, point: Point, pins: Sequence[Pin]) -> Sequence[Need]:
         way = self.way(shape_of(program, facts), point)
-        if any(point.get(a.name, a.values[0]) not in a.values for a in self.own_axes(way)):
+        if not self.among(way, point):
             return []
         return self.costs(self.at(program, facts, point), point).needs(point, pins)
 

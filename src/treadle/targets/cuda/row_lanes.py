@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from treadle.algebra.dims import Dim, Part
+from treadle.base.memo import memoised
 from treadle.ir.core import Op, Region, Sub, Tensor
 from treadle.ir.guard import Divisible, Fact
 from treadle.ir.ops.access import Extract, Insert, Load, Store
@@ -29,6 +30,7 @@ class Along:
     told: bool = False
 
 
+@memoised
 def along(shape: Shape) -> dict[str, Along]:
     """For each task region, the dimension that its stores, the largest first (else its loads), are contiguous along."""
     found: dict[str, Along] = {}
@@ -132,6 +134,7 @@ def widest(shape: Shape, region: Region, dim: Dim) -> tuple[int, list[Fact]]:
     return vector, facts
 
 
+@memoised
 def chunked(shape: Shape) -> bool:
     """Whether a row of a task is read that begins and ends at whole chunks of a copy engine."""
     for region in shape.regions:
@@ -144,6 +147,7 @@ def chunked(shape: Shape) -> bool:
     return False
 
 
+@memoised
 def few_long_rows(shape: Shape) -> bool:
     """Whether rows are so long that a multiprocessor does few of them."""
     return chunked(shape) and any(
@@ -158,6 +162,7 @@ def long_region(shape: Shape) -> str:
     return found[0] if len(found) == 1 else ""
 
 
+@memoised
 def one_element(shape: Shape) -> int:
     """Bytes of the widest element that is read."""
     return max((max(1, t.dtype.bits // 8) for t in shape.program.tensors if t.name in shape.uses.loaded), default=4)
@@ -182,6 +187,7 @@ def folded_beside(shape: Shape) -> tuple[list[str], list[str]]:
     return cuts, list(dict.fromkeys(dims))
 
 
+@memoised
 def dependent_folds(shape: Shape, only: str = "") -> int:
     """Folds along lanes, of all regions or one: each needs the one before it to be finished."""
     regions = [r for r in shape.regions if shape.names[id(r)] == only]
@@ -189,6 +195,7 @@ def dependent_folds(shape: Shape, only: str = "") -> int:
     return sum(isinstance(op, Reduce) for op in ops)
 
 
+@memoised
 def scans(shape: Shape) -> int:
     """Scans: each needs what came before, of a tile of the row and of every one before it."""
     return sum(isinstance(op, Scan) for op in shape.program.body.walk())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from treadle.base.memo import memoised
 from treadle.ir.core import Region
 from treadle.plan.family import Point
 from treadle.realise.channels import PRODUCER, Channels
@@ -34,14 +35,17 @@ of 0 to 64 and 0 to 400 at 1.0; other numbers are not timed: benchmarks/results/
 
 def stripes_of(shape: Shape, point: Point) -> dict[str, Stripe]:
     """The stripes of a point, by region."""
-    warps, held, together = int(point["warps"]), bool(point["held"]), int(point.get("together", 1))
+    how = int(point["warps"]), bool(point["held"]), bool(point.get("exact")), int(point.get("together", 1))
+    return _stripes(shape, *how)
+
+
+@memoised
+def _stripes(shape: Shape, warps: int, held: bool, exact: bool, together: int) -> dict[str, Stripe]:
     found: dict[str, Stripe] = {}
     for region, one in along(shape).items():
         extent = shape.facts.value(one.dim.extent)
         if held and one.whole:
-            found[region] = Stripe(
-                one.vector, rounded(ceil(extent / (32 * warps * one.vector))), True, bool(point.get("exact"))
-            )
+            found[region] = Stripe(one.vector, rounded(ceil(extent / (32 * warps * one.vector))), True, exact)
         else:
             found[region] = Stripe(one.vector, SHORT if one.told else max(1, min(BURST // (one.vector * together), 8)))
     return found

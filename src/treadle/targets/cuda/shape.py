@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from treadle.algebra.dims import Dim, Part
 from treadle.analysis.uses import PURE, Uses
+from treadle.base.memo import memoised
 from treadle.ir.core import Block, If, Op, Program, Region, RegionArg, Sub, Tensor
 from treadle.ir.guard import Aligned, Fact, Pitch, Unit
 from treadle.ir.ops.access import Extract, Insert, Load, Store
@@ -54,6 +55,8 @@ class Shape:
     regions: list[Region] = field(default_factory=list[Region])
     around: dict[int, tuple[Region, ...]] = field(default_factory=dict[int, "tuple[Region, ...]"])
     tasks: list[str] = field(default_factory=list[str])
+    known: dict[object, object] = field(default_factory=dict[object, object])
+    """What families remember from point to point."""
 
     def __post_init__(self) -> None:
         self.tasks = task_regions(self.program)
@@ -103,11 +106,13 @@ class Shape:
         """Bytes of a tensor."""
         return prod(max(1, self.facts.value(d.extent)) for d in tensor.dims) * tensor.dtype.bits // 8
 
+    @memoised
     def bytes(self) -> int:
         """Bytes of all tensors, each once."""
         used = set(self.uses.loaded) | set(self.uses.stored)
         return sum(self.bytes_of(t) for t in self.program.tensors if t.name in used)
 
+    @memoised
     def bytes_in(self, region: Region) -> int:
         """Bytes of the tensors that a region reads and stores to, and of tiles that other regions have filled, each
         once."""
@@ -121,6 +126,7 @@ class Shape:
                 used[op.source.name] = prod(self.extent(a) for a in axes) * op.source.type.dtype.bits // 8
         return sum(used.values())
 
+    @memoised
     def work(self, *, contractions: bool = True) -> float:
         """Simple instructions in all: elements times weights, and products."""
         total = 0.0

@@ -17,7 +17,7 @@ from treadle.dtype.formats import DType
 from treadle.ir.guard import Bound
 from treadle.ir.ops.access import Load
 from treadle.ir.ops.elementwise import Cast, Elementwise
-from treadle.plan.family import Need, Point
+from treadle.plan.family import Need, Point, Setting
 from treadle.plan.pins import Pin
 from treadle.realise.closing import closing
 from treadle.realise.ring import Stream, row_in, row_of, swizzle_of
@@ -42,6 +42,13 @@ from treadle.targets.cuda.stream_rates import AHEAD, GATHERED, ODD, RESERVED, SL
 
 Span = str | int
 """Coordinates along a part: those of a block of rows, columns or the ordered region, or a number."""
+
+
+NEEDING = (
+    *("consumers", "step", "columns", "box", "cluster", "turned", "turns"),
+    *("flight", "staged", "resident", "versions", "held", "ahead"),
+)
+"""The axes that say what a point needs."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,7 @@ class StreamRoom:
         self.stages, self.follows = staging(shape, stream), following(shape, stream)
         self._closed: dict[tuple[int, int], bool] = {}
         self._atoms: dict[int, bool] = {}
+        self._exceeding: dict[tuple[Setting | None, ...], bool] = {}
 
     def started(self) -> set[str]:
         """Values that accumulators start as, or are made of one by one: their registers are the accumulators'."""
@@ -143,6 +151,14 @@ class StreamRoom:
     # ---- a point
 
     def exceeds(self, point: Point) -> bool:
+        """Whether a point needs more than the target has, or asks for what the form cannot do: whatever its order and
+        its parts."""
+        key = tuple(map(point.get, NEEDING))
+        if key not in self._exceeding:
+            self._exceeding[key] = self._exceeds(point)
+        return self._exceeding[key]
+
+    def _exceeds(self, point: Point) -> bool:
         """Whether a point needs more than the target has, or asks for what the form cannot do."""
         consumers, sizes, cluster = int(point["consumers"]), sizes_of(point), cluster_of(point)
         if cluster.size > 1 and self.varying:
