@@ -15,7 +15,9 @@ import pytest
 from tests.planner.test_counts import CASES
 
 from treadle.ir.core import Program
+from treadle.ir.expand import expand
 from treadle.ir.ops.access import Load
+from treadle.lib.attention import attention
 from treadle.machine.form import MachineProgram, Mma, Tasks, walk
 from treadle.machine.text import print_machine
 from treadle.plan.facts import CallFacts, contiguous
@@ -24,8 +26,9 @@ from treadle.simulate import control
 from treadle.simulate.run import simulate
 from treadle.simulate.thread import Thread
 from treadle.targets.cpu.accesses import accumulator, slots, source, waste
-from treadle.targets.cpu.blocking import Blocking, Roles
-from treadle.targets.cpu.contraction import Contracting, Sizes, TiledContraction
+from treadle.targets.cpu.blocking import Blocking
+from treadle.targets.cpu.contraction import Contracting, Sizes, TiledContraction, TiledRegions
+from treadle.targets.cpu.roles import Roles
 from treadle.targets.cpu.shape import Shape, shape_of
 from treadle.targets.cpu.sweep import VectorSweep
 from treadle.targets.cpu.windows import again, tile_bytes
@@ -117,7 +120,7 @@ def counted(blocking: Blocking, role: Roles, alone: bool) -> dict[tuple[str, str
         op = blocking.shape.uses.definition[value.name]
         assert isinstance(op, Load)
         read = source(blocking, role, value)
-        found[op.tensor.name, "memory"] = read, 0
+        found[op.tensor.name, "memory"] = round(read), 0
         if blocking.in_place(value, role):
             continue
         handed = not alone and (blocking.shared(value, role) or not blocking.level(value, role))
@@ -194,3 +197,43 @@ def test_bands_make_again_what_they_say(rows: int, monkeypatch: pytest.MonkeyPat
         stored = sum(count for name, count in walk.written.items() if name not in arrays)
         assert 4 * stored == round(tile_bytes(shape, band) * factor, 6), point
         assert factor > 1 and touched_bytes(walk) == shape.bytes
+
+
+class SmallRegions(TiledRegions):
+    """The family with blocks that small extents cross."""
+
+    sizes = Sizes((4, 8), (8, 16), (4, 8))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_copies_of_what_blocks_of_another_argument_see(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are copied for each block of queries, as many as those see; queries once, weights not at all."""
+    program = expand(attention.definition.capture({}, {"causal": causal}))
+    family = SmallRegions()
+    facts, arrays = made(program, {"B": 1, "H": 2, "Sq": 21, "Sk": 24, "D": 5})
+    shape = shape_of(program, facts)
+    seen: set[str] = set()
+    shares: set[float] = set()
+    for point in points(family.axes(program, facts)):
+        if point["columns"] != 8 or point["workers"] != 1 or family.cost(program, facts, point).total > 1:
+            continue
+        machine = family.build(program, facts, point, family.guard(program, facts, point))
+        if (text := print_machine(machine)) in seen:
+            continue
+        seen.add(text)
+        found = walked(machine, arrays, monkeypatch)
+        blocking = Blocking(shape, family.block(shape, point))
+        scores, sums = blocking.roles
+        told: dict[str, float] = {}
+        for role in (scores, sums):
+            for value in (role.lane_operand, role.row_operand):
+                op = shape.uses.definition[value.name]
+                if isinstance(op, Load) and not blocking.in_place(value, role):
+                    told[op.tensor.name] = source(blocking, role, value)
+        assert told and {t: found.read[t] for t in told} == {t: round(n, 6) for t, n in told.items()}, point
+        # What registers fill up is at most a block in each of the blocks that are cut short.
+        filled = slots(blocking, scores) + slots(blocking, sums)
+        assert 0.8 * filled <= found.products <= 1.3 * filled, point
+        shares.add(round(found.read["V"] / (2 * 24 * 5), 6))
+    assert len(seen) > 5 and len(shares) > 1
+    assert shape.spans({}) == ({} if not causal else pytest.approx({id(shape.hanging[0][0]): 14.0}))

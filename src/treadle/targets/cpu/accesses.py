@@ -12,7 +12,8 @@ from math import ceil
 
 from treadle.algebra.dims import Dim
 from treadle.ir.core import Value
-from treadle.targets.cpu.blocking import Blocking, Roles, filled_to, round_to
+from treadle.targets.cpu.blocking import Blocking
+from treadle.targets.cpu.roles import Roles
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,10 @@ class Access:
     written: float
 
 
-def source(blocking: Blocking, role: Roles, value: Value) -> int:
+def source(blocking: Blocking, role: Roles, value: Value) -> float:
     """Elements of an operand that are read from where it lies: in place by each register block, else for its copy."""
-    elements = blocking.shape.elements(role.found.op, value.type.dims)
+    shape, op = blocking.shape, role.found.op
+    elements = shape.elements(op, value.type.dims) * shape.share(op, value.type.dims, blocking.spans)
     if blocking.in_place(value, role):
         return elements * tiles(blocking, role.row if value is role.lane_operand else role.lane)
     return blocking.shape.distinct(value) if blocking.shared(value, role) else elements * trips(blocking, role, value)
@@ -33,14 +35,20 @@ def source(blocking: Blocking, role: Roles, value: Value) -> int:
 
 def trips(blocking: Blocking, role: Roles, value: Value) -> int:
     """How often an element of an operand is packed, where each block has its own copy: as blocks of the other's rows or
-    lanes come round."""
-    shape, block = blocking.shape, blocking.block
+    lanes come round, of the regions down to the one on whose entry it is packed."""
+    shape, cuts, level, total = blocking.shape, blocking.cuts(), blocking.level(value, role), 1
     other = role.row if value is role.lane_operand else role.lane
-    if other is None or all(a.domain.dim != other for r in shape.chain(role.found.op) for a in r.args):
+    if other is None or (not level and not blocking.shared(value, role)):
         return 1
-    tile = blocking.tile[other.name]
-    size = round_to(block.inner, tile) if other is role.lane else filled_to(block.outer, tile)
-    return ceil(shape.extent(other) / size)
+    for region in shape.chain(role.found.op):
+        name = shape.names[id(region)]
+        for arg in region.args:
+            if arg.kind == "block" and arg.domain.dim == other:
+                size = shape.facts.value(arg.size) if arg.size is not None else cuts[f"{name}.{arg.name}"]
+                total *= ceil(shape.extent(other) / max(1, size))
+        if name == level:
+            break
+    return total
 
 
 def accumulator(blocking: Blocking, role: Roles) -> Access:
@@ -49,14 +57,16 @@ def accumulator(blocking: Blocking, role: Roles) -> Access:
     folds = [r for r in blocking.shape.chain(role.found.op) if r.kind != "parallel"]
     if blocking.block.held and folds:
         return Access(0.0, 0.0)
-    made = slots(blocking, role) / max(1, blocking.shape.size(blocking.folded(role)))
+    dims = blocking.folded(role)
+    left = blocking.shape.share(role.found.op, dims, blocking.spans)
+    made = slots(blocking, role) / max(1, blocking.shape.size(dims) * left)
     passes = blocking.passes(role) if folds else 0
     return Access(made * passes + made / waste(blocking, role.row), made * (1 + passes))
 
 
 def slots(blocking: Blocking, role: Roles) -> float:
     """Products that register blocks compute, those of their padding included."""
-    return blocking.shape.products(role.found) * waste(blocking, role.lane) * waste(blocking, role.row)
+    return blocking.shape.products(role.found, blocking.spans) * waste(blocking, role.lane) * waste(blocking, role.row)
 
 
 def tiles(blocking: Blocking, dim: Dim | None) -> int:

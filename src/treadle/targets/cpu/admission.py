@@ -40,10 +40,13 @@ def common_reasons(shape: Shape) -> list[str]:
 @memoised
 def call_guard(shape: Shape) -> Guard:
     """Facts that a vector plan uses: stores hit distinct elements apart from others, last axes are contiguous."""
-    facts = base_facts(shape.program, shape.uses, disjoint=True)
-    used = set(shape.uses.loaded) | set(shape.uses.stored)
-    facts += [Unit(name, axis) for name, axis in sorted(shape.facts.unit) if name in used]
-    return Guard(tuple(facts))
+    known = shape.known.get("guard")
+    if not isinstance(known, Guard):
+        facts = base_facts(shape.program, shape.uses, disjoint=True)
+        used = set(shape.uses.loaded) | set(shape.uses.stored)
+        facts += [Unit(name, axis) for name, axis in sorted(shape.facts.unit) if name in used]
+        known = shape.known["guard"] = Guard(tuple(facts))
+    return known
 
 
 def worker_counts(facts: CallFacts) -> tuple[int, ...]:

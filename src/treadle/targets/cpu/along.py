@@ -39,10 +39,11 @@ from treadle.targets.cpu.admission import (
     pins_refused,
     worker_counts,
 )
-from treadle.targets.cpu.blocking import DEPTH, EXACT, Block, Blocking, Roles, grouping, lanes_of, roles
+from treadle.targets.cpu.blocking import DEPTH, EXACT, Block, Blocking, grouping
 from treadle.targets.cpu.contraction import allowed, unaccumulated
 from treadle.targets.cpu.instructions import FEATURES
 from treadle.targets.cpu.rates import rates, traffic
+from treadle.targets.cpu.roles import Roles, lanes_of, roles
 from treadle.targets.cpu.shape import Contraction, Shape, shape_of
 
 FEW = 64

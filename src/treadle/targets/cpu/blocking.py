@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil, prod
 
 from treadle.algebra.dims import Dim
@@ -19,7 +20,8 @@ from treadle.ir.ops.access import Load
 from treadle.ir.ops.elementwise import Cast
 from treadle.ir.ops.fold import Mma
 from treadle.realise.choices import Choices, Digit, Pack
-from treadle.targets.cpu.shape import Contraction, Shape
+from treadle.targets.cpu.roles import Roles, folded, roles
+from treadle.targets.cpu.shape import Contraction, Shape, Spans
 
 
 @dataclass(frozen=True)
@@ -43,44 +45,6 @@ class Block:
     atom: str = "fma"
     shared: bool = False
     packed: bool = True
-
-
-@dataclass(frozen=True)
-class Roles:
-    """The dimensions of one contraction under a choice of lanes."""
-
-    found: Contraction
-    lane: Dim
-    lane_operand: Value
-    row_operand: Value
-    row: Dim | None
-
-
-def lanes_of(shape: Shape) -> list[str]:
-    """Candidates for the lane: dimensions of accumulators, those contiguous in memory first."""
-    counts: dict[str, int] = {}
-    for found in shape.contractions:
-        for dim in (*found.only_a, *found.only_b):
-            counts[dim.name] = counts.get(dim.name, 0) + 1
-    # A lane shared by all accumulators keeps values in one orientation from contraction to contraction.
-    return sorted(counts, key=lambda n: (-counts[n], -shape.contiguous.get(n, 0)))
-
-
-@memoised
-def roles(shape: Shape, found: Contraction, lane: str) -> Roles | None:
-    """Who is what in a contraction; None when it has no lane at all."""
-    only = (*found.only_a, *found.only_b)
-    if not only:
-        return None
-    dim = next((d for d in only if d.name == lane), None)
-    if dim is None:
-        dim = max(only, key=lambda d: shape.contiguous.get(d.name, 0))
-    in_a = dim in found.only_a
-    others = found.only_b if in_a else found.only_a
-    mine = found.only_a if in_a else found.only_b
-    row = max(others or tuple(d for d in mine if d is not dim), key=shape.extent, default=None)
-    a, b = found.op.a, found.op.b
-    return Roles(found, dim, a if in_a else b, b if in_a else a, row if row in others else None)
 
 
 FEW = 16
@@ -149,12 +113,10 @@ class Blocking:
         self.tile = self.tiles()
 
     def folded(self, role: Roles) -> tuple[Dim, ...]:
-        """Every dimension that a contraction sums over, in its statement or by iterations."""
+        """Every dimension that a contraction sums over."""
         known = self._folded.get(id(role.found))
         if known is None:
-            # What a statement contracts of a fold's block is that fold's dimension: it counts once.
-            found = dict.fromkeys((*role.found.contracted, *self.shape.contracted_by_region(role.found)))
-            known = self._folded[id(role.found)] = tuple(found)
+            known = self._folded[id(role.found)] = folded(self.shape, role.found)
         return known
 
     def tiles(self) -> dict[str, int]:
@@ -207,6 +169,11 @@ class Blocking:
         if self._cuts is None:
             self._cuts = self._cut()
         return self._cuts
+
+    @cached_property
+    def spans(self) -> Spans:
+        """Coordinates of the domains that hang on blocks."""
+        return self.shape.spans(self.cuts())
 
     def _cut(self) -> dict[str, int]:
         wrapped = self.wrapped()
@@ -261,11 +228,25 @@ class Blocking:
                 found[key] = min(size, found.get(key, size))
         return found
 
+    def side(self, dim: Dim) -> int:
+        """The size of a block along a row or a lane: its extent where no region cuts it."""
+        extent = self.shape.extent(dim)
+        return min(self._sides.get(dim.name, extent), extent)
+
+    @cached_property
+    def _sides(self) -> Mapping[str, int]:
+        """The smallest block of each dimension that is cut."""
+        found: dict[str, int] = {}
+        for _, arg, key in self.shape.arguments():
+            size = self.cuts()[key]
+            found[arg.domain.dim.name] = min(size, found.get(arg.domain.dim.name, size))
+        return found
+
     def passes(self, role: Roles) -> int:
         """How often a contraction comes back to its accumulators: the blocks of what is summed around it."""
         cuts, names = self.cuts(), self.shape.names
         return prod(
-            ceil(self.shape.extent(a.domain.dim) / cuts.get(f"{names[id(r)]}.{a.name}", 1))
+            ceil(self.spans.get(id(a), self.shape.extent(a.domain.dim)) / cuts.get(f"{names[id(r)]}.{a.name}", 1))
             for r in self.shape.chain(role.found.op)
             for a in r.args
             if r.kind != "parallel" and a.domain.dim in self.folded(role)

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
+from typing import cast
 
 from treadle.base.memo import memoised
 from treadle.hardware.atoms import find_atom
@@ -27,11 +28,12 @@ from treadle.plan.grain import Grain, blocks, evenness
 from treadle.plan.pins import Pin
 from treadle.realise.blocks import realise
 from treadle.realise.choices import Choices
-from treadle.targets.cpu.accesses import accumulator, slots, source, trips
+from treadle.targets.cpu.accesses import accumulator, slots, source, trips, waste
 from treadle.targets.cpu.admission import call_guard, common_reasons, grain_of, handed_out, pins_refused, worker_counts
-from treadle.targets.cpu.blocking import EXACT, Block, Blocking, Roles, filled_to, grouping, lanes_of, roles
+from treadle.targets.cpu.blocking import EXACT, Block, Blocking, filled_to, grouping
 from treadle.targets.cpu.instructions import CORRECTED, FEATURES, feature_of
 from treadle.targets.cpu.rates import HAND, Rates, rates, traffic
+from treadle.targets.cpu.roles import Roles, folded, lanes_of, roles
 from treadle.targets.cpu.shape import Shape, shape_of
 
 COLUMNS = {16: (32, 48, 64, 16), 8: (16, 24, 8), 4: (12, 16, 8)}
@@ -225,13 +227,28 @@ class Contracting(ABC):
             int(point["inner"]),
         )
         most = self.most(shape, lane)
-        outer, inner = min(outer, most), min(inner, filled_to(most, columns))
+        by_outer, by_inner = self.cutting(shape, lane)
+        outer = min(outer, most) if by_outer else self.sizes.outer[0]
+        inner = min(inner, filled_to(most, columns)) if by_inner else self.sizes.inner[0]
         key = (lane, columns, outer, inner, *(point[n] for n in ("deep", "held", "shared", "packed", "atom")))
         known = shape.known.get(key)
         if not isinstance(known, Work):
             block = self.block(shape, {**point, "outer": outer, "inner": inner})
             known = shape.known[key] = self.worked(Blocking(shape, block), rate)
         return known
+
+    def cutting(self, shape: Shape, lane: str) -> tuple[bool, bool]:
+        """Whether blocks of rows, and of lanes, cut anything: what is summed elsewhere is cut as that is."""
+        known = shape.known.get(("cutting", lane))
+        if not isinstance(known, tuple):
+            found = [r for c in shape.contractions if (r := roles(shape, c, lane)) is not None]
+            open_ = {arg.domain.dim for _, arg, _ in shape.arguments()} - {
+                d for r in found for d in folded(shape, r.found)
+            }
+            lanes = {r.lane for r in found}
+            rows = {r.row for r in found if r.row is not None} - lanes
+            known = shape.known["cutting", lane] = (bool(open_ & rows), bool(open_ & lanes))
+        return cast("tuple[bool, bool]", known)
 
     def most(self, shape: Shape, lane: str) -> int:
         """The largest extent of what blocks cut into rows and lanes: sizes beyond it are all one."""
@@ -255,8 +272,21 @@ class Contracting(ABC):
             packing += self.copies(blocking, role, rate)
         # Values that go from one orientation to another are folded across lanes and read one by one.
         crossing = HAND.crossing if mixed(shape) and len(blocking.lanes) > 1 else 1.0
-        compute += crossing * shape.pointwise_work / rate.lanes / rate.simple + self.turned(blocking, rate)
+        compute += crossing * self.elementwise(blocking) / rate.lanes / rate.simple + self.turned(blocking, rate)
         return Work(compute, cache * max(1.0, crowd), packing, self.tasks(blocking))
+
+    def elementwise(self, blocking: Blocking) -> float:
+        """Elements times simple instructions of everything but contractions, of what domains leave, in whole blocks of
+        lanes."""
+        shape = blocking.shape
+        filled = {r.lane: waste(blocking, r.lane) for r in blocking.roles}
+        return sum(
+            weight
+            * shape.elements(op, dims)
+            * shape.share(op, dims, blocking.spans)
+            * prod(filled[d] for d in dims if d in filled)
+            for op, dims, weight in shape.pointwise
+        )
 
     def footprint(self, blocking: Blocking) -> float:
         """Bytes of blocks that an instance works on."""
@@ -265,8 +295,8 @@ class Contracting(ABC):
         for role in blocking.roles:
             deep = shape.size(blocking.folded(role))
             deep = deep if block.held else min(block.deep, deep)
-            inner = min(block.inner, shape.extent(role.lane))
-            outer = 1 if role.row is None else min(block.outer, shape.extent(role.row))
+            inner = blocking.side(role.lane)
+            outer = 1 if role.row is None else blocking.side(role.row)
             size = COPIED.get(blocking.atom(role.found), 2.0)
             total += size * (deep * inner + deep * outer) + (0 if block.held else 4.0 * inner * outer)
         return total
@@ -283,7 +313,12 @@ class Contracting(ABC):
         step = max(products + owing, HAND.block_least) / rate.issue(atom) + 0.5 * (rows + vectors) / rate.loads
         at_once = {"fma": 1.0, "dpbf16": HAND.pair_width, "dpbssd": HAND.four_width}.get(atom, HAND.tile_width)
         steps = slots(blocking, role) / (products * rate.lanes * at_once)
-        deep = shape.size(blocking.folded(role)) if blocking.block.held else blocking.block.deep
+        # Sums beyond the registers are loaded and stored at every step.
+        step += (
+            2.0 * max(0.0, products + vectors + 1 - rate.registers) / rate.loads if not atom.startswith("amx") else 0.0
+        )
+        whole = shape.size(blocking.folded(role))
+        deep = whole if blocking.block.held else min(whole, blocking.block.deep)
         # Panels that do not fit the first cache are read from the second in every block.
         size = COPIED.get(atom, 2.0)
         far = size * deep * (columns + rows) > rate.l1 * 1.5
@@ -291,9 +326,7 @@ class Contracting(ABC):
 
     def accumulators(self, blocking: Blocking, role: Roles, rate: Rates) -> float:
         """Seconds to load and store accumulators between blocks of the contracted dimension."""
-        shape, block = blocking.shape, blocking.block
-        rows = 1 if role.row is None else min(block.outer, shape.extent(role.row))
-        near = 8 * rows * min(block.inner, shape.extent(role.lane)) <= rate.l1
+        near = 8 * blocking.side(role.lane) * (1 if role.row is None else blocking.side(role.row)) <= rate.l1
         sums = accumulator(blocking, role)
         size = 4.0 * (sums.read + sums.written)
         return size / (rate.l1_rate if near else rate.l2_rate) + self.columns(blocking, role, rate)
@@ -315,7 +348,7 @@ class Contracting(ABC):
         shape = blocking.shape
         total = 0.0
         for value in (role.lane_operand, role.row_operand):
-            if blocking.in_place(value, role):
+            if blocking.in_place(value, role) or blocking.computed_here(value, role.found.op):
                 continue
             copied = COPIED.get(blocking.atom(role.found), 2.0)
             read = source(blocking, role, value)
@@ -429,6 +462,9 @@ class TiledRegions(Contracting):
 
     name = "tiled regions"
     sizes = Sizes((128, 64), (128, 64, 32), (128, 256, 64))
+
+    def packing(self, shape: Shape) -> tuple[bool, ...]:
+        return (True, False)
 
     def admits(self, program: Program, facts: CallFacts) -> Sequence[str]:
         shape = shape_of(program, facts)

@@ -4,10 +4,11 @@ which dimensions are contiguous in memory, and how much there is to compute and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
+from math import ceil, prod
+from typing import cast
 
 from treadle.algebra.dims import Dim
 from treadle.algebra.expr import sym
@@ -22,6 +23,10 @@ from treadle.plan.facts import CallFacts
 from treadle.realise.bands import Band, bands, neighbours, offset_of
 from treadle.realise.universal import task_regions
 
+Spans = Mapping[int, float]
+"""Coordinates of an argument's domain, by the identity of the argument."""
+MANY = 32
+"""Blocks that a mean is taken over, at most."""
 SWEPT = 16
 """A dimension along which so many times fewer elements are contiguous than along another is left to rows."""
 
@@ -138,6 +143,59 @@ class Shape:
         """How many single coordinates the regions around an operation enumerate."""
         return prod(self.facts.value(a.domain.extent) for r in self.chain(op) for a in r.args)
 
+    def spans(self, cuts: Mapping[str, int]) -> Spans:
+        """Coordinates of the domains that hang on the blocks of other arguments (the keys that a block of causal
+        queries sees), on average over those blocks: by the identity of the argument.
+
+        *Ensures*: the mean over all blocks where they are no more than `MANY`, else over as many of them, evenly apart.
+        """
+        if not self.hanging:
+            return {}
+        sizes = tuple(cuts.get(key, 1) for _, (_, key) in self.hanging)
+        known = self.known.get(("spans", sizes))
+        if not isinstance(known, dict):
+            made = {id(a): self._span(a, b, size) for (a, (b, _)), size in zip(self.hanging, sizes, strict=True)}
+            known = self.known["spans", sizes] = made
+        return cast("dict[int, float]", known)
+
+    def _span(self, arg: RegionArg, on: RegionArg, cut: int) -> float:
+        """The mean coordinates of an argument's domain over blocks of another."""
+        extent = self.facts.value(on.domain.extent)
+        starts = range(0, extent, max(1, cut))
+        table, found = dict(self.facts.extents), list[int]()
+        for start in starts[:: ceil(len(starts) / MANY) or 1]:
+            table |= {f"{on.name}.start": start, f"{on.name}.stop": min(extent, start + cut)}
+            found.append(max(0, int(arg.domain.extent.evaluate(table))))
+        return sum(found) / max(1, len(found))
+
+    @cached_property
+    def hanging(self) -> list[tuple[RegionArg, tuple[RegionArg, str]]]:
+        """Arguments whose domains hang on the blocks of one other argument around them, of another dimension, and on
+        extents that are known; with that argument and its key of `Choices.cuts`."""
+        found: list[tuple[RegionArg, tuple[RegionArg, str]]] = []
+        bounds = {s: (arg, key) for _, arg, key in self.arguments() for s in (f"{arg.name}.start", f"{arg.name}.stop")}
+        for region in self.regions:
+            for arg in region.args:
+                extent = arg.domain.extent
+                names = set(extent.symbols)
+                on = {bounds[s][1]: bounds[s] for s in names if s in bounds}
+                if len(on) != 1 or extent.functions or not names <= {*bounds, *self.facts.extents}:
+                    continue
+                ((other, key),) = on.values()
+                if other.domain.dim != arg.domain.dim and other.domain == other.domain.dim.whole():
+                    found.append((arg, (other, key)))
+        return found
+
+    def share(self, op: Op, dims: Iterable[Dim], spans: Spans) -> float:
+        """Of coordinates along `dims`, how many the domains around an operation leave."""
+        parts = [
+            spans[id(a)] / whole
+            for r in self.chain(op)
+            for a in r.args
+            if id(a) in spans and a.domain.dim in dims and (whole := self.extent(a.domain.dim))
+        ]
+        return prod(parts, start=1.0)
+
     def elements(self, op: Op, dims: tuple[Dim, ...]) -> int:
         """How many elements along `dims` there are over all single coordinates of the regions around an operation."""
         known = self._elements.get((id(op), dims))
@@ -149,14 +207,16 @@ class Shape:
             known = self._elements[id(op), dims] = self.size(tuple(around | set(dims)))
         return known
 
-    def products(self, found: Contraction) -> int:
-        """How many products a contraction sums in all."""
+    def products(self, found: Contraction, spans: Spans | None = None) -> float:
+        """How many products a contraction sums in all, of domains as `spans` of them (else by single coordinates)."""
         known = self._products.get(id(found.op))
         if known is None:
             around = {a.domain.dim for r in self.chain(found.op) for a in r.args}
             free = {*found.op.result.type.dims, *found.contracted} - around
-            known = self._products[id(found.op)] = self.instances(found.op) * self.size(tuple(free))
-        return known
+            known = self._products[id(found.op)] = self.size(tuple(free))
+        table = self.spans({}) if spans is None else spans
+        args = [a for r in self.chain(found.op) for a in r.args]
+        return known * prod(table[id(a)] if id(a) in table else self.facts.value(a.domain.extent) for a in args)
 
     # ---- memory
 
@@ -293,13 +353,17 @@ class Shape:
     @cached_property
     def pointwise_work(self) -> float:
         """Elements times simple instructions of everything but contractions."""
-        total = 0.0
+        return sum(weight * self.elements(op, dims) for op, dims, weight in self.pointwise)
+
+    @cached_property
+    def pointwise(self) -> list[tuple[Op, tuple[Dim, ...], int]]:
+        """Operations other than contractions: each with the dimensions of its elements and instructions for one."""
+        found: list[tuple[Op, tuple[Dim, ...], int]] = []
         for op in self.program.body.walk():
             if isinstance(op, Elementwise | Cast | Reduce | Load | Store) and (op.results or isinstance(op, Store)):
                 value = op.value if isinstance(op, Store) else op.source if isinstance(op, Reduce) else op.result
-                weight = WEIGHT.get(op.fn, 1) if isinstance(op, Elementwise) else 1
-                total += weight * self.elements(op, value.type.dims)
-        return total
+                found.append((op, value.type.dims, WEIGHT.get(op.fn, 1) if isinstance(op, Elementwise) else 1))
+        return found
 
     @memoised
     def contracted_by_region(self, found: Contraction) -> tuple[Dim, ...]:
