@@ -137,9 +137,9 @@ def clusters(flags: str = "cooperative", meet: str = MEET, begin: str | None = N
     tasks = work[work.index("    tasks") :]
     names = {"t": "t2", "i": "i2"}
     again = re.sub(r"\b(t|i)\b", lambda m: names[m.group(1)], tasks)
-    again = again.replace("R0", "R1").replace("%", "%z_").replace("Y[", "Z[").replace("store 0", "store 1")
+    again = again.replace("R0(m =", "R1(m2 =").replace("%", "%z_").replace("Y[", "Z[").replace("store 0", "store 1")
     region = head[head.index("      region R0") : head.index("}\nguard")]
-    more = region.replace("R0", "R1").replace("%", "%z_").replace("store Y", "store Z")
+    more = re.sub(r"\bm\b", "m2", region.replace("R0", "R1").replace("%", "%z_").replace("store Y", "store Z"))
     head = head.replace(region, region + more).replace(
         "    tensor Y: f32[M] out\n", "    tensor Y: f32[M] out\n    tensor Z: f32[M] out\n"
     )
