@@ -153,6 +153,10 @@ def _set(data: dict[str, Any], *path: str | int, value: object) -> None:
     data[path[-1]] = value
 
 
+def _columns(point: dict[str, Any]) -> None:
+    point["columns"] = next(n for n in (8, 16) if n != point["columns"])
+
+
 def _in_text(data: dict[str, Any], old: str, new: str) -> None:
     for one in (data["decisions"], *data["decisions"]["steps"]):
         assert old in one["machine"]
@@ -161,7 +165,7 @@ def _in_text(data: dict[str, Any], old: str, new: str) -> None:
 
 FORGED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "a decision that no step made": (
-        lambda d: _set(d, "decisions", "steps", 1, "plan", "point", "columns", value=8),
+        lambda d: _columns(d["decisions"]["steps"][1]["plan"]["point"]),
         "the point after guard(facts=[M >= 8]) is",
     ),
     "a step that says another value": (
