@@ -158,15 +158,15 @@ sums | M=4096 N=1024 | timed
     rows warps=1 held=True exact=True
 sums | M=32768 N=512 | timed
     rows warps=1 held=True exact=True
-total | M=4096 N=4096 | untimed
+total | M=4096 N=4096 | timed
     rows warps=8 held=True exact=True
-total | M=1 N=16777216 | untimed
+total | M=1 N=16777216 | timed
     rows warps=8 stretches=264
-total | M=1000000 N=16 | untimed
+total | M=1000000 N=16 | timed
     rows warps=1 together=4
-columns | M=4096 N=4096 | untimed
+columns | M=4096 N=4096 | timed
     rows warps=1 held=True together=4
-columns | M=65536 N=1024 | untimed
+columns | M=65536 N=1024 | timed
     rows warps=1 held=True together=4
 conv | B=32 H=56 V=56 Ho=56 Vo=56 KH=3 KV=3 G=1 P=256 Q=256 | timed
     streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels box=8x2x8
@@ -174,11 +174,11 @@ conv | B=32 H=28 V=28 Ho=28 Vo=28 KH=3 KV=3 G=1 P=512 Q=512 | timed
     streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels box=32x1x4
 conv | B=32 H=64 V=64 Ho=64 Vo=64 KH=3 KV=3 G=1 P=128 Q=128 | timed
     streams consumers=2 columns=128 step=64 versions=4 staged=True raster=panels box=1x4x32
-conv first | B=32 H=56 V=56 Ho=56 Vo=56 KH=3 KV=3 G=1 P=256 Q=256 | untimed
+conv first | B=32 H=56 V=56 Ho=56 Vo=56 KH=3 KV=3 G=1 P=256 Q=256 | timed
     streams consumers=1 columns=256 step=64 versions=4 flight=1 raster=panels turned=True operands=copied before
-conv strided | B=32 H=56 V=56 Ho=28 Vo=28 KH=3 KV=3 G=1 P=256 Q=512 | untimed
+conv strided | B=32 H=56 V=56 Ho=28 Vo=28 KH=3 KV=3 G=1 P=256 Q=512 | timed
     streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels box=32x1x4 operands=copied before
-conv line | B=32 L=4096 Lo=4096 KL=5 G=1 P=256 Q=256 | untimed
+conv line | B=32 L=4096 Lo=4096 KL=5 G=1 P=256 Q=256 | timed
     streams consumers=2 columns=256 step=64 versions=4 staged=True raster=panels operands=copied before
 window | B=2 KV=4 R=4 Sq=8192 Sk=8192 D=128 | timed
     streams consumers=2 step=64 versions=2 turns=True staged=True raster=drawn 8

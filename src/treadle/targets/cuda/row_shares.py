@@ -29,8 +29,8 @@ BURST = 16
 """Elements that a thread takes at a time where a row is swept."""
 
 SHORT = 4
-"""The same of ranges that only a run tells (CSR of 0 to 16 a row is at 0.70 of cuSPARSE with it,
-of 0 to 64 and 0 to 400 at 1.0; other numbers are not timed: benchmarks/results/2026-11-30-inside.json)."""
+"""The same of ranges that only a run tells (CSR of 0 to 16 a row is at 0.75 of cuSPARSE with it,
+of 0 to 64 at 1.2, of 0 to 400 at 1.0; other numbers are not timed: benchmarks/results/2026-12-01-inside.json)."""
 
 
 def stripes_of(shape: Shape, point: Point) -> dict[str, Stripe]:
