@@ -52,6 +52,16 @@ def symbol_missing(patch: Patch) -> None:
     launch.CpuKernel(loaded, "linear", Signature((X,)), workspace="linear_workspace", parallel=False)
 
 
+def bound(patch: Patch) -> None:
+    # Whose line it is differs with where this file lies; tests/driver looks at that.
+    patch.setattr(launch, "user_position", lambda: None)
+    loaded: Any = types.SimpleNamespace(name="linear", addresses={"linear": 0}, function=lambda *_: lambda _: 0)
+    signature = Signature((X,))
+    kernel = launch.CpuKernel(loaded, "linear", signature, parallel=False)
+    made: Any = launch.bind(kernel, launch.Packer(signature), (np.zeros((3, 4), np.float32),))
+    made(1.0)
+
+
 def host_features(patch: Patch) -> None:
     cpu.load_object(b"", ["linear"], name="linear", features=["avx1024"])
 
@@ -179,6 +189,7 @@ CASES: dict[str, Callable[[Patch], None]] = {
     "runtime/platform": platform,
     "runtime/no-native-code": no_native_code,
     "runtime/workers": workers,
+    "call/bound": bound,
     "runtime/object-unusable": object_unusable,
     "runtime/symbol-missing": symbol_missing,
     "runtime/host-features": host_features,

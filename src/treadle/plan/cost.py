@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isinf
 
 PARTS = ("compute", "cache", "memory", "packing", "launch", "wait")
@@ -47,10 +47,16 @@ class CostVector:
         """
         if isinf(self.total) or isinf(other.total):
             return CostVector(compute=inf)
-        sums = [self.parts[name] + other.parts[name] for name in PARTS]
-        joined = CostVector(*sums)
+        joined = CostVector(
+            self.compute + other.compute,
+            self.cache + other.cache,
+            self.memory + other.memory,
+            self.packing + other.packing,
+            self.launch + other.launch,
+            self.wait + other.wait,
+        )
         idle = max(0.0, self.total + other.total - joined.total)
-        return CostVector(*sums[:-1], wait=joined.wait + idle)
+        return replace(joined, wait=joined.wait + idle)
 
     def __str__(self) -> str:
         parts = [f"{name} {seconds * 1e6:.3g}" for name, seconds in self.parts.items() if seconds > 0]

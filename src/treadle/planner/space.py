@@ -69,6 +69,7 @@ class Space:
         self.clock = clock or Clock()
         self.axes: tuple[Axis, ...] = tuple(family.axes(program, facts))
         self.size = math.prod(len(a.values) for a in self.axes)
+        self._settings = [(a.name, a.values) for a in self.axes]
         self.refused: list[str] = []
         """Why pins refuse points."""
         self.asked = 0
@@ -93,7 +94,7 @@ class Space:
 
     def point(self, index: Index) -> Point:
         """The settings of a point."""
-        return {a.name: a.values[i] for a, i in zip(self.axes, index, strict=True)}
+        return {name: values[i] for (name, values), i in zip(self._settings, index, strict=True)}
 
     def index(self, point: Point) -> Index:
         """The place of a point. *Ensures*: `point(index(p)) == p`."""

@@ -39,7 +39,7 @@ from treadle.rules.tiles import materialise
 from treadle.targets.cuda.ledger import functions_by_hardware
 from treadle.targets.cuda.rates import FOLLOWS, rates
 from treadle.targets.cuda.row_lanes import Along, along
-from treadle.targets.cuda.shape import Shape, remembered, shape_of
+from treadle.targets.cuda.shape import OfShapes, Shape, remembered, shape_of
 from treadle.targets.cuda.stream_before import (
     across,
     beside,
@@ -100,9 +100,10 @@ class PartedStreams(Streams):
 
     def ways(self, shape: Shape) -> list[tuple[str, Shape]]:
         """How computed operands may be made, and the shape of the program then; the program itself without any."""
-        for known, found in _ways:
-            if known is shape:
-                return found
+        return _ways.get(shape, lambda: self.found_ways(shape))
+
+    def found_ways(self, shape: Shape) -> list[tuple[str, Shape]]:
+        """The same, looked for."""
         form = self.form(shape)
         computed = [v for v in self.computed(shape) if isinstance(form, str) or not copied_as_is(form, v)]
         sets = [tuple(computed)]
@@ -126,8 +127,7 @@ class PartedStreams(Streams):
         if not made or not (isinstance(form, str) or fetched(form, shape.uses)):
             found.append((IN_REGISTERS, shape))
         found += made
-        _ways.append((shape, found))
-        del _ways[:-16], _prepared[:-48]
+        del _prepared[:-48]
         return found
 
     def tried_first(self, shape: Shape, values: Sequence[Value], laid: bool = False) -> Parts | None:
@@ -316,18 +316,20 @@ class PartedStreams(Streams):
 
     def own_axes(self, shape: Shape) -> Sequence[Axis]:
         """The axes of the points of one way."""
-        for known, found in _axes:
-            if known is shape:
-                return found
-        found = [*super().axes(remembered(shape).program, shape.facts), Axis("parts", self.counts(shape))]
-        _axes.append((shape, found))
-        del _axes[:-16]
-        return found
+        return _axes.get(
+            shape,
+            lambda: [*super(PartedStreams, self).axes(remembered(shape).program, shape.facts), self.shares(shape)],
+        )
+
+    def shares(self, shape: Shape) -> Axis:
+        """Into how many parts the depth is cut."""
+        return Axis("parts", self.counts(shape))
 
     def among(self, way: Shape, point: Point) -> bool:
         """Whether a point is one of a way's."""
-        for axis in self.own_axes(way):
-            if axis.name in point and point[axis.name] not in axis.values:
+        own = _settings.get(way, lambda: {a.name: frozenset(a.values) for a in self.own_axes(way)})
+        for name, settings in own.items():
+            if name in point and point[name] not in settings:
                 return False
         return True
 
@@ -372,15 +374,14 @@ class PartedStreams(Streams):
 
     def lane_costs(self, shape: Shape, stream: Stream) -> CostVector | None:
         """What the launches beside the contraction take, which no point changes; None where there are none."""
-        for known, found in _costed:
-            if known is shape:
-                return found
+        return _costed.get(shape, lambda: self.summed(shape, beside(shape, stream.nest[0])))
+
+    def summed(self, shape: Shape, regions: Sequence[Region]) -> CostVector | None:
+        """What launches take, one after another."""
         found = None
-        for region in beside(shape, stream.nest[0]):
+        for region in regions:
             one = self.lane_cost(shape, region)
             found = one if found is None else found.then(one)
-        _costed.append((shape, found))
-        del _costed[:-24]
         return found
 
     def lane_cost(self, shape: Shape, region: Region) -> CostVector:
@@ -495,6 +496,8 @@ def across_lanes(region: Region, dim: Dim) -> dict[str, int]:
 
 _parts: list[tuple[Shape, int, Parts | str]] = []
 _prepared: list[tuple[Shape, Parts]] = []
-_ways: list[tuple[Shape, list[tuple[str, Shape]]]] = []
-_axes: list[tuple[Shape, list[Axis]]] = []
-_costed: list[tuple[Shape, CostVector | None]] = []
+_ways = OfShapes[list[tuple[str, Shape]]](kept=16)
+_axes = OfShapes[list[Axis]](kept=16)
+_settings = OfShapes[dict[str, frozenset[Setting]]](kept=16)
+"""The settings of `_axes`, by axis."""
+_costed = OfShapes[CostVector | None](kept=24)

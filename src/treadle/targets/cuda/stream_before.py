@@ -49,9 +49,11 @@ def laid_first(way: Derivation, value: Value, shape: Shape) -> Derivation:
 
 def layout_of(value: Value, shape: Shape) -> tuple[list[int], list[int]] | None:
     """In which order of axes, and with which strides along them, a copy of a tensor has what a contraction loads at
-    computed places as boxes; None where it has not."""
+    computed places as boxes; None where it has not: rows that are gathered lie no better in a copy."""
     op = shape.uses.definition.get(value.name)
     if not isinstance(op, Load) or not any(s.tile is not None for s in flat_subs(op.subs)):
+        return None
+    if any(s.tile is not None and linear(s.tile, shape.uses.definition) is None for s in flat_subs(op.subs)):
         return None
     readers = [m for m in shape.program.body.walk() if isinstance(m, Mma) and value in (m.a, m.b)]
     deep = {d for m in readers for d in m.contracted}
