@@ -30,29 +30,45 @@ from treadle.runtime.launch import Block, called_with
 from treadle.runtime.signature import ScalarParam, Signature, TensorParam
 from treadle.runtime.streams import current_stream, kept, order_of, ordered, refuse_capture
 from treadle.targets.cuda.emit import Call, EmittedCuda, cleared_bytes, emit, prepare, workspace_bytes
-from treadle.toolchain.nvrtc import compile_cuda
+from treadle.toolchain.nvrtc import CompiledCubin, compile_cuda
+
+
+def compiled(machine: MachineProgram, timeline: Timeline | None = None) -> tuple[EmittedCuda, CompiledCubin]:
+    """The text of a plan and its cubin. *Errors*: `cuda/no-nvrtc` and others of the toolchain.
+
+    Of launches that do not ask for company on a multiprocessor the assembler makes room for some, and may spill for it:
+    they are assembled again, for one workgroup a multiprocessor.
+    """
+    timeline = timeline or Timeline()
+    for sole in (False, True):
+        with timeline.stage("emit"):
+            emitted = emit(machine, sole=sole)
+        with timeline.stage("assemble"):
+            made = compile_cuda(emitted.source, arch=emitted.arch, name=machine.program.name)
+        if sole or not any(k.spill_stores + k.spill_loads for k in made.kernels):
+            break
+        if all(launch.resident for launch in machine.host.launches):
+            break  # each asks for as many as there are
+    return emitted, made
 
 
 def assemble(machine: MachineProgram, timeline: Timeline) -> tuple[str, bytes, dict[str, Any]]:
     """Text, cubin, and what the compiler said of it. *Errors*: `cuda/no-nvrtc` and others of the toolchain."""
-    with timeline.stage("emit"):
-        emitted = emit(machine)
-    with timeline.stage("assemble"):
-        compiled = compile_cuda(emitted.source, arch=emitted.arch, name=machine.program.name)
-    resources = {k.name: k for k in compiled.kernels}
+    emitted, made = compiled(machine, timeline)
+    resources = {k.name: k for k in made.kernels}
     spilled = {n: r.spill_stores + r.spill_loads for n, r in resources.items() if r.spill_stores + r.spill_loads}
     late = [f"{n} spills {size} bytes" for n, size in spilled.items()]
-    late += [f"{m.code}: {m.text}" for m in compiled.messages if m.code]
+    late += [f"{m.code}: {m.text}" for m in made.messages if m.code]
     return (
         emitted.source,
-        compiled.cubin,
+        made.cubin,
         {
             "late": late,
-            "compiler": compiled.compiler,
+            "compiler": made.compiler,
             "arch": emitted.arch,
             "registers": {n: r.registers for n, r in resources.items()},
             "spills": spilled,
-            "messages": [f"{m.code}: {m.text}" for m in compiled.messages],
+            "messages": [f"{m.code}: {m.text}" for m in made.messages],
         },
     )
 
@@ -110,7 +126,7 @@ class CudaKernel:
                 module = load_cubin(self.cubin, arch, on, name=self.name)
             except ModuleUnusable:
                 # Kept from another time, driver or toolkit, or damaged: what it was made of is at hand.
-                self.cubin = compile_cuda(self.emitted.source, arch=arch, name=self.name).cubin
+                self.cubin = compiled(self.machine)[1].cubin
                 module = load_cubin(self.cubin, arch, on, name=self.name)
             self._modules[ordinal] = module
         return self._modules[ordinal]

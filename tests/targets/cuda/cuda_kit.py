@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.driver.cuda_variant import compiled
 from treadle.evaluate.interpreter import evaluate
 from treadle.ir.core import Program
 from treadle.machine.form import MachineProgram
@@ -15,7 +16,6 @@ from treadle.machine.text import print_machine
 from treadle.machine.verify import verify
 from treadle.simulate.run import simulate
 from treadle.targets.cuda.emit import emit
-from treadle.toolchain.nvrtc import compile_cuda
 
 
 def arguments(program: Program, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
@@ -68,11 +68,11 @@ def tried(
 
 def clean(machine: MachineProgram) -> None:
     """Asserts that the text assembles without a message, a spill or a stack frame (where the compiler is installed)."""
-    emitted = emit(machine)
     if importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("cuda") is None:
+        emit(machine)
         return
-    compiled = compile_cuda(emitted.source, arch=emitted.arch, name="kernel")
-    assert [m.text for m in compiled.messages] == [], str([m.text for m in compiled.messages])
+    emitted, made = compiled(machine)
+    assert [m.text for m in made.messages] == [], str([m.text for m in made.messages])
     for launch in emitted.launches:
-        found = compiled.kernel(launch.kernel)
+        found = made.kernel(launch.kernel)
         assert (found.spill_stores, found.spill_loads, found.stack) == (0, 0, 0)

@@ -43,10 +43,11 @@ WORD = 4
 """Bytes of a counter's word."""
 
 
-def emit(program: MachineProgram) -> EmittedCuda:
+def emit(program: MachineProgram, *, sole: bool = False) -> EmittedCuda:
     """The CUDA C++ text of a machine program, for `treadle.toolchain.nvrtc.compile_cuda` without contraction.
 
-    Errors: emit/cuda-unsupported, emit/cuda-ill-formed.
+    `sole`: launches that do not say how many workgroups share a multiprocessor are content with one, and the assembler
+    takes no register from a thread to make room for more. Errors: emit/cuda-unsupported, emit/cuda-ill-formed.
     """
     family, _, arch = program.target.partition(":")
     if family != "cuda" or not arch:
@@ -61,7 +62,7 @@ def emit(program: MachineProgram) -> EmittedCuda:
     for kernel in program.kernels:
         launch = next((x for x in program.host.launches if x.kernel == kernel.name), None)
         if launch is not None:
-            made[kernel.name] = _Kernel(program, kernel, launch, arch, prelude, arith)
+            made[kernel.name] = _Kernel(program, kernel, launch, arch, prelude, arith, sole)
             texts.append(made[kernel.name].text())
     body = "\n".join(texts)
     prelude.scan(body)
@@ -84,9 +85,17 @@ class _Kernel:
     """The emission of one kernel."""
 
     def __init__(
-        self, program: MachineProgram, kernel: Kernel, launch: Launch, arch: str, prelude: Prelude, arith: Arith
+        self,
+        program: MachineProgram,
+        kernel: Kernel,
+        launch: Launch,
+        arch: str,
+        prelude: Prelude,
+        arith: Arith,
+        sole: bool,
     ) -> None:
         self.program, self.kernel, self.launch = program, kernel, launch
+        self.sole = sole
         self.guard: Guard = program.guard
         self.prelude = prelude
         self.shared = shared_plan(kernel)
@@ -271,8 +280,8 @@ class _Kernel:
         if any(isinstance(s, Sync) and s.kind == "setmaxnreg" for r in self.kernel.roles for s in walk(r.body)):
             # The assembler fixes the number of registers at entry, which `setmaxnreg` divides anew, only then.
             bounds += f", {max(1, self.launch.resident)}"
-        elif self.launch.resident:
-            bounds += f", {self.launch.resident}"
+        elif self.launch.resident or self.sole:
+            bounds += f", {max(1, self.launch.resident)}"
         return f'extern "C" __global__ void __launch_bounds__({bounds}) {name}({head}) {{\n{body}\n}}\n'
 
     def _frame(self, branches: str, lets: list[tuple[str, str]]) -> str:
