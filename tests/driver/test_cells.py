@@ -81,6 +81,21 @@ def test_a_call_beyond_the_reach_of_early_plans_gets_one_that_is_as_good(monkeyp
     assert plan_facts(special.expanded, target, facts) == ledger.met[-1].planned and ledger.met[-1].best < inf
 
 
+def test_a_plan_is_priced_by_the_blocks_it_was_made_with() -> None:
+    """A register block of one row, made for a call of one row, is not taken for a call that would get one of many."""
+    kernel = td.kernel(k.linear_gelu.definition.fn)
+    call(kernel, 1, 3, 1160)
+    special, made = call(kernel, 128, 14, 128)
+    first, second = special.variants
+    ledger = Ledger(special.expanded, place_of("cpu").target)
+    settled = ledger.settle(special.variants, special.facts(made), 2)
+    seconds = ledger.met[-1]
+    assert settled.variant is second
+    rows = [dict(Grain.read(v.record.meta["grain"]).tiles).get("M", 1) for v in (first, second)]
+    assert rows[0] == 1 < rows[1]
+    assert ledger.seconds(seconds, first) > 2 * ledger.seconds(seconds, second)
+
+
 def test_the_planner_is_asked_once_for_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is weighed against the variants that there are is what is built then."""
     kernel = td.kernel(k.linear_gelu.definition.fn)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, log
+from math import inf, log, prod
 from typing import Any
 
 from treadle.base.errors import LimitError, TreadleError
@@ -18,8 +18,8 @@ from treadle.driver.record import Record
 from treadle.driver.variants import Variant
 from treadle.ir.core import Program
 from treadle.plan.facts import CallFacts as PlanFacts
-from treadle.plan.family import Grained
-from treadle.plan.grain import NEAR
+from treadle.plan.family import Family, Grained
+from treadle.plan.grain import NEAR, Grain
 from treadle.plan.plan import Plan
 from treadle.planner.enumerate import Choice, choose
 
@@ -77,7 +77,7 @@ class Ledger:
         # The universal plan stays: it runs what the others do not.
         if sum(not _universal(v) for v in known) < cap:
             return Settled(choice=choice)
-        spare = self._spare(known, replace(choice.plan, unit=planned.unit))
+        spare = self._spare(known, replace(choice.plan, unit=planned.unit, extents=planned.extents))
         if spare is not None:
             return Settled(choice=choice, spare=spare)
         return Settled(one if least < inf else None)
@@ -109,9 +109,20 @@ class Ledger:
             ways = {name: value for name, value in plan.point.items() if isinstance(value, bool | str)}
             if axes.keys() != plan.point.keys() or any(value not in axes[name] for name, value in ways.items()):
                 return inf
-            return family.cost(self.program, under, plan.point).total
+            return max(family.cost(self.program, under, plan.point).total, self._as_made(family, plan, under))
         except (TreadleError, LookupError, StopIteration, ValueError, TypeError, ArithmeticError):
             return inf
+
+    def _as_made(self, family: Family[Any], plan: Plan, under: PlanFacts) -> float:
+        """Seconds of the blocks that a plan has, where its family would cut this call by others at the same point (a
+        register block of as many rows as a call has, be it one): what they took per element that they fill."""
+        made = saved_facts(plan)
+        if not made.extents or not isinstance(family, Grained):
+            return 0.0
+        has = family.grain(self.program, made, plan.point)
+        if has.tiles == family.grain(self.program, under, plan.point).tiles:
+            return 0.0
+        return family.cost(self.program, made, plan.point).total * _filled(has, under) / _filled(has, made)
 
     def _recall(self, known: Sequence[Variant]) -> None:
         """Notes the calls that plans were made for, of those that came without a prediction."""
@@ -140,6 +151,11 @@ class Ledger:
 
 def _universal(variant: Variant) -> bool:
     return variant.record.meta["family"] == UNIVERSAL
+
+
+def _filled(grain: Grain, facts: PlanFacts) -> float:
+    """The points that the extents of a call span, filled up."""
+    return grain.loss(facts.extents, 1) * prod(max(1, n) for n in facts.extents.values())
 
 
 def _ratio(call: Met, seconds: float) -> float:

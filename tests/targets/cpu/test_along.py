@@ -28,7 +28,7 @@ from treadle.plan.family import points
 from treadle.planner.enumerate import choose, realised
 from treadle.realise.blocks import realise
 from treadle.simulate.run import simulate
-from treadle.targets.cpu.along import Along, SumsInLanes
+from treadle.targets.cpu.along import GATHERED, TURNED, Along, SumsInLanes
 from treadle.targets.cpu.families import families
 from treadle.targets.cpu.shape import shape_of
 
@@ -86,6 +86,31 @@ def test_few_columns_are_not_lanes() -> None:
     assert check(realised(choice.plan, source, facts, families())).status == "verified"
     many = facts_for(source, extents={"M": 288, "N": 288, "K": 1113})
     assert any("rows and columns" in why for why in FAMILY.admits(source, many))
+
+
+def test_short_pieces_across_the_depth_are_priced_as_gathered() -> None:
+    """W runs along its 6 columns: pieces of 2 are gathered, from 4 on they are turned in registers; along the depth
+    nothing is copied."""
+    source = program("linear")
+    facts = facts_for(source, "avx512", FEW)
+
+    def packing(columns: int, known: CallFacts) -> float:
+        setting = {
+            "rows": 4,
+            "columns": columns,
+            "outer": 64,
+            "inner": 64,
+            "copied": False,
+            "atom": "fma",
+            "workers": 1,
+        }
+        return FAMILY.cost(source, known, setting).packing
+
+    assert packing(2, facts) == pytest.approx(GATHERED / TURNED * packing(4, facts))
+    assert packing(4, facts) == pytest.approx(packing(6, facts)) and packing(4, facts) > 0
+    assert packing(2, turned(source, facts)) == 0
+    alone = replace(facts, extents={**facts.extents, "M": 1, "N": 3, "K": 1160})
+    assert choose(source, alone, families()).plan.family != FAMILY.name
 
 
 def test_partial_sums_with_what_was_there_before_are_not_joined() -> None:

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from tests.targets.cpu_emit.kit import HOST_LEVELS, Compiled, S, assembly, integers, program
+from tests.targets.cpu_emit.kit import HOST_LEVELS, Compiled, Guarded, S, assembly, integers, program
 
 from treadle.algebra.expr import Expr, ceildiv, const, lt, minimum, sym
 from treadle.dtype.formats import DType, bf16, bool_, f32, f64, i8, i32
@@ -227,3 +227,47 @@ def test_the_inner_loop_stays_in_registers(rows: int, columns: int) -> None:
         assert len(re.findall(r"vfmadd\w+ps", body)) % (rows * columns // 16) == 0
         assert "rsp" not in body and "rbp" not in body, "a spill"
         assert not re.search(r"vmovups\s+%zmm\d+,", body), "an accumulator in memory"
+
+
+def in_place(level: str, rows: int, columns: int) -> MachineProgram:
+    """Y = X W by blocks of rows x columns, both operands read where they lie, elements of X one by one."""
+    i, j, k = (sym(s) for s in "ijk")
+    m_dim, n_dim, k_dim = sym("M"), sym("N"), sym("K")
+    inside = (lt(i * rows + S[0], m_dim), lt(j * columns + S[1], n_dim))
+    products = loop(
+        "k",
+        k_dim,
+        1,
+        Load(dst="a", src=MemRef("X", (i * rows + S[0], k)), where=(lt(i * rows + S[0], m_dim),)),
+        Load(dst="b", src=MemRef("W", (k, j * columns + S[0])), where=(lt(j * columns + S[0], n_dim),)),
+        Mma(dst="acc", acc=FragRef("acc"), a=FragRef("a", (S[0],)), b=FragRef("b", (S[1],)), atom="fma"),
+    )
+    store = Store(dst=MemRef("Y", (i * rows + S[0], j * columns + S[1])), src=FragRef("acc"), where=inside)
+    block = loop("j", ceildiv(n_dim, columns), 1, Compute(dst="acc", fn="copy", args=(0.0,)), products, store)
+    tasks = Tasks(vars=("i",), counts=(ceildiv(m_dim, rows),), over="workers", body=[block])
+    frags = [Frag("a", f32, (rows,)), Frag("b", f32, (columns,)), Frag("acc", f32, (rows, columns))]
+    return program([("X", f32, "MK"), ("W", f32, "KN"), ("Y", f32, "MN")], [tasks], frags, level=level, facts=UNIT)
+
+
+@pytest.mark.parametrize("level", HOST_LEVELS)
+def test_operands_in_place_are_read_inside_alone(level: str) -> None:
+    """Whole blocks, rows that end early, columns that end early, both: none reads or writes beyond its arrays."""
+    run, rng = Compiled(in_place(level, 6, 16)), np.random.default_rng(6)
+    for m, n, k in [(12, 32, 9), (12, 14, 9), (13, 32, 9), (17, 21, 9), (1, 1, 1), (6, 3, 0), (4, 40, 5)]:
+        x, w = integers(rng, (m, k), f32), integers(rng, (k, n), f32)
+        for at_end in (True, False):
+            guarded = Guarded()
+            held = {"X": x, "W": w, "Y": np.full((m, n), 99, np.float32)}
+            arrays = {name: guarded.array(values, at_end=at_end) for name, values in held.items()}
+            run(X=arrays["X"], W=arrays["W"], Y=arrays["Y"])
+            assert (arrays["Y"] == x @ w).all(), (m, n, k)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(16, 16), (7, 48), (5, 64)])
+def test_columns_that_end_early_test_no_row(rows: int, columns: int) -> None:
+    """A masked vector is an instruction, a masked element a test: where all rows are inside, none is tested."""
+    loops = [text for text in inner_loops(assembly(in_place("avx512", rows, columns)), "vfmadd") if "{z}" in text]
+    assert len(loops) == 1
+    assert len(re.findall(r"vfmadd\w+ps", loops[0])) == rows * columns // 16
+    assert len(re.findall(r"{%k\d} {z}", loops[0])) == columns // 16
+    assert len(re.findall(r"\n\tj\w+", loops[0])) == 1

@@ -41,6 +41,7 @@ from treadle.targets.cpu.admission import (
 )
 from treadle.targets.cpu.blocking import DEPTH, EXACT, Block, Blocking, grouping
 from treadle.targets.cpu.contraction import allowed, unaccumulated
+from treadle.targets.cpu.emit.access import LEAST_TURNED
 from treadle.targets.cpu.instructions import FEATURES
 from treadle.targets.cpu.rates import rates, traffic
 from treadle.targets.cpu.roles import Roles, lanes_of, roles
@@ -68,6 +69,12 @@ converted on the way and 265 copied."""
 TURNED = 1.0
 MOVED = 0.02
 """What it costs to copy bytes across the depth, and along it, of what it costs to pack as many bytes."""
+GATHERED = 4.0
+"""That of what lies across the depth in pieces shorter than `LEAST_TURNED`: it is gathered, not turned in registers (3
+to 5.7 for two or three columns, 0.5 to 1.1 from four on)."""
+WINDOW = 3.5
+"""That of windows that may begin before a tensor or end behind it, at least: each block of them finds out whether it is
+inside, for few elements (2.8 to 4.1 in pieces of four)."""
 
 STREAM = 512
 """Bytes of a row that are read at once from which the next ones are there in time."""
@@ -264,10 +271,19 @@ class Along:
                 elements = trips * shape.elements(way.role.found.op, value.type.dims)
                 turned = shape.source_unit(value) is not way.deep
                 copied = 4.0 if way.atom == "fma" else value.type.dtype.bits / 8
-                moved = (copied + shape.source_bytes(value)) * (TURNED if turned else MOVED)
+                moved = (copied + shape.source_bytes(value)) * (self.turning(value, way) if turned else MOVED)
                 total += elements * moved / rate.packing_rate
                 total += elements / self.width(way) * AHEAD * self.converting(value, way) / rate.simple
         return total
+
+    def turning(self, value: Value, way: Way) -> float:
+        """What it costs to copy an operand across the depth, of what it costs to pack as many bytes."""
+        source = self.shape.source_unit(value)
+        piece = self.rate.lanes if source is None else min(self.rate.lanes, self.shape.extent(source))
+        if source is not None and source in (way.role.lane, way.role.row) and self.tile[source.name] > 1:
+            piece = self.tile[source.name]
+        least = TURNED if self.blocking.loaded(value) else WINDOW
+        return least if piece >= LEAST_TURNED else max(least, GATHERED)
 
     @cached_property
     def beside(self) -> float:

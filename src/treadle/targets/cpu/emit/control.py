@@ -6,6 +6,9 @@ A loop without inner control is split: it runs without masks as long as that hol
 the first iterations may need masks too (windows that begin before a tensor), each iteration compares its number with
 the range that needs none. A run of statements elsewhere is written twice under one test. Both ways do the same; the
 test only chooses the faster one.
+
+A masked vector is one instruction, a masked element by itself a test. So behind the iterations without masks come those
+in which elements that are moved one by one need none (rows of a product whose last column of blocks is not full).
 """
 
 from __future__ import annotations
@@ -26,6 +29,18 @@ from treadle.targets.cpu.emit.text import Int
 
 SPLIT_VECTORS = 4
 """A run of statements is written twice when at least this many vectors of it are masked."""
+
+
+Whole = Callable[[Stmt], bool]
+"""Whether a test ahead has shown the masks of a statement to hold."""
+
+
+def _every(_: Stmt) -> bool:
+    return True
+
+
+def _none(_: Stmt) -> bool:
+    return False
 
 
 class Bodies:
@@ -71,15 +86,15 @@ class Bodies:
     def _run(self, run: Sequence[Stmt]) -> None:
         least = self._least(run, {})
         if not least or self._masked_vectors(run) < SPLIT_VECTORS:
-            self._plain(run, full=False)
+            self._plain(run, _none)
             return
         whole = all_hold(self.scope.index, least)
         if whole is None:
-            self._plain(run, full=True)
+            self._plain(run, _every)
             return
-        self._choice(whole, lambda: self._plain(run, full=True), lambda: self._plain(run, full=False))
+        self._choice(whole, lambda: self._plain(run, _every), lambda: self._plain(run, _none))
 
-    def _plain(self, run: Sequence[Stmt], full: bool) -> None:
+    def _plain(self, run: Sequence[Stmt], whole: Whole) -> None:
         at = 0
         while at < len(run):
             stmt = run[at]
@@ -87,13 +102,13 @@ class Bodies:
             at += 1 if search is None else 1 + search.size
             if search is not None and isinstance(stmt, Compute):
                 some = selected(self.fn, self.scope.lanes, self.scope.registers, stmt, search)
-                self.fn.guarded(some, partial(self._each, run[at - 1 - search.size : at], full))
+                self.fn.guarded(some, partial(self._each, run[at - 1 - search.size : at], whole))
             else:
-                self.statements.emit(stmt, full)
+                self.statements.emit(stmt, whole(stmt))
 
-    def _each(self, run: Sequence[Stmt], full: bool) -> None:
+    def _each(self, run: Sequence[Stmt], whole: Whole) -> None:
         for stmt in run:
-            self.statements.emit(stmt, full)
+            self.statements.emit(stmt, whole(stmt))
 
     def _choice(self, condition: str, then: Callable[[], None], orelse: Callable[[], None]) -> None:
         yes, no, done = self.fn.label("then"), self.fn.label("else"), self.fn.label("join")
@@ -105,9 +120,9 @@ class Bodies:
             self.fn.jump(done)
         self.fn.start(done)
 
-    def _least(self, run: Sequence[Stmt], lets: dict[str, Expr]) -> list[Expr]:
-        """The least values of a run that can be tested before it."""
-        changed = written(list(run))
+    def _least(self, run: Sequence[Stmt], lets: dict[str, Expr], around: Sequence[Stmt] = ()) -> list[Expr]:
+        """The least values of a run that can be tested before it, or before the statements `around` it."""
+        changed = written(list(around or run))
         found: dict[Expr, None] = {}
         for stmt in run:
             for e in least_values(self.scope, stmt):
@@ -119,14 +134,21 @@ class Bodies:
         return list(found)
 
     def _masked_vectors(self, run: Sequence[Stmt]) -> int:
-        total = 0
-        for stmt in run:
-            shape = frag_shape(self.scope, stmt)
-            if shape and least_values(self.scope, stmt):
-                name = stmt.src.name if isinstance(stmt, Store) else getattr(stmt, "dst", "")
-                if self.scope.setting.layouts.get(name) is not Layout.TILE:
-                    total += len(self.scope.registers.points(name))
-        return total
+        return sum(len(self._masked_points(stmt)) for stmt in run)
+
+    def _masked_points(self, stmt: Stmt) -> list[Point]:
+        """The vectors and elements of a statement that have a mask."""
+        shape = frag_shape(self.scope, stmt)
+        if not shape or not least_values(self.scope, stmt):
+            return []
+        name = stmt.src.name if isinstance(stmt, Store) else getattr(stmt, "dst", "")
+        tile = self.scope.setting.layouts.get(name) is Layout.TILE
+        return [] if tile else self.scope.registers.points(name)
+
+    def _is_single(self, stmt: Stmt) -> bool:
+        """Whether a statement moves element by element under masks."""
+        points = self._masked_points(stmt) if isinstance(stmt, Load | Store) else []
+        return bool(points) and all(p.lanes is None for p in points)
 
     # ---- conditions
 
@@ -169,18 +191,31 @@ class Bodies:
         lo, hi, by = self.scope.value(stmt.lo), self.scope.value(stmt.hi), self.scope.value(stmt.step)
         inner = [s for s in stmt.body if isinstance(s, Stmt)]
         if len(inner) == len(stmt.body):
-            whole = self._whole_part(stmt, inner, lo, hi)
+            whole = self._whole_part(stmt, inner, inner, lo, hi)
             if whole is not None and whole[0] is not None:
                 first, bound = whole[0], whole[1]
                 self._counted(stmt, lo, hi, by, lambda: self._inside(stmt, inner, first, bound), plain=True)
                 return
             if whole is not None:
-                lo = self._counted(stmt, lo, whole[1], by, lambda: self._plain(inner, full=True), plain=False)
+                lo = self._counted(stmt, lo, whole[1], by, lambda: self._plain(inner, _every), plain=False)
+                lo = self._vectors_only(stmt, inner, lo, hi, by)
                 with self.scope.inner():
                     self._afresh(inner)
-                    self._counted(stmt, lo, hi, by, lambda: self._plain(inner, full=False), plain=True)
+                    self._counted(stmt, lo, hi, by, lambda: self._plain(inner, _none), plain=True)
                 return
         self._counted(stmt, lo, hi, by, lambda: self.emit(stmt.body), plain=False)
+
+    def _vectors_only(self, stmt: Loop, inner: Sequence[Stmt], lo: Int, hi: Int, by: Int) -> Int:
+        """The iterations from `lo` in which no element by itself needs a mask, where that is worth while; returns where
+        they end."""
+        singles = [s for s in inner if self._is_single(s)]
+        beside = any(self._masked_points(s) for s in inner if not self._is_single(s))
+        if not beside or self._masked_vectors(singles) < SPLIT_VECTORS:
+            return lo
+        part = self._whole_part(stmt, inner, singles, lo, hi)
+        if part is None or part[0] is not None:
+            return lo
+        return self._counted(stmt, lo, part[1], by, lambda: self._plain(inner, self._is_single), plain=True)
 
     def _afresh(self, run: Sequence[Stmt]) -> None:
         """Has the masks of halves of bytes made here, where they are needed, if they are.
@@ -205,7 +240,7 @@ class Bodies:
         here = self.scope.symbols[stmt.var]
         assert isinstance(here, int | str)
         whole = self.fn.both(self.fn.compare("sge", here, first), self.fn.compare("slt", here, bound))
-        self._choice(whole, lambda: self._plain(run, full=True), lambda: self._plain(run, full=False))
+        self._choice(whole, lambda: self._plain(run, _every), lambda: self._plain(run, _none))
 
     def _counted(self, stmt: Loop, lo: Int, hi: Int, by: Int, body: Callable[[], None], plain: bool) -> Int:
         """The loop from `lo`; returns the variable's value after it. `plain`: not worth unrolling."""
@@ -241,16 +276,18 @@ class Bodies:
             return f", !llvm.loop {module.loop_node(never)}"
         return ""
 
-    def _whole_part(self, stmt: Loop, inner: Sequence[Stmt], lo: Int, hi: Int) -> tuple[Int | None, Int] | None:
-        """From where and up to where iterations need no masks (None for the former: from the first one); None where
-        that is not worth while or cannot be said.
+    def _whole_part(
+        self, stmt: Loop, inner: Sequence[Stmt], some: Sequence[Stmt], lo: Int, hi: Int
+    ) -> tuple[Int | None, Int] | None:
+        """From where and up to where `some` statements of iterations need no masks (None for the former: from the first
+        one); None where that is not worth while or cannot be said.
 
-        *Ensures*: every iteration from there to below the second result satisfies all least values of the body.
+        *Ensures*: every iteration from there to below the second result satisfies all least values of these statements.
         """
         lets = {s.name: s.expr for s in inner if isinstance(s, Let)}
         lets |= {n: v for e in stmt.enters for n, v in _bound_names(e) if v != sym(n)}
-        least = self._least(inner, lets)
-        if not least or not self._masked_vectors(inner):
+        least = self._least(some, lets, inner)
+        if not least or not self._masked_vectors(some):
             return None
         with self.scope.inner():
             self.scope.symbols["loop.lo"] = lo
