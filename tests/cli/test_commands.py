@@ -125,6 +125,54 @@ def test_simulate(capsys: Capture, text: Path) -> None:
     assert status == 1 and "seed 0" in out
 
 
+def test_simulate_names_what_is_wrong_with_an_embedded_program(capsys: Capture, text: Path) -> None:
+    wrong = edited(text, "store Y[m", "store Y[gone + m")
+    status, _, err = run(capsys, "simulate", wrong, "--dim", "M=5", "--dim", "N=3", "--dim", "K=4")
+    assert status == BAD_INPUT and "machine/form" in err and "gone" in err and "Traceback" not in err
+
+
+def test_simulate_draws_four_bits(capsys: Capture, text: Path) -> None:
+    """Arguments and outputs of four bits, from their own range."""
+    half = text.with_name("half.tdm")
+    half.write_text(HALF_BYTES)
+    status, out, err = run(capsys, "simulate", half, "--dim", "M=40", "--schedules", "2")
+    assert status == 0 and out.startswith("2 schedules at M = 40: 0 with findings"), out + err
+
+
+HALF_BYTES = """tdm 1
+target cpu:avx2
+program {
+  program negated
+    dim M
+    tensor X: i4[M]
+    tensor Y: i4[M] out
+    body
+      region R0 parallel (m in M)
+        %x: i4[m] = load X[m]
+        %y: i4[m] = neg %x
+        store Y[m] = %y
+}
+guard {
+  injective(Y)
+  disjoint(X, Y)
+}
+host {
+  launch main grid 1 threads 1
+}
+kernel main {
+  frag x i4[]
+  frag y i4[]
+  role worker agents 1 threads 1 {
+    tasks (t < M) over workers enters R0(m = t .. t + 1) {
+      x = load X[t] ; %x[t]
+      y = neg x ; %y[t]
+      store Y[t] = y ; store 0 [t]
+    }
+  }
+}
+"""
+
+
 def test_sanitize(capsys: Capture, file: Path) -> None:
     words = ("--dim", "M=3", "--dim", "N=2", "--dim", "K=4")
     status, out, _ = run(capsys, "sanitize", f"{file}:product", *words)

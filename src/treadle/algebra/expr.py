@@ -475,6 +475,20 @@ class Constraint:
         return f"{self.expr} {'==' if self.equality else '>='} 0"
 
 
+def compared(c: Constraint) -> tuple[Fn, str, Fn] | None:
+    """The comparison (`>=`, `>` or `==`) of two opaque numbers that a constraint is; None where it is another one.
+
+    *Ensures*: the comparison holds where the constraint does; of any two words it is decided without arithmetic.
+    """
+    sides = {k: m[0] for m, k in c.expr.terms if len(m) == 1 and isinstance(m[0], Fn) and k in (1, -1)}
+    rest = c.expr.offset
+    first, second = sides.get(1), sides.get(-1)
+    if not isinstance(first, Fn) or not isinstance(second, Fn) or len(c.expr.terms) != 2 + (rest != 0):
+        return None
+    how = {(0, True): "==", (0, False): ">=", (-1, False): ">"}.get((rest, c.equality))
+    return None if how is None else (first, how, second)
+
+
 def ge(a: ExprLike, b: ExprLike) -> Constraint:
     """`a >= b`."""
     return Constraint(as_expr(a) - b)

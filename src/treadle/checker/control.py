@@ -33,6 +33,7 @@ from treadle.checker.storage import Layer, Written, assigned, buffers_opened, sl
 from treadle.checker.terms import Pieces, substituted, undefined
 from treadle.checker.threads import expressions
 from treadle.checker.verdict import Refused, Unsure, require
+from treadle.checker.widths import check_widths
 from treadle.dtype.formats import bool_
 from treadle.hardware.memory_model import find_ordering
 from treadle.ir.core import Region
@@ -80,6 +81,7 @@ class Walk(Invariants):
         self.member, self.members = "", 1
         self.shared: frozenset[str] = frozenset()
         self.rings: Rings | None = None
+        self.ranges: dict[str, tuple[int, int]] = {}  # of lets and loops' variables that hang on what was loaded
         self.published: dict[tuple[str, int], tuple[tuple[str, ...], Pieces]] = {}  # by buffer and body of a step
 
     # ---- called by the statements' rules
@@ -170,6 +172,7 @@ class Walk(Invariants):
         if isinstance(stmt, Stmt):
             self._tiles(place, stmt)
         self._divisors(place, stmt)
+        check_widths(place, stmt, self.statements.promises, self.ranges)
         match stmt:
             case Load():
                 self.statements.load(place, stmt)

@@ -41,6 +41,7 @@ from treadle.ir.core import AxisSub, If, Region, Sub, Value
 from treadle.ir.ops.access import Extract, Insert, Load
 from treadle.ir.ops.elementwise import Bitcast, Cast, Coords, Elementwise, Full, Index
 from treadle.ir.ops.fold import ArgReduce, Mma, Reduce, Scan
+from treadle.ir.ranges import reach
 
 _LONG = (600, 40)
 """Weight and depth of what is still written out in full."""
@@ -173,10 +174,10 @@ class Meaning(Scopes):
         return have is not None and have.is_int and dtype.is_int and keeps_values(have, dtype)
 
     def _size(self, term: Term) -> int:
-        """What an integer cannot exceed in size: of index arithmetic far less than 64 bits hold (see `terms.app`)."""
+        """What an integer cannot exceed in size: index arithmetic without opaque numbers is far below 64 bits."""
         match term:
-            case Idx():
-                return 2**61
+            case Idx(expr):
+                return 2**61 if not expr.functions else min(2**63, reach(expr, {}, self.opaque_range)[1])
             case Num(value, dtype) if dtype.is_int:
                 return abs(int(value))
             case App("cast", (inner,), dtype) if self._widens(inner, dtype):

@@ -15,11 +15,13 @@ from treadle.algebra.dims import Dim
 from treadle.algebra.dims import Part as Axis
 from treadle.algebra.expr import Expr
 from treadle.checker.terms import Elem
+from treadle.dtype.formats import BY_NAME
 from treadle.ir.core import AxisSub, Block, If, Op, Program, Region, RegionArg, Sub, Value
 from treadle.ir.guard import Absent, Disjoint, Guard, Same
 from treadle.ir.ops.access import Extract, Insert, Load, Store
 from treadle.ir.ops.elementwise import Index
 from treadle.ir.ops.fold import ArgReduce, Mma, Reduce, Scan
+from treadle.ir.ranges import LIMIT
 
 Scope = tuple[Region, None] | tuple[If, bool]
 
@@ -69,6 +71,18 @@ class Scopes:
         self.scalars = {n: s.value for s in program.scalars for n in (s.name, s.value.name)}
         self.deps: dict[str, frozenset[str]] = {s.value.name: frozenset() for s in program.scalars}
         self._depend(program.body)
+
+    def opaque_range(self, name: str) -> tuple[int, int]:
+        """The range of an opaque number of index expressions, by the dtype that its name tells (`terms.opaque_index`);
+        of 64 bits it may be any."""
+        dtype = self.values[name].type.dtype if name in self.values else None
+        if name.endswith("[]"):
+            dtype = next((t.dtype for t in self.program.tensors if t.name == name[:-2].partition(" at ")[0]), None)
+        elif "(" in name:
+            dtype = BY_NAME.get(name.partition("(")[0].rpartition(".")[2])
+        if dtype is None or not dtype.is_int or dtype.bits >= 64:
+            return -LIMIT, LIMIT
+        return int(dtype.finite_min), int(dtype.finite_max)
 
     # ---- arguments
 

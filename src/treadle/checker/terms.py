@@ -16,7 +16,7 @@ import numpy as np
 from treadle.algebra.expr import QUOTIENT, REMAINDER, Constraint, Expr, ExprLike, Fn, maximum, minimum, of, sym
 from treadle.dtype.convert import round_to
 from treadle.dtype.formats import DType, i64
-from treadle.ir.ranges import EXTENT, LIMIT, reach
+from treadle.ir.ranges import LIMIT, reach
 
 
 class Term:
@@ -259,8 +259,8 @@ def app(fn: str, args: tuple[Term, ...], dtype: DType) -> Term:
 
 @cache
 def _held(e: Expr) -> bool:
-    """Whether 64 bits hold an index expression, and each sum of its terms on the way."""
-    return reach(e, {}, lambda _: (-EXTENT[1], EXTENT[1]))[1] <= LIMIT
+    """Whether 64 bits hold an index expression, and each sum of its terms on the way, if opaque numbers are any."""
+    return reach(e, {}, lambda _: (-LIMIT, LIMIT))[1] <= LIMIT
 
 
 def _const(term: Term) -> Expr:

@@ -10,7 +10,7 @@ from treadle.algebra.expr import Constraint
 from treadle.algebra.sets import Facts, is_opaque
 
 Status = Literal["verified", "rejected", "unknown"]
-VERSION = 91
+VERSION = 92
 """Raised whenever a rule changes: part of the key of a recorded verdict."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.dtype.formats import DType
 from treadle.ir.core import Program
 from treadle.ir.ops.access import Store
 from treadle.runtime.memory import empty
@@ -44,17 +45,17 @@ def arguments(program: Program, extents: Mapping[str, int], seed: int) -> tuple[
         if tensor.hidden:
             array[...] = 0
         elif tensor.out and tensor.name not in merged:
-            array[...] = poison(array)
+            array[...] = poison(tensor.dtype)
         elif tensor.dtype.is_float:
             array[...] = random.integers(-4, 5, shape).astype(tensor.dtype.numpy)
         else:
-            values = random.integers(0, least, shape)
+            values = random.integers(0, min(least, int(tensor.dtype.finite_max) + 1), shape)
             array[...] = (np.sort(values) if len(shape) == 1 else values).astype(tensor.dtype.numpy)
         arrays[tensor.name] = array
     scalars = {s.name: int(random.integers(1, 5)) for s in program.scalars}
     return arrays, scalars
 
 
-def poison(array: Any) -> Any:
+def poison(dtype: DType) -> Any:
     """A value that no kernel is likely to store."""
-    return np.nan if array.dtype.kind not in "iub" else np.iinfo(array.dtype).max if array.dtype.kind != "b" else True
+    return np.nan if dtype.is_float else True if dtype.is_bool else dtype.finite_max

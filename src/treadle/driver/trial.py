@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from treadle.base.errors import InternalError
 from treadle.driver.locate import known_dims
 from treadle.driver.samples import arguments, default_extents
 from treadle.dtype.formats import f32
 from treadle.evaluate.interpreter import evaluate
+from treadle.ir.verifier import verify as verify_program
 from treadle.machine.form import MachineProgram
 from treadle.machine.parse import parse_machine
-from treadle.machine.verify import verify
+from treadle.machine.verify import FormError, verify
 from treadle.simulate.run import Trials, run_schedules
 
 
@@ -62,9 +64,23 @@ def close_enough(want: Any, got: Any) -> bool:
     return bool((np.nan_to_num(off[a != b], nan=0.0, posinf=np.inf) <= 32 * scale * 2.0**-bits).all())
 
 
+def _whole(machine: MachineProgram) -> None:
+    """*Errors*: `machine/form` where the embedded program is malformed: nothing could be expected of it."""
+    try:
+        verify_program(machine.captured or machine.program)
+    except InternalError as no:
+        raise FormError(
+            doing="reading the program that a machine text embeds",
+            found=f"{no.found} ({no.code})",
+            expected=no.expected,
+            hint="correct the program and parse the text again",
+        ) from None
+
+
 def try_machine(text: str, file: str, dims: Mapping[str, int], seed: int, schedules: int) -> Outcome:
     """Runs a machine text under `schedules` schedules. *Errors*: `machine/syntax`, `machine/form`, `simulate/*`."""
     machine = parse_machine(text, file)
+    _whole(machine)
     verify(machine)
     known_dims(machine.program, dims)
     extents = default_extents(machine.program, dims)

@@ -24,7 +24,32 @@ def evaluate(expr: Expr, env: Env, functions: Functions) -> Any:
         if len(_compiled) > 100_000:
             _compiled.clear()
         known = _compiled[expr] = _compile(expr)
-    return known(env, functions)
+    if not expr.functions:
+        return known(env, functions)
+    value = known(env, {name: _exact(functions[name]) for name in expr.functions})
+    if _is_exact(value):
+        least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+        return np.minimum(np.maximum(value, least), most).astype(np.int64)
+    return value
+
+
+def _is_exact(value: Any) -> bool:
+    return not isinstance(value, int) and value.dtype.kind == "O"
+
+
+def _exact(element: Callable[..., Any]) -> Callable[..., Any]:
+    """Elements as Python's integers where arithmetic of 64 bits might not hold what comes of them."""
+
+    def exact(*coords: Any) -> Any:
+        value = element(*coords)
+        if isinstance(value, int) or not value.size or max(-int(value.min()), int(value.max())) < _FAR:
+            return value
+        return value.astype(object)
+
+    return exact
+
+
+_FAR = 1 << 31
 
 
 def holds(constraint: Constraint, env: Env, functions: Functions) -> Any:

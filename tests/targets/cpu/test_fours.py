@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from treadle.plan.facts import contiguous
 from treadle.planner.enumerate import choose, realised
 from treadle.targets.cpu.contraction import TiledContraction
 from treadle.targets.cpu.emit import emit
+from treadle.targets.cpu.emit.control import Bodies
 from treadle.targets.cpu.emit.errors import EmitUnsupported
 from treadle.targets.cpu.emit.fours import shifted
 from treadle.targets.cpu.emit.owed import without_sums
@@ -214,3 +216,22 @@ def test_a_factor_that_iterations_hand_on_is_not_loaded_ahead_of_them() -> None:
     assert without_sums(products, replace(around, invariants=(kept,)), frags, frozenset("P")) is None
     inner = replace(products, invariants=(kept,))
     assert without_sums(inner, replace(around, body=[inner]), frags, frozenset("P")) is None
+
+
+def test_factors_are_summed_ahead_only_of_loops_that_have_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the loop around has none, the packed factors lie nowhere: nothing is loaded then."""
+    have = LEVELS["avx512"] | {"avx512_vnni"}
+    parsed = parse_program(product.plan(*LIKE, target="cpu:avx512").source_program(), "a test")
+    facts = contiguous(parsed, "cpu:avx512", dict.fromkeys("MNK", 512), workers=2, features=have)
+    machine = realised(choose(parsed, facts, families()).plan, parsed, facts, families())
+    text = emit(machine, have).text
+    asked: list[str] = []
+
+    def always(_: Bodies, stmt: Loop, ahead: Callable[[], None]) -> None:
+        if stmt.lo.constant is None or stmt.hi.constant is None:
+            asked.append(stmt.var)
+        ahead()
+
+    monkeypatch.setattr(Bodies, "_where_run", always)
+    unasked = emit(machine, have).text
+    assert asked and len(re.findall(r"^then", text, re.M)) == len(re.findall(r"^then", unasked, re.M)) + len(asked)

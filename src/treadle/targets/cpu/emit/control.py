@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from treadle.algebra.expr import Expr, as_expr, floordiv, maximum, minimum, sym
+from treadle.algebra.expr import Expr, as_expr, floordiv, lt, maximum, minimum, sym
 from treadle.machine.form import Body, Compute, Control, Enter, If, Let, Load, Loop, Mma, Stmt, Store, Tasks, walk
 from treadle.targets.cpu.emit.errors import ill_formed, unsupported
 from treadle.targets.cpu.emit.index import Point, split_by
@@ -181,8 +181,16 @@ class Bodies:
                     self._enter(stmt.enters)
                     self.emit(stmt.body)
             return
-        with self.scope.fours.around(stmt, self._rolled):
+        with self.scope.fours.around(stmt, self._rolled, lambda ahead: self._where_run(stmt, ahead)):
             self._rolled(stmt)
+
+    def _where_run(self, stmt: Loop, ahead: Callable[[], None]) -> None:
+        """What is done ahead of a loop, where it has an iteration."""
+        condition = scalar_condition(self.scope.index, (lt(stmt.lo, stmt.hi),))
+        if condition is None:
+            ahead()
+        else:
+            self._choice(condition, ahead, lambda: None)
 
     def _rolled(self, stmt: Loop) -> None:
         step = stmt.step.constant

@@ -217,39 +217,57 @@ class IndexWriter:
 
     # ---- a vector of values
 
-    def vector(self, expr: Expr, point: Point) -> str:
-        """The `<lanes x i64>` along the point's lane axis."""
+    def vector(self, expr: Expr, point: Point, held: bool = False) -> str:
+        """The `<lanes x i64>` along the point's lane axis; `held` as in `value`."""
         assert point.axis is not None and point.lanes is not None
         name = coordinate(point.axis)
         n = point.lanes
         if name not in expr.symbols:
-            return self.lanes.splat_int(self.value(expr, point), n)
+            return self.lanes.splat_int(self.value(expr, point, held), n)
         parts = split_by(expr, (name,))
         if parts is not None:
-            return self._line(parts, point, n)
+            return self._line(parts, point, n, held)
         total: str | None = None
+        late: list[tuple[str, bool]] = []
         for monomial, c in expr.terms:
-            product = self.lanes.splat_int(c, n)
-            for atom in monomial:
-                product = self._two("mul", product, self._atom_vector(atom, point), n)
-            total = product if total is None else self._two("add", total, product, n)
+            loaded = held and any(isinstance(atom, Fn) for atom in monomial)
+            product = self.lanes.splat_int(abs(c) if loaded else c, n)
+            for i, atom in enumerate(monomial):
+                factor = self._atom_vector(atom, point)
+                product = factor if i == 0 and loaded and abs(c) == 1 else self.two("mul", product, factor, n)
+            if loaded:
+                late.append((product, c > 0))  # may be any number; sums of extents and loop variables do not overflow
+            else:
+                total = product if total is None else self.two("add", total, product, n)
+        for product, plus in late:
+            if total is None and plus:
+                total = product
+            else:
+                before = self.lanes.splat_int(0, n) if total is None else total
+                total = self.two("add" if plus else "sub", before, product, n, held)
         assert total is not None
         return total
 
-    def _line(self, parts: Split, point: Point, n: int) -> str:
+    def _line(self, parts: Split, point: Point, n: int, held: bool = False) -> str:
+        held = held and bool(parts.rest.functions)
         step = self.value(parts.factors[0], point)
         assert point.axis is not None
-        first = self.fn.add(self.value(parts.rest, point), self.fn.mul(step, point.at[point.axis]))
+        base, there = self.value(parts.rest, point, held), self.fn.mul(step, point.at[point.axis])
+        first = self.fn.add_held(base, there) if held else self.fn.add(base, there)
         if isinstance(step, int) and isinstance(first, int):
             return self.lanes.iota(first, n, step=step)
         if isinstance(step, int):
             offsets = self.lanes.iota(0, n, step=step)
         else:
-            offsets = self._two("mul", self.lanes.iota(0, n), self.lanes.splat_int(step, n), n)
-        return self._two("add", self.lanes.splat_int(first, n), offsets, n)
+            offsets = self.two("mul", self.lanes.iota(0, n), self.lanes.splat_int(step, n), n)
+        return self.two("add", self.lanes.splat_int(first, n), offsets, n, held)
 
-    def _two(self, how: str, a: str, b: str, n: int) -> str:
-        return self.fn.value(f"{how} <{n} x i64> {a}, {b}")
+    def two(self, how: str, a: str, b: str, n: int, held: bool = False) -> str:
+        """An operation on two vectors; `held`: of a sum or difference, the nearest numbers that 64 bits hold."""
+        kind = f"<{n} x i64>"
+        if held:
+            return self.fn.call(kind, f"llvm.s{how}.sat.v{n}i64", [(kind, a), (kind, b)])
+        return self.fn.value(f"{how} {kind} {a}, {b}")
 
     def _atom_vector(self, atom: Atom, point: Point) -> str:
         n = point.lanes or 1
@@ -259,9 +277,9 @@ class IndexWriter:
             case Min(args) | Max(args):
                 name = f"llvm.{'smin' if isinstance(atom, Min) else 'smax'}.v{n}i64"
                 kind = f"<{n} x i64>"
-                total = self.vector(args[0], point)
+                total = self.vector(args[0], point, held=True)
                 for arg in args[1:]:
-                    total = self.fn.call(kind, name, [(kind, total), (kind, self.vector(arg, point))])
+                    total = self.fn.call(kind, name, [(kind, total), (kind, self.vector(arg, point, held=True))])
                 return total
             case Fn(name, args):
                 element = self._read(name, args, point)
@@ -273,10 +291,10 @@ class IndexWriter:
         n = point.lanes or 1
         known = den.constant
         if known is not None and known & (known - 1) == 0:
-            return self._two("ashr", num, self.lanes.splat_int(known.bit_length() - 1, n), n)
+            return self.two("ashr", num, self.lanes.splat_int(known.bit_length() - 1, n), n)
         kind = f"<{n} x i64>"
         least = self.lanes.splat_int(1, n)
         divisor = self.fn.call(kind, f"llvm.smax.v{n}i64", [(kind, self.vector(den, point)), (kind, least)])
-        quotient = self._two("sdiv", num, divisor, n)
-        rest = self._two("sub", num, self._two("mul", quotient, divisor, n), n)
-        return self._two("add", quotient, self._two("ashr", rest, self.lanes.splat_int(63, n), n), n)
+        quotient = self.two("sdiv", num, divisor, n)
+        rest = self.two("sub", num, self.two("mul", quotient, divisor, n), n)
+        return self.two("add", quotient, self.two("ashr", rest, self.lanes.splat_int(63, n), n), n)

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from treadle.algebra.expr import Constraint, Expr
+from treadle.algebra.expr import Constraint, Expr, compared, of
 from treadle.targets.cpu.emit.index import IndexWriter, Point, split
 from treadle.targets.cpu.emit.text import Int
+
+_PREDICATES = {">=": "sge", ">": "sgt", "==": "eq"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,12 @@ class Mask:
         self._index = index
         self._lines: list[_Line] = []
         self._general: list[Constraint] = []
+        self._compared: list[tuple[Expr, str, Expr]] = []
         for c in constraints:
+            sides = compared(c)
+            if sides is not None:  # of any two numbers: their difference is one that 64 bits need not hold
+                self._compared.append((of(sides[0]), _PREDICATES[sides[1]], of(sides[2])))
+                continue
             parts = split(c.expr, rank)
             steps = None if parts is None else parts.steps()
             if parts is None or steps is None:
@@ -54,6 +61,8 @@ class Mask:
             if isinstance(value, int) and (value == 0 if line.equality else value >= 0):
                 continue
             found = fn.both(found, fn.compare("eq" if line.equality else "sge", value, 0))
+        for a, how, b in self._compared:
+            found = fn.both(found, fn.compare(how, self._index.value(a, point), self._index.value(b, point)))
         for c in self._general:
             value = self._index.value(c.expr, point, held=not c.equality)
             found = fn.both(found, fn.compare("eq" if c.equality else "sge", value, 0))
@@ -84,10 +93,14 @@ class Mask:
                 below = bound if below is None else fn.smax(below, bound)
             else:
                 lanes = self._index.lanes
-                values = self._splat_add(first, lanes.iota(0, n, step=step), n)
+                values = self._index.two("add", lanes.splat_int(first, n), lanes.iota(0, n, step=step), n, line.held)
                 vectors.append(self._compare(values, "eq" if line.equality else "sge", n))
+        for a, how, b in self._compared:
+            left, right = (self._index.vector(e, point) for e in (a, b))
+            vectors.append(fn.value(f"icmp {how} <{n} x i64> {left}, {right}"))
         for c in self._general:
-            vectors.append(self._compare(self._index.vector(c.expr, point), "eq" if c.equality else "sge", n))
+            values = self._index.vector(c.expr, point, held=not c.equality)
+            vectors.append(self._compare(values, "eq" if c.equality else "sge", n))
         if uniform is not None:
             above = fn.select(uniform, n if above is None else above, 0)
         if above is not None:
@@ -98,9 +111,6 @@ class Mask:
         for v in vectors:
             result = v if result is None else fn.value(f"and <{n} x i1> {result}, {v}")
         return result
-
-    def _splat_add(self, first: Int, offsets: str, n: int) -> str:
-        return self._index.fn.value(f"add <{n} x i64> {self._index.lanes.splat_int(first, n)}, {offsets}")
 
     def _compare(self, values: str, how: str, n: int) -> str:
         return self._index.fn.value(f"icmp {how} <{n} x i64> {values}, zeroinitializer")

@@ -191,8 +191,11 @@ class Fours:
     _summing: bool = False
 
     @contextmanager
-    def around(self, loop: Loop, emit: Callable[[Loop], None]) -> Generator[None]:
-        """What sums owe in a loop is taken off them after it. `emit` writes a loop."""
+    def around(
+        self, loop: Loop, emit: Callable[[Loop], None], where_run: Callable[[Callable[[], None]], None]
+    ) -> Generator[None]:
+        """What sums owe in a loop is taken off them after it. `emit` writes a loop, `where_run` what is to be done only
+        where this loop has an iteration."""
         if self.registers.fn.module.arm or self._summing:
             yield
             return
@@ -201,7 +204,7 @@ class Fours:
         found += [Owed(self.registers, name, adding) for name, adding in owing(loop, self.frags) if name not in known]
         self._owed |= {owed.name: owed for owed in found}
         inner = [i for i in loop.body if isinstance(i, Loop)]
-        summed = [i for i in inner if self._sum_ahead(i, loop, emit)]
+        summed = [i for i in inner if self._sum_ahead(i, loop, lambda pruned: where_run(lambda: emit(pruned)))]
         yield
         for one in summed:
             del self._ahead[id(one)]
@@ -209,7 +212,8 @@ class Fours:
             self._owed.pop(owed.name).settle()
 
     def _sum_ahead(self, loop: Loop, around: Loop, emit: Callable[[Loop], None]) -> bool:
-        """Sums what a loop owes before the loop around it, where that is the same in all its iterations."""
+        """Sums what a loop owes before the loop around it, where that is the same in all its iterations, and there is
+        one: without, the factors may lie nowhere."""
         pairs = [(name, adding) for name, adding in owing(loop, self.frags) if name not in self._owed]
         pruned = without_sums(loop, around, self.frags, self.packed) if pairs else None
         adding = {id(m) for _, one in pairs for m in one}

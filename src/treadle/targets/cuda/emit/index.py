@@ -21,6 +21,7 @@ from treadle.algebra.expr import (
     Min,
     Monomial,
     Sym,
+    compared,
     floordiv,
     of,
 )
@@ -263,6 +264,9 @@ class Symbols:
         """A C++ condition, without outer parentheses; None where it always holds."""
         expr = self.resolve(fact.expr)
         value = self.render(expr)
+        sides = compared(replace(fact, expr=expr))
+        if sides is not None and not value.small:  # of any two numbers: their difference may be none that 64 bits hold
+            return f"{self.render(of(sides[0])).text} {sides[1]} {self.render(of(sides[2])).text}"
         if fact.equality:
             return None if value.number == 0 else f"{value.text} == 0"
         if value.lo >= 0:
