@@ -20,6 +20,7 @@ from treadle.plan.facts import contiguous
 from treadle.planner.enumerate import choose
 from treadle.targets.cuda.families import families
 from treadle.targets.cuda.long_rows import LongRows
+from treadle.targets.cuda.rates import rates
 from treadle.targets.cuda.shape import shape_of
 
 TARGET = "cuda:sm_90a"
@@ -119,3 +120,16 @@ def test_few_long_rows_are_cut(name: str, rows: int, columns: int, many: bool) -
     assert (len(LongRows().shares(shape_of(program, facts))) > 1) == (many or columns == 4096 and rows == 16)
     best = choose(program, facts, families()).plan
     assert best.family == "rows" and (int(best.point.get("stretches", 1)) > 1) == many
+
+
+def test_more_stretches_bring_more_bytes_under_way() -> None:
+    """A multiprocessor has no more of a row's bytes under way than its stretches ask for; sums read a row once."""
+    program = expand(lib.rows_sum.program(of(1, 1 << 24), of(1)))
+    family, facts = LongRows(), contiguous(program, TARGET, {"M": 1, "N": 1 << 24})
+    costs = [
+        family.cost(program, facts, {**SWEEPING, "warps": 8, "stretches": n}).memory * 1e6 for n in (132, 264, 528)
+    ]
+    assert costs[0] > costs[1] > costs[2]
+    read = (1 << 26) / rates(facts).memory * 1e6  # once, in microseconds
+    assert costs[2] == pytest.approx(read, rel=0.25)
+    assert family.cost(program, facts, {**SWEEPING, "warps": 8, "stretches": 528}).cache == 0.0

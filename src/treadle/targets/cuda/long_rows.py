@@ -8,10 +8,8 @@ from dataclasses import replace
 from math import ceil, inf, isinf
 
 from treadle.algebra.expr import Constraint
-from treadle.base.memo import memoised
 from treadle.ir.core import Program, Region
 from treadle.ir.guard import Bound, Guard
-from treadle.ir.ops.access import Store
 from treadle.machine.form import MachineProgram
 from treadle.plan.cost import CostVector
 from treadle.plan.facts import CallFacts
@@ -20,7 +18,7 @@ from treadle.realise.choices import NotLowered
 from treadle.realise.long_rows import in_long_rows
 from treadle.realise.pieces import one_after_another
 from treadle.targets.cuda.rates import FOLLOWS, rates
-from treadle.targets.cuda.row_lanes import along, dependent_folds, long_region, scans
+from treadle.targets.cuda.row_lanes import along, dependent_folds, long_region, scans, sweeps_out
 from treadle.targets.cuda.row_shares import instances, resident_of, stretched, stripes_of
 from treadle.targets.cuda.rows import MOST_STRETCHES, MOST_WORKGROUPS, SHORTEST, Rows
 from treadle.targets.cuda.shape import Shape, shape_of
@@ -126,14 +124,6 @@ class LongRows(Rows):
             piece = self.lanes(shape, swept, guard, frozenset(order) - {name})
             pieces.append(in_long_rows(piece, *stretches, MOST_WORKGROUPS) if name == long else piece)
         return one_after_another(pieces)
-
-
-@memoised
-def sweeps_out(shape: Shape) -> bool:
-    """Whether something is stored along a row."""
-    dims = {one.dim.root for one in along(shape).values()}
-    stores = [op for r in shape.regions for op in r.body.walk() if isinstance(op, Store)]
-    return any((part := shape.last_axis(op)) is not None and part.dim.root in dims for op in stores)
 
 
 _counts: list[tuple[Shape, tuple[int, ...]]] = []

@@ -11,7 +11,16 @@ from treadle.plan.cost import CostVector
 from treadle.plan.family import Point
 from treadle.realise.channels import Channels
 from treadle.targets.cuda.rates import FOLLOWS, rates
-from treadle.targets.cuda.row_lanes import along, dependent_folds, folded_beside, one_element, scans
+from treadle.targets.cuda.row_lanes import (
+    along,
+    dependent_folds,
+    folded_beside,
+    long_region,
+    one_element,
+    read_again,
+    scans,
+    sweeps_out,
+)
 from treadle.targets.cuda.row_shares import ahead, channels_of, instances, resident_of, stripes_of
 from treadle.targets.cuda.shape import Shape
 
@@ -32,6 +41,11 @@ ALONE = {False: 47e9, True: 74e9}
 
 SPARSE = 0.27
 """Of the seconds of a tile, what is left of them where there is enough else to do."""
+
+SWEPT_WIDE = 65536
+"""Bytes under way on a multiprocessor with which stretches reach the bandwidth, beside three tenths that they always
+have: the loads of a tile wait for those of the one before (one row of 16M f32: 16, 32 and 64 KiB under way take 50, 37
+and 31 us, benchmarks/results/2026-12-01-whole-folds.json)."""
 
 CACHED = 20e6
 """Bytes that one launch reads and the next one finds in the second cache."""
@@ -63,7 +77,8 @@ def spread_of(shape: Shape, point: Point) -> Spread:
             busy = min(busy, extent / (width * ceil(extent / width)))
         tiles = max(tiles, ceil(extent / width))
         if not point["held"] and one.whole:
-            passes = max(passes, 1.0 + dependent_folds(shape))
+            swept_over = dependent_folds(shape, name) + sweeps_out(shape) if parts > 1 else 1 + dependent_folds(shape)
+            passes = max(passes, float(swept_over))
     rows = instances(shape, along(shape), stripes, warps) * parts
     a_processor = resident_of(shape, point)
     waves = ceil(rows / (rates(shape.facts).processors * a_processor))
@@ -112,9 +127,15 @@ def stalling(shape: Shape, point: Point, spread: Spread) -> float:
 def streaming(shape: Shape, point: Point, spread: Spread) -> float:
     """Seconds of all bytes at the bandwidth that what is in flight reaches."""
     share = max((s.vector * s.rounds for s in stripes_of(shape, point).values()), default=1)
-    in_flight = spread.a_processor * 32 * int(point["warps"]) * share * one_element(shape)
-    moved = shape.bytes() / (rates(shape.facts).memory * min(1.0, 0.3 + in_flight / 49152))
-    if int(point.get("stretches", 1)) > 1:  # what is scanned is read twice, where the second cache holds it for little
+    rate, workgroups, parts = rates(shape.facts), float(spread.a_processor), int(point.get("stretches", 1))
+    enough = 49152
+    if parts > 1 and not scans(shape):
+        found, name = along(shape), long_region(shape)
+        tasks = instances(shape, found, stripes_of(shape, point), int(point["warps"]), name) * parts
+        workgroups, enough = min(workgroups, tasks / rate.processors), SWEPT_WIDE
+    in_flight = workgroups * 32 * int(point["warps"]) * share * one_element(shape)
+    moved = shape.bytes() / (rate.memory * min(1.0, 0.3 + in_flight / enough))
+    if parts > 1 and read_again(shape):  # where the second cache holds it for little
         moved *= 1.15 if shape.bytes() < 2 * CACHED else 1.5
     return moved
 

@@ -199,3 +199,16 @@ def dependent_folds(shape: Shape, only: str = "") -> int:
 def scans(shape: Shape) -> int:
     """Scans: each needs what came before, of a tile of the row and of every one before it."""
     return sum(isinstance(op, Scan) for op in shape.program.body.walk())
+
+
+@memoised
+def sweeps_out(shape: Shape) -> bool:
+    """Whether something is stored along a row."""
+    dims = {one.dim.root for one in along(shape).values()}
+    stores = [op for r in shape.regions for op in r.body.walk() if isinstance(op, Store)]
+    return any((part := shape.last_axis(op)) is not None and part.dim.root in dims for op in stores)
+
+
+def read_again(shape: Shape) -> bool:
+    """Whether the tasks of a long row read it more than once: scanned, folded twice, or stored along after a fold."""
+    return bool(scans(shape)) or dependent_folds(shape, long_region(shape)) + sweeps_out(shape) > 1
