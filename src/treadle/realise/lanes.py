@@ -69,9 +69,20 @@ def striped(lanes: int, warps: int, vector: int, rounds: int) -> tuple[Spot, ...
     return tuple(s for s in spots if s.size > 1)
 
 
-def row_agent(warps: int) -> Agent:
-    """The threads of an agent that holds rows striped: 32 lanes, then warps."""
-    return Agent(((1, "lane", 32), *(((3, "warp", warps),) if warps > 1 else ())))
+def row_agent(warps: int, lanes: int = 32) -> Agent:
+    """The threads of an agent that holds rows striped: `lanes` along a row, warps, and what lanes of a warp are left
+    for rows beside one another."""
+    digits = ((1, "lane", lanes), (3, "warp", warps), (5, "lane", 32 // lanes))
+    return Agent(tuple(d for d in digits if d[2] > 1))
+
+
+def beside_rows(lanes: int, together: int) -> tuple[Spot, ...]:
+    """Rows beside one another: each of the lanes that `lanes` along a row leave has one, `together` times.
+
+    *Ensures*: as many as `32 // lanes * together`; digits of one value are left out.
+    """
+    spots = (Spot(5, "lane", 32 // lanes, 1), Spot(4, "slot", together, 32 // lanes))
+    return tuple(s for s in spots if s.size > 1)
 
 
 class LaneLowering(Lowering):
@@ -80,7 +91,7 @@ class LaneLowering(Lowering):
     `spread` gives the digits of a lane of a dimension by the dimension's name; `resident` names dimensions of which an
     instance of a task region holds a whole part in one fragment (the guard bounds its extent); `exact` those of them
     that fill it (the guard says so). `by_region` has other
-    decisions for single task regions.
+    decisions for single task regions, `agents` other digits of the same threads.
     """
 
     def __init__(
@@ -100,6 +111,7 @@ class LaneLowering(Lowering):
         self.dists: dict[str, tuple[Mode, ...]] = {}
         self.exact = frozenset[str]()
         self.by_region: dict[str, tuple[dict[str, tuple[Spot, ...]], frozenset[str], frozenset[str], Choices]] = {}
+        self.agents: dict[str, Agent] = {}
         self.contracted = False
         self.neutral: dict[str, str] = {}
         super().__init__(program, choices, uses)
@@ -130,6 +142,7 @@ class LaneLowering(Lowering):
         if own is not None:
             self.spread, self.resident, self.exact, self.choices = own
             self.rank = {name: i + 1 for i, name in enumerate(self.choices.vector)}
+            self.agent = self.agents.get(self.region_names[id(op)], self.agent)
         super().lower_parallel(op, frame)
 
     # ---- what is kept

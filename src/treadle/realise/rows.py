@@ -17,7 +17,7 @@ from treadle.machine.form import MachineProgram, Tasks
 from treadle.realise.choices import Choices, NotLowered
 from treadle.realise.exchange import GroupLowering
 from treadle.realise.frame import Frame
-from treadle.realise.lanes import Spot, refuse_local, row_agent, striped
+from treadle.realise.lanes import beside_rows, refuse_local, row_agent, striped
 from treadle.realise.scans import ScanLowering
 from treadle.realise.threads import Binding, assemble
 from treadle.realise.tidy import without_idle
@@ -26,16 +26,18 @@ from treadle.realise.tidy import without_idle
 @dataclass(frozen=True)
 class Stripe:
     """How a dimension lies along the threads: neighbours a lane, sweeps of a warp; `held`: a whole row at once;
-    `exact`: and nothing beside it (the guard says that extent and width are equal), so no slot needs a mask."""
+    `exact`: and nothing beside it (the guard says that extent and width are equal), so no slot needs a mask; `lanes` of
+    a warp, where the others have rows beside it."""
 
     vector: int
     rounds: int
     held: bool = False
     exact: bool = False
+    lanes: int = 32
 
     def width(self, warps: int) -> int:
         """Coordinates that one fragment covers."""
-        return 32 * warps * self.vector * self.rounds
+        return self.lanes * warps * self.vector * self.rounds
 
 
 def over_lanes(
@@ -63,12 +65,15 @@ def over_lanes(
     engine = kind(program, replace(choices, fuse=True), Uses(program), row_agent(warps), {}, frozenset[str]())
     engine.elsewhere = elsewhere
     for region, own in stripes.items():
-        spread = {name: (Spot(4, "slot", size, 1),) for name, size in (beside or {}).items()}
-        spread |= {name: striped(32, warps, s.vector, s.rounds) for name, s in own.items()}
+        lanes = min((s.lanes for s in own.values()), default=32)
+        engine.agents[region] = row_agent(warps, lanes)
+        spread = {name: beside_rows(lanes, size) for name, size in (beside or {}).items()}
+        spread |= {name: striped(lanes, warps, s.vector, s.rounds) for name, s in own.items()}
+        rows = {name: 32 // lanes * size for name, size in (beside or {}).items()}
         widths = {name: s.width(warps) for name, s in own.items()}
         told = replace(
             choices,
-            sweep={**choices.sweep, **widths},
+            sweep={**choices.sweep, **rows, **widths},
             tile={**widths, **choices.tile},
             vector=(*choices.vector, *(n for n in own if n not in choices.vector)),
             fuse=True,

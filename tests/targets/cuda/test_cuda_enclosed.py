@@ -153,3 +153,20 @@ def test_the_kernel_keeps_what_it_promises() -> None:
     for kernel in runs:
         plans = [kernel.plan(of(td.f32, m, 64), target="cuda:sm_90a") for m in (1, 5000)]
         assert len({p.machine() for p in plans}) == 1 and plans[0].check().status == "verified"
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("name", ["total", "total of bf16", "columns", "columns of integers", "largest"])
+def test_lanes_that_narrow_rows_leave_have_rows_beside_them(name: str, held: bool) -> None:
+    """Rows of 16: a warp has eight (sixteen of bf16) at once, and each lane four such; rows of any length run."""
+    source, machine = built(name, {"M": 700, "N": 16}, warps=1, held=held, together=4)
+    lanes = 2 if name == "total of bf16" else 4
+    shared = [f for k in machine.kernels for f in k.frags if len(f.shape) == 2 and f.shape[1] == 16]
+    assert shared and all(
+        {(m.size, m.axis) for m in f.dist if m.who == "lane"} == {(lanes, 1), (32 // lanes, 0)} for f in shared
+    )
+    verdict = check(machine)
+    assert verdict.status == "verified", verdict
+    clean(machine)
+    for m, n in [(700, 16), (1, 8), (131, 16), *([] if held else [(77, 40)])]:
+        tried(machine, source, {"M": m, "N": n})

@@ -168,7 +168,8 @@ def walking(shape: Shape, point: Point, spread: Spread) -> float:
         own = {a.dim for a in ranges}
         whole = [p for op in region.body.ops if isinstance(op, Reduce) for p in op.source.type.axes if p.dim in op.dims]
         ranges += [p for p in whole if p.dim.name in beside and p.dim not in own]
-        steps = sum(ceil(shape.reach(part) / together) for part in ranges)
+        once = together * (32 // stripes[name].lanes if name in stripes else 1)
+        steps = sum(ceil(shape.reach(part) / once) for part in ranges)
         tasks, processors = (
             instances(shape, along(shape), stripes, int(point["warps"]), name),
             rates(shape.facts).processors,

@@ -188,6 +188,26 @@ def folded_beside(shape: Shape) -> tuple[list[str], list[str]]:
 
 
 @memoised
+def narrow(shape: Shape) -> dict[str, int]:
+    """Task regions whose rows are too short for a warp, and how many lanes they fill, a power of two: where one
+    dimension is folded beside them, the other lanes have further coordinates of that."""
+    found: dict[str, int] = {}
+    for op in (op for op in shape.program.body.ops if isinstance(op, Region)):
+        one = along(shape).get(shape.names[id(op)])
+        if one is None or one.told:
+            continue
+        folds = [r for r in shape.regions if op in shape.around[id(r)]]
+        args = [a for r in folds for a in r.args]
+        blocks = all(r.kind == "reduce" for r in folds) and all(a.kind == "block" and a.size is None for a in args)
+        dims = {a.domain.dim for a in args if a.domain.dim is not one.dim}
+        inside = [d for o in op.body.walk() if isinstance(o, Reduce) for d in o.dims if d is not one.dim]
+        lanes = 1 << max(0, (-(-shape.facts.value(one.dim.extent) // one.vector) - 1).bit_length())
+        if blocks and len(dims | set(inside)) == 1 and lanes < 32:
+            found[shape.names[id(op)]] = lanes
+    return found
+
+
+@memoised
 def dependent_folds(shape: Shape, only: str = "") -> int:
     """Folds along lanes, of all regions or one: each needs the one before it to be finished."""
     regions = [r for r in shape.regions if shape.names[id(r)] == only]

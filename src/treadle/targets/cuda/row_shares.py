@@ -10,7 +10,7 @@ from treadle.ir.core import Region
 from treadle.plan.family import Point
 from treadle.realise.channels import PRODUCER, Channels
 from treadle.realise.rows import Stripe
-from treadle.targets.cuda.row_lanes import Along, along, dependent_folds, long_region, one_element, scans
+from treadle.targets.cuda.row_lanes import Along, along, dependent_folds, long_region, narrow, one_element, scans
 from treadle.targets.cuda.shape import Shape
 
 THREADS = 1024
@@ -44,7 +44,9 @@ def _stripes(shape: Shape, warps: int, held: bool, exact: bool, together: int) -
     found: dict[str, Stripe] = {}
     for region, one in along(shape).items():
         extent = shape.facts.value(one.dim.extent)
-        if held and one.whole:
+        if warps == 1 and together > 1 and region in narrow(shape):
+            found[region] = Stripe(one.vector, 1, held and one.whole, False, narrow(shape)[region])
+        elif held and one.whole:
             found[region] = Stripe(one.vector, rounded(ceil(extent / (32 * warps * one.vector))), True, exact)
         else:
             found[region] = Stripe(one.vector, SHORT if one.told else max(1, min(BURST // (one.vector * together), 8)))

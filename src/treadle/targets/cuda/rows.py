@@ -118,7 +118,7 @@ class Rows:
 
     def cuts(self, shape: Shape, point: Point) -> dict[str, int]:
         """Blocks of arguments that lie along the lanes are as wide as a stripe, those of regions in a task too."""
-        stripes = stripes_of(shape, point)
+        stripes, beside, together = stripes_of(shape, point), folded_beside(shape)[0], int(point.get("together", 1))
         found: dict[str, int] = {}
         for region in shape.regions:
             outer = shape.names[id((*shape.around[id(region)], region)[0])]
@@ -127,8 +127,9 @@ class Rows:
                 if one is not None and arg.kind == "block" and arg.domain.dim is one.dim and arg.size is None:
                     name = f"{shape.names[id(region)]}.{arg.name}"
                     found[name] = stripes[outer].width(int(point["warps"]))
-        together = int(point.get("together", 1))
-        return found if together == 1 else found | dict.fromkeys(folded_beside(shape)[0], together)
+                elif together > 1 and f"{shape.names[id(region)]}.{arg.name}" in beside:
+                    found[f"{shape.names[id(region)]}.{arg.name}"] = together * 32 // stripes[outer].lanes
+        return found
 
     def guard(self, program: Program, facts: CallFacts, point: Point) -> Guard:
         shape = shape_of(program, facts)
@@ -179,7 +180,9 @@ class Rows:
         choices = Choices(
             cuts=self.cuts(shape, point),
             sweep=beside,
-            slots=max(Choices.slots, together * widest),
+            slots=max(
+                Choices.slots, together * max(widest, *(32 // s.lanes * s.width(warps) for s in stripes.values()))
+            ),
             tasks=frozenset(shape.tasks),
             numerics=functions_by_hardware(shape.program, shape.facts.target),
         )
