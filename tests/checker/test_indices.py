@@ -597,7 +597,7 @@ TWINS: list[tuple[str, str, str, str, str]] = [
     ("the other factor", WINDOW, "load X[P*g + p, n - 1]", "load X[G*p + g, n - 1]", "J1"),
     ("a window that begins at once", WINDOW, "where 1 <= n", "where 2 <= n", "J1"),
     ("a fold that is not finished", COUNTED, "loop a = 0 .. N step 1", "loop a = 0 .. N - 1 step 1", "J1"),
-    ("one time more", COUNTED, "loop i = 0 .. max(n(), 0) step 1", "loop i = 0 .. max(n(), 0) + 1 step 1", "J1"),
+    ("one time more", COUNTED, "loop i = 0 .. max(n(), 0) step 1", "loop i = 0 .. max(n(), 0) + 1 step 1", "J4"),
     ("a chain from the left", FROM_THE_RIGHT, "N - a <= c, c < N\n" + STEP, "0 <= c, c < a\n" + STEP.replace("N - 1 - a <= c, c < N", "0 <= c, c <= a").replace("N - 1 - a", "a"), "J6"),
     ("the row of the next position", RADIX, "load C[i // N, i - N*(i // N)]", "load C[(i + 1) // N, i - N*(i // N)]", "J1"),
     ("the position for the column", RADIX, "load C[i // N, i - N*(i // N)]", "load C[i // N, i]", "J1"),

@@ -172,7 +172,7 @@ class Walk(Invariants):
         if isinstance(stmt, Stmt):
             self._tiles(place, stmt)
         self._divisors(place, stmt)
-        check_widths(place, stmt, self.statements.promises, self.ranges)
+        check_widths(place, stmt, self.ranges)
         match stmt:
             case Load():
                 self.statements.load(place, stmt)

@@ -2,7 +2,7 @@
 
 Index expressions are mathematical integers, machines have 64 bits for them. Extents and coordinates are small (the
 trust boundary), elements of narrow dtypes too; an element of 64 bits may be any number. With one, arithmetic is what it
-means only where it is bounded (by conditions before it, by promises), where nothing can be added to it on the way (it
+means only where it is bounded (by conditions before it), where nothing can be added to it on the way (it
 stands alone, or the result is an index: those are right modulo 2^64), or where machines are asked for the order of
 numbers that they hold: a condition, or an argument of a minimum, in which one such element is compared with what is
 bounded, or two with one another.
@@ -31,7 +31,6 @@ from treadle.algebra.expr import (
     of,
 )
 from treadle.algebra.sets import Facts
-from treadle.checker.promises import Promised
 from treadle.checker.state import Place
 from treadle.checker.verdict import Unsure
 from treadle.dtype.formats import DType
@@ -52,7 +51,6 @@ class Widths:
 
     place: Place
     facts: Facts
-    promised: Promised
     symbols: Mapping[str, Range]
 
     # ---- what an expression is for
@@ -71,11 +69,19 @@ class Widths:
         """An expression that is proved to be an index: its sums may wrap, what stands inside may not."""
         for monomial, _ in e.terms:
             for atom in monomial:
-                self._atom(atom)
+                if isinstance(atom, Fn) and atom.name not in (QUOTIENT, REMAINDER):
+                    for a in atom.args:
+                        self.index(a)
+                else:
+                    self._atom(atom)
 
     def held(self, e: Expr, whole: bool = False) -> Range:
         """An expression of which the nearest number that 64 bits hold is enough, or (not `whole`) one on its side of
         zero."""
+        loaded = [(m, c) for m, c in e.terms if any(self._loaded(a) for a in m)]
+        if len(loaded) == 1 and _lone(*loaded[0]) and isinstance(loaded[0][0][0], Fn):
+            self.index(e)
+            return WORD  # or narrower: one number at most is added to what may be any
         low, high = self._sum(e)
         wide = self._wide(e)
         if (low >= WORD[0] and high <= WORD[1]) or len(wide) != 1 or not _lone(*wide[0]):
@@ -172,14 +178,13 @@ class Widths:
         return frag.dtype if frag is not None else None if scalar is None else scalar.type.dtype
 
     def _bounds(self, e: Expr) -> Range:
-        """Those of an element, or a symbol, that the facts or a promise tell; any word where they tell none."""
+        """Those of an element, or a symbol, that the facts tell; any word where they tell none."""
         known = self.place.expr(e, self.facts)
         if not known.functions and not any(s in self.symbols for s in known.symbols):
             return -SMALL, SMALL  # index arithmetic
         extents = {d.extent for t in self.place.source.program.tensors for d in t.dims}
         facts = self.facts.also(*(le(n, EXTENT[1]) for n in extents))
-        told = self.promised.at(self.place, facts, (e,))
-        if all(facts.implies(c) or told.imply(c) for c in (ge(known, -BOUNDED), le(known, BOUNDED))):
+        if all(facts.implies(c) for c in (ge(known, -BOUNDED), le(known, BOUNDED))):
             return -BOUNDED, BOUNDED
         return WORD
 
@@ -197,13 +202,13 @@ def _lone(monomial: Monomial, c: int) -> bool:
     return len(monomial) == 1 and abs(c) == 1
 
 
-def check_widths(place: Place, stmt: object, promised: Promised, symbols: dict[str, Range]) -> None:
+def check_widths(place: Place, stmt: object, symbols: dict[str, Range]) -> None:
     """One statement or control; adds the range of what it names to `symbols`. *Errors*: unsure, J4."""
-    used = [e for e in _expressions(stmt) if e.functions or (symbols and e.symbols & symbols.keys())]
-    if not used:
+    scalars = place.source.scalars.keys()  # what is computed of these alone calls test (`bounds/index-size`)
+    if not any(e.functions - scalars or (symbols and e.symbols & symbols.keys()) for e in _expressions(stmt)):
         return
     shape = next((place.frags[n].shape for n in _shaped(stmt) if n in place.frags), ())
-    widths = Widths(place, place.slots(shape), promised, symbols)
+    widths = Widths(place, place.slots(shape), symbols)
     for c in _conditions(stmt):
         if c.expr.functions or c.expr.symbols & symbols.keys():
             widths.condition(c)
