@@ -165,6 +165,11 @@ class Meaning(Scopes):
             case App("add" | "sub", (a, b), dtype) if dtype == i64 and self._size(settled) < 2**63:
                 left, right = self.index_of(a, view), self.index_of(b, view)
                 return left + right if settled.fn == "add" else left - right
+            case App("sub", (a, App("and", (b, Num(c, _)), _) as low), dtype) if (
+                dtype == i64 and a == b and quotient("and", c)
+            ):
+                # Of any number its lowest bits can be taken away: what is left is a multiple of a power of two.
+                return self.index_of(a, view) - self.index_of(low, view)
             case _:
                 return opaque_index(settled)
 

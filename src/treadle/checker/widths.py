@@ -81,7 +81,10 @@ class Widths:
         loaded = [(m, c) for m, c in e.terms if any(self._loaded(a) for a in m)]
         if len(loaded) == 1 and _lone(*loaded[0]) and isinstance(loaded[0][0][0], Fn):
             self.index(e)
-            return WORD  # or narrower: one number at most is added to what may be any
+            if not whole:
+                return WORD  # or narrower: one number at most is added to what may be any
+            low, high = self._sum(e)  # a minimum is computed with: what bounds the number bounds that
+            return max(WORD[0], low), min(WORD[1], high)
         low, high = self._sum(e)
         wide = self._wide(e)
         if (low >= WORD[0] and high <= WORD[1]) or len(wide) != 1 or not _lone(*wide[0]):
@@ -184,9 +187,9 @@ class Widths:
             return -SMALL, SMALL  # index arithmetic
         extents = {d.extent for t in self.place.source.program.tensors for d in t.dims}
         facts = self.facts.also(*(le(n, EXTENT[1]) for n in extents))
-        if all(facts.implies(c) for c in (ge(known, -BOUNDED), le(known, BOUNDED))):
-            return -BOUNDED, BOUNDED
-        return WORD
+        low = -BOUNDED if facts.implies(ge(known, -BOUNDED)) else WORD[0]
+        high = BOUNDED if facts.implies(le(known, BOUNDED)) else WORD[1]
+        return low, high
 
 
 def _extremum(e: Expr) -> list[Expr] | None:

@@ -22,7 +22,9 @@ from treadle.checker import check
 from treadle.dtype.formats import bf16
 from treadle.ir.core import Program
 from treadle.ir.expand import expand
+from treadle.lib.decode import split_decode
 from treadle.lib.products import matvec
+from treadle.lib.scans import state_space
 from treadle.machine.form import Claim, MachineProgram, Mma, Tasks, Version
 from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
@@ -353,3 +355,27 @@ def test_what_arguments_tell_is_right_in_any_order_of_events(name: str) -> None:
         return simulate(machine, arrays, max_steps=10_000_000).outputs
 
     agrees(name, source, run, EXTENTS[name][0])
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+def test_bounds_that_are_loaded_leave_the_plan_that_was_chosen(target: str) -> None:
+    q, keys, length = td.like(td.f32, 2, 4, 64), td.like(td.f32, 2, 2, 300, 64), td.like(td.i32, 2)
+    results = td.like(td.f32, 4, 2, 4, 64), td.like(td.f32, 4, 2, 4)
+    plan = split_decode.plan(q, keys, keys, length, *results, target=target)
+    assert "tiled regions" in str(plan) and "verified" in str(plan)
+
+
+@pytest.mark.parametrize("columns", [16, 24])
+def test_blocks_of_the_program_share_whole_panels(columns: int) -> None:
+    source = expand(state_space.definition.capture({}, {}))
+    facts = contiguous(source, "cpu:avx2", dict(B=2, T=200, H=2, P=64, S=128), workers=2, features=LEVELS["avx2"])
+    family = next(f for f in families() if f.name == "tiled regions")
+    axes = {a.name: a.values for a in family.axes(source, facts)}
+    assert {"lanes", "columns", "shared"} <= axes.keys() and columns in axes["columns"]
+    point = {name: values[0] for name, values in axes.items()}
+    point |= {"lanes": "T", "columns": columns, "shared": True, "packed": True, "held": False}
+    machine = family.build(source, facts, point, family.guard(source, facts, point))
+    # Blocks of 64 are whole panels of 16, not of 24.
+    shared = [b for b in machine.host.workspace if b.shape[-1].constant == columns]
+    assert bool(shared) == (64 % columns == 0)
+    assert (verdict := check(machine)).status == "verified", f"{verdict}"

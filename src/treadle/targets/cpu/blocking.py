@@ -398,8 +398,12 @@ class Blocking:
         return all(d in cut or (d.extent.constant or 1 << 20) <= 512 for d in self.folded(role))
 
     def shared(self, value: Value, role: Roles) -> bool:
-        """Whether an operand is packed once for all tasks."""
-        return self.block.shared and value is role.lane_operand and self.shape.everywhere(value) is not None
+        """Whether an operand is packed once for all tasks: blocks of it are whole panels, those of the program too."""
+        if not self.block.shared or value is not role.lane_operand or self.shape.everywhere(value) is None:
+            return False
+        panels = {**self.depth(), role.lane.name: self.block.columns}
+        fixed = [a for r in self.shape.regions for a in r.args if a.kind == "block" and a.size is not None]
+        return all((a.size % panels.get(a.domain.dim.name, 1)).constant == 0 for a in fixed if a.size is not None)
 
     def level(self, value: Value, role: Roles) -> str:
         """The region on entry to which an operand is packed: where it is loaded, but outside held accumulators."""
