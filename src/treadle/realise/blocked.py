@@ -52,21 +52,27 @@ PAD = 4
 
 
 def agent(threads: int) -> Agent:
-    """The lanes and warps of a workgroup: two warps lie beside one another, the others below."""
-    return Agent(((2, "lane", 8), (3, "lane", 4), (6, "warp", 2), (7, "warp", threads // 64)))
+    """The lanes and warps of a workgroup: two warps lie beside one another, the others below.
+
+    Of the 4 x 8 lanes of a warp, the first digit and the last count rows, what is between them columns: neighbouring
+    lanes read the same columns, every other lane the same rows. Shared memory gives 16 bytes to the lanes of half a
+    warp at once where lanes that differ in one of their two lowest bits read the same place, else to a quarter.
+    """
+    return Agent(((2, "lane", 2), (3, "lane", 8), (4, "lane", 2), (7, "warp", 2), (8, "warp", threads // 64)))
 
 
 def across(width: int) -> tuple[Spot, ...]:
     """Columns over 8 lanes and 2 warps, fours of neighbours."""
-    spots = (Spot(0, "slot", 4, 1), Spot(2, "lane", 8, 4), Spot(4, "slot", width // 64, 32))
-    return tuple(s for s in (*spots, Spot(6, "warp", 2, width // 2)) if s.size > 1)
+    spots = (Spot(0, "slot", 4, 1), Spot(3, "lane", 8, 4), Spot(5, "slot", width // 64, 32))
+    return tuple(s for s in (*spots, Spot(7, "warp", 2, width // 2)) if s.size > 1)
 
 
 def down(width: int, threads: int) -> tuple[Spot, ...]:
     """Rows over 4 lanes and the warps below one another, fours of neighbours."""
     warps = threads // 64
-    spots = (Spot(1, "slot", 4, 1), Spot(3, "lane", 4, 4), Spot(5, "slot", width // (16 * warps), 16))
-    return tuple(s for s in (*spots, Spot(7, "warp", warps, width // warps)) if s.size > 1)
+    spots = (Spot(1, "slot", 4, 1), Spot(2, "lane", 2, 4), Spot(4, "lane", 2, 8))
+    rest = (Spot(6, "slot", width // (16 * warps), 16), Spot(8, "warp", warps, width // warps))
+    return tuple(s for s in (*spots, *rest) if s.size > 1)
 
 
 class BlockedLowering(StreamLowering):

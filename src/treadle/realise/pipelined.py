@@ -62,8 +62,8 @@ class PipelinedLowering(SlottedLowering):
 
     @property
     def unroll(self) -> int:
-        # The loads of the next block are to stay in front of the loop; a longer text takes longer to come.
-        return min(8, self.feeding.step // 2)
+        # A half at a time: at each loop's head threads wait for what they multiply first.
+        return min(16, self.feeding.step // 2)
 
     def slot(self, frame: Frame) -> tuple[Expr, ...]:
         return (self.block_at(frame)[1] % self.feeding.versions,)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import pytest
 from tests.realise.texts import program
 from tests.targets.cuda.cuda_kit import arguments, clean, tried
 
 from treadle.checker import check
+from treadle.ir.guard import Aligned, Pitch
 from treadle.machine.form import MachineProgram
 from treadle.machine.parse import parse_machine
 from treadle.machine.text import print_machine
 from treadle.plan.facts import contiguous
+from treadle.realise.blocked import across, agent, down
 from treadle.simulate.run import simulate
 from treadle.targets.cuda.blocks import Blocks
+from treadle.targets.cuda.emit import emit
 
 SIZES = {"M": 70, "N": 75, "K": 21, "B": 2}
 
@@ -56,12 +60,75 @@ def test_the_next_block_in_registers_assembles_without_spills() -> None:
     source = program("linear")
     facts = contiguous(source, "cuda:sm_90a", dict.fromkeys("MNK", 4096))
     family = Blocks()
-    for rows, columns, step, threads in ((64, 64, 16, 256), (128, 256, 32, 256), (128, 128, 16, 128)):
+    for rows, columns, step, threads in (
+        (64, 64, 16, 256),
+        (64, 128, 32, 256),
+        (128, 256, 32, 256),
+        (128, 128, 16, 128),
+    ):
         point = {"rows": rows, "columns": columns, "step": step, "versions": 2, "raster": "panels"}
         point["threads"] = threads
         machine = family.build(source, facts, point, family.guard(source, facts, point))
         assert check(machine).status == "verified"
         clean(machine)
+
+
+@pytest.mark.parametrize("threads", [128, 256])
+@pytest.mark.parametrize(("rows", "columns"), [(64, 64), (64, 128), (128, 64), (128, 256)])
+def test_half_a_warp_reads_sixteen_bytes_at_once(rows: int, columns: int, threads: int) -> None:
+    # Two lanes that differ in one of the two lowest bits read the same place, for both operands; the lanes of a warp
+    # read 4 x 8 fours, each of another place, and all threads together every row and column.
+    digits = agent(threads).digits
+    found: dict[str, list[int]] = {"rows": [], "columns": []}
+    for name, spots in (("rows", down(rows, threads)), ("columns", across(columns))):
+        strides = {(s.order, s.who): s.stride for s in spots}
+        for thread in range(threads):
+            rest, first = thread, 0
+            for order, who, size in digits:
+                first += rest % size * strides.get((order, who), 0)
+                rest //= size
+            found[name].append(first)
+        slots = [s for s in spots if s.who == "slot"]
+        offsets = {sum(c * s.stride for c, s in zip(at, slots)) for at in product(*(range(s.size) for s in slots))}
+        assert {4 * n for n in range({"rows": rows, "columns": columns}[name] // 4)} == {
+            f + o for f in found[name] for o in offsets if (f + o) % 4 == 0
+        }
+        warp = found[name][:32]
+        assert any(all(warp[i] == warp[i ^ bit] for i in range(32)) for bit in (1, 2))
+    assert len(set(zip(found["rows"][:32], found["columns"][:32]))) == 32
+    assert len(set(zip(found["rows"], found["columns"]))) == threads
+
+
+def test_addresses_of_a_loop_leave_the_iteration_to_the_instruction() -> None:
+    source = program("linear")
+    facts = contiguous(source, "cuda:sm_90a", dict.fromkeys("MNK", 4096))
+    family = Blocks()
+    point = {"rows": 128, "columns": 64, "step": 32, "versions": 2, "raster": "panels", "threads": 256}
+    machine = family.build(source, facts, point, family.guard(source, facts, point))
+    lines = emit(machine).source.splitlines()
+    heads = [i for i, line in enumerate(lines) if "#pragma unroll 16" in line]
+    assert len(heads) == 2  # a half of the block each, as a loop
+    for head in heads:
+        variable = re.search(r"for \(int (\w+) = ", lines[head + 1])
+        assert variable is not None
+        body = lines[head + 2 : head + 60]
+        firsts = [line for line in body if re.search(r"const int q\d+ = ", line)]
+        loads = [line for line in body if "*(const uint4*)" in line]
+        assert len(firsts) == 2 and not any(variable[1] in line for line in firsts)
+        assert loads and all(re.search(rf"smem \+ q\d+ \+ \d+ \* {variable[1]}\b", line) for line in loads)
+
+
+def test_results_leave_by_sixteen_bytes_where_rows_are_whole_chunks() -> None:
+    source, family = program("linear"), Blocks()
+    point = {"rows": 128, "columns": 64, "step": 32, "versions": 2, "raster": "panels", "threads": 256}
+    stored: dict[int, int] = {}
+    for columns in (4096, 4095):
+        facts = contiguous(source, "cuda:sm_90a", {"M": 4096, "N": columns, "K": 4096})
+        guard = family.guard(source, facts, point)
+        assert (Aligned("Y", 16) in guard.facts, Pitch("Y", 0, 4) in guard.facts) == (columns == 4096,) * 2
+        text = emit(family.build(source, facts, point, guard)).source
+        stored[columns] = text.split("// store Y[")[1].count("*(uint4*)")
+    assert stored == {4096: 8, 4095: 0}  # of a thread's 32 results, four by four
 
 
 WRONG = {

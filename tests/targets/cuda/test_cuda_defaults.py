@@ -89,7 +89,7 @@ linear f16 | M=1 N=1792 K=5120 | timed
 linear f32 | M=4096 N=4096 K=4096 | timed
     blocks rows=128 columns=256 step=32 versions=2 raster=panels
 linear f32 | M=1024 N=1024 K=1024 | timed
-    blocks rows=128 columns=64 step=32 versions=2 raster=panels
+    blocks rows=64 columns=128 step=32 versions=2 raster=panels
 tf32 | M=4096 N=4096 K=4096 | timed
     streams consumers=2 columns=256 step=32 versions=4 raster=panels
 i8 | M=4096 N=4096 K=4096 | timed

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil, inf, prod
 
 from treadle.analysis.uses import flat_subs
-from treadle.ir.core import Program, Tensor
+from treadle.ir.core import Program, Sub, Tensor
 from treadle.ir.guard import Divisible, Fact, Guard, Unit
 from treadle.ir.ops.access import Load, Store
 from treadle.ir.ops.elementwise import Cast, Elementwise
@@ -29,9 +29,16 @@ from treadle.targets.cuda.shape import OfShapes, Shape, common_reasons, shape_of
 from treadle.targets.cuda.stream_facts import engine_facts, holds
 from treadle.targets.cuda.thread_fed import cuts_of, feeding_of, tasks_of
 
-EFFICIENCY = {(128, 256): (0.76, 0.88), (128, 128): (0.72, 0.76), (128, 64): (0.55, 0.6), (64, 64): (0.5, 0.55)}
+EFFICIENCY = {
+    (128, 256): (0.76, 0.88),
+    (128, 128): (0.72, 0.76),
+    (128, 64): (0.55, 0.6),
+    (64, 128): (0.55, 0.63),
+    (64, 64): (0.5, 0.55),
+}
 """Hand term: of the rate of multiply-adds, by block, with one slot and with two (measured on products of 4096 and 1024
-cubed: larger blocks read less of shared memory a product)."""
+cubed, benchmarks/results/2026-12-01-exact-batched-decode.json: larger blocks read less of shared memory a product, and
+of rows that lie along the depth every element is stored by itself)."""
 BESIDE = 0.87
 """The same of blocks of 128 x 128 by 128 threads, two workgroups a multiprocessor, with two slots (what one loses
 where it meets, the other has; 4096 cubed takes 2 % longer than by blocks of 128 x 256, as this says:
@@ -98,9 +105,9 @@ class Blocks:
         stream = self.stream(shape)
         assert isinstance(stream, Stream)
         wide: list[Fact] = []
-        for tile in stream.tiles:
-            lies = lying(shape.uses, tile)
-            whole = [] if lies is None else self.chunks(*lies)
+        loaded = [lies for tile in stream.tiles if (lies := lying(shape.uses, tile)) is not None]
+        for tensor, axis in (*loaded, *self.leaving(stream)):
+            whole = self.chunks(tensor, axis)
             wide += whole if all(holds(f, shape) for f in whole) else []
         found: list[Fact] = [*base_facts(program, shape.uses, disjoint=True), *units, *wide]
         return Guard(tuple(dict.fromkeys(found)))
@@ -112,6 +119,20 @@ class Blocks:
         both = {stream.rows.part, stream.columns.part}
         loads = (op for op in stream.region.body.ops if isinstance(op, Load))
         return sum(both <= {s.part for s in flat_subs(op.subs)} for op in loads)
+
+    def leaving(self, stream: Stream) -> list[tuple[Tensor, int]]:
+        """The tensors that results are stored to whose rows lie along the columns, of which a thread has fours of
+        neighbours, and that axis."""
+        if stream.columns is None:
+            return []
+        stores = [op for op in stream.region.body.ops if isinstance(op, Store) and op.subs]
+        return [
+            (op.tensor, len(op.tensor.dims) - 1)
+            for op in stores
+            if isinstance(op.subs[-1], Sub)
+            and op.subs[-1].part == stream.columns.part
+            and op.tensor.dtype.bits % 8 == 0
+        ]
 
     def chunks(self, tensor: Tensor, axis: int) -> list[Fact]:
         """What loads of 16 bytes need of a tensor: contiguous rows of whole chunks that begin at them."""

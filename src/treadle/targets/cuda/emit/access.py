@@ -55,6 +55,7 @@ class Pointer:
         self.rank = ref.rank if isinstance(ref.rank, Expr) else None
         self.name = ""
         self.base = "smem"
+        self.along = ""
 
     def _base(self) -> str:
         """The text of the first offset in elements: indices times strides, not the expanded polynomial."""
@@ -86,9 +87,20 @@ class Pointer:
             rank = self.scope.text(self.rank)
             self.scope.line(f"unsigned char* const {self.base} = {self.scope.use('peer')}(smem, {rank});")
         if self.memory.kind == "shared":
-            self.scope.line(f"const int {self.name} = {self._bytes(self.first)};")
+            turn = self._turn()
+            self.along = "" if turn == ZERO else f" + {self._distance(self.first + turn)}"
+            self.scope.line(f"const int {self.name} = {self._bytes(self.first - turn)};")
         else:
             self.scope.line(f"auto* const {self.name} = {self.memory.pointer} + ({self._base()});")
+
+    def _turn(self) -> Expr:
+        """What the loop around adds to the first address, iteration by iteration. Apart from the rest, which then is
+        made before the loop, it goes into the instruction where iterations are written one behind the other."""
+        turning = self.scope.turning
+        if self.memory.swizzle or turning not in self.first.symbols:
+            return ZERO
+        along = sym(turning) * self.first.coefficient(Sym(turning))
+        return ZERO if turning in (self.first - along).symbols else along
 
     def at(self, offset: Expr) -> str:
         """A C++ address (of elements) at an offset. Requires: `start`."""
@@ -101,7 +113,7 @@ class Pointer:
             return self.name if distance.number == 0 else f"({self.name} + {distance.text})"
         if not memory.swizzle:  # distances apart: what is constant of them goes into the instruction
             far = "" if distance.number == 0 else f" + ({self._distance(offset)})"
-            return f"(({kind}*)({self.base} + {self.name}{far}))"
+            return f"(({kind}*)({self.base} + {self.name}{self.along}{far}))"
         return f"(({kind}*)({self.base} + {self.shared(offset)}))"
 
     def _distance(self, offset: Expr) -> str:
@@ -112,7 +124,8 @@ class Pointer:
         """Bytes from the start of shared memory, swizzled."""
         memory = self.memory
         distance = self._distance(offset)
-        text = self.name if distance == "0" else f"{self.name} + {distance}"
+        first = f"{self.name}{self.along}"
+        text = first if distance == "0" else f"{first} + {distance}"
         if memory.swizzle:
             return f"{self.scope.use(f'swizzle_{memory.swizzle}')}({text})"
         return f"({text})"

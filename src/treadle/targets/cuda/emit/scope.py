@@ -113,6 +113,8 @@ class Scope:
     lines: list[str] = field(default_factory=list[str])
     depth: int = 1
     elected: bool = False
+    turning: str = ""
+    """The variable of the loop around, of which several iterations are scheduled together."""
 
     # ---- text
 
