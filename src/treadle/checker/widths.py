@@ -151,8 +151,10 @@ class Widths:
         match atom:
             case Sym(name):
                 found = self.symbols.get(name, EXTENT)
-                far = found[0] < -SMALL or found[1] > SMALL
-                return found if not far or (told := self._bounds(of(atom))) == WORD else told
+                if -SMALL <= found[0] and found[1] <= SMALL:
+                    return found
+                told = self._bounds(of(atom))
+                return max(found[0], told[0]), min(found[1], told[1])
             case Floor(num, den):
                 (a, b), (c, d) = self.value(num), self.value(den)
                 c, d = max(1, c), max(1, d)

@@ -162,7 +162,7 @@ total | M=4096 N=4096 | timed
     rows warps=8 held=True exact=True
 total | M=1 N=16777216 | timed
     rows warps=4 stretches=1024
-total | M=1000000 N=16 | untimed
+total | M=1000000 N=16 | timed
     rows warps=1 together=4
 columns | M=4096 N=4096 | timed
     rows warps=1 held=True together=4
