@@ -40,7 +40,7 @@ from treadle.targets.cuda.emit.errors import ill_formed, unsupported
 from treadle.targets.cuda.emit.index import Known, declared, symbol
 from treadle.targets.cuda.emit.matrices import load_matrices
 from treadle.targets.cuda.emit.matrix import contract
-from treadle.targets.cuda.emit.mentions import expressions, fragments_named
+from treadle.targets.cuda.emit.mentions import expressions, fragments_named, multiplies
 from treadle.targets.cuda.emit.names import cname
 from treadle.targets.cuda.emit.runs import Run, gathered
 from treadle.targets.cuda.emit.scope import Scope
@@ -487,12 +487,6 @@ def _plain(scope: Scope, stmt: Stmt) -> None:
             sync(scope, stmt)
         case _:
             raise ill_formed(f"the statement {type(stmt).__name__}", "a statement of the form")
-
-
-def multiplies(stmt: Loop) -> bool:
-    """Whether a loop is of products of fragments out of registers: so many instructions that it stays a loop, which the
-    compiler unrolls in a fraction of the time that it takes for the same text written out."""
-    return any(isinstance(s, Mma) and s.atom in ("fma", "muladd") for s in stmt.body)
 
 
 def _gcd(a: int, b: int) -> int:
