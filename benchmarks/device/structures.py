@@ -252,7 +252,7 @@ def exact(rows: Rows, flush: torch.Tensor) -> None:
         for point in [None, *EXACT]:
             if point is not None:
                 Blocks.axes = lambda self, program, facts, point=point: [  # one point
-                    Axis(a.name, (point[a.name],)) for a in axes(self, program, facts)
+                    Axis(a.name, (point.get(a.name, a.values[0]),)) for a in axes(self, program, facts)
                 ]
             kernel, name = fresh(lib.linear), "ours" if point is None else str(point)
             kernel(x, w, None, y.fill_(-1))
